@@ -1,0 +1,25 @@
+"""The one exception that a user is meant to read."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class HeadcountError(Exception):
+    """A mistake that its user can mend: the message is one sentence that says what to do.
+
+    The command line prints it without a traceback and ends with exit code 2.
+    """
+
+
+def did_you_mean(name: str, options: Iterable[str]) -> str:
+    """Return a suggestion for a near miss, or nothing.
+
+    >>> did_you_mean("atribution", ["attribution", "random"])
+    ' Did you mean "attribution"?'
+    >>> did_you_mean("zebra", ["attribution", "random"])
+    ''
+    """
+    close = difflib.get_close_matches(name.lower(), list(options), n=1, cutoff=0.6)
+    return f' Did you mean "{close[0]}"?' if close else ""

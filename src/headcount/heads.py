@@ -1,0 +1,214 @@
+"""Heads, their layout in a model, and scores over them. Plain values: no torch."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from headcount.errors import HeadcountError
+
+
+class Head(NamedTuple):
+    """One query head: the attention site it belongs to, and its place there. Both count from 0.
+
+    >>> str(Head(3, 4))
+    '3.4'
+    """
+
+    layer: int
+    index: int
+
+    def __str__(self) -> str:
+        return f"{self.layer}.{self.index}"
+
+
+@dataclass(frozen=True)
+class HeadLayout:
+    """How many heads each attention site has; the order in which all heads of a model are numbered.
+
+    A "layer" is an attention site: a block with two attentions has two, one without has none.
+
+    >>> layout = HeadLayout((2, 3))
+    >>> layout.total, list(map(str, layout))
+    (5, ['0.0', '0.1', '1.0', '1.1', '1.2'])
+    >>> layout.number(Head(1, 0))
+    2
+    >>> layout.gates(off=[Head(0, 1)])
+    array([1., 0., 1., 1., 1.], dtype=float32)
+    """
+
+    counts: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        if any(count < 1 for count in self.counts):
+            raise ValueError(f"every site needs at least one head, not {self.counts}")
+
+    @property
+    def total(self) -> int:
+        """How many heads there are in all."""
+        return sum(self.counts)
+
+    @cached_property
+    def starts(self) -> tuple[int, ...]:
+        """The number of each site's first head."""
+        return tuple(int(n) for n in np.cumsum((0, *self.counts))[:-1])
+
+    @cached_property
+    def layers(self) -> Int[np.ndarray, "heads"]:
+        """The site of each head."""
+        return np.repeat(np.arange(len(self.counts)), self.counts)
+
+    def __iter__(self) -> Iterator[Head]:
+        for layer, count in enumerate(self.counts):
+            for index in range(count):
+                yield Head(layer, index)
+
+    def __len__(self) -> int:
+        return self.total
+
+    def head(self, number: int) -> Head:
+        """The head with this number."""
+        layer = int(self.layers[number])
+        return Head(layer, number - self.starts[layer])
+
+    def number(self, head: Head) -> int:
+        """The place of `head` in the order of all heads."""
+        layer, index = head
+        if not 0 <= layer < len(self.counts):
+            raise HeadcountError(
+                f"There is no head {head}: this model has attention layers 0 to "
+                f"{len(self.counts) - 1}."
+            )
+        if not 0 <= index < self.counts[layer]:
+            raise HeadcountError(
+                f"There is no head {head}: layer {layer} has heads 0 to {self.counts[layer] - 1}."
+            )
+        return self.starts[layer] + index
+
+    def parse(self, text: str) -> Head:
+        """Read a head written as LAYER.HEAD, such as 3.4, and check that the model has it."""
+        layer, dot, index = text.strip().partition(".")
+        if not (dot and layer.isdecimal() and index.isdecimal()):
+            raise HeadcountError(f'"{text}" is not a head: write LAYER.HEAD, such as 3.4.')
+        head = Head(int(layer), int(index))
+        self.number(head)
+        return head
+
+    def gates(
+        self, *, off: Iterable[Head] | None = None, keep: Iterable[Head] | None = None
+    ) -> Float[np.ndarray, "heads"]:
+        """One gate per head: 0 for the heads in `off` (or for all but those in `keep`), else 1."""
+        if (off is None) == (keep is None):
+            raise ValueError("give either off or keep")
+        chosen = [self.number(head) for head in (keep if off is None else off) or ()]
+        gates = np.full(self.total, 0.0 if off is None else 1.0, dtype=np.float32)
+        gates[chosen] = 1.0 if off is None else 0.0
+        return gates
+
+
+@dataclass(frozen=True, eq=False)
+class HeadScores:
+    """One score per head, higher meaning more important, and where the scores come from.
+
+    `samples` holds the raw values behind the mean, one row per example or seed, where the method has
+    them.
+
+    >>> scores = HeadScores(HeadLayout((2, 2)), np.array([0.1, 0.9, 0.0, 0.5]), method="by hand")
+    >>> [str(head) for head in scores.top(2)]
+    ['0.1', '1.1']
+    """
+
+    layout: HeadLayout
+    values: Float[np.ndarray, "heads"]
+    method: str
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    samples: Float[np.ndarray, "samples heads"] | None = None
+
+    def __post_init__(self) -> None:
+        if self.values.shape != (self.layout.total,):
+            raise HeadcountError(
+                f"Scores need one value for each of the {self.layout.total} heads, not an array of "
+                f"shape {self.values.shape}."
+            )
+        if not np.isfinite(self.values).all():
+            raise HeadcountError(
+                f'The ranking "{self.method}" gave scores that are not numbers (NaN or infinite): '
+                "check the model's dtype and the task."
+            )
+
+    def order(self) -> Int[np.ndarray, "heads"]:
+        """Head numbers from the highest score to the lowest; equal scores in head order."""
+        return np.argsort(-self.values, kind="stable")
+
+    def top(self, count: int) -> list[Head]:
+        """The `count` heads with the highest scores, best first."""
+        return [self.layout.head(int(number)) for number in self.order()[:count]]
+
+    def to_json(self) -> dict[str, Any]:
+        """A JSON object that `from_json` reads back, bit for bit."""
+        return {
+            "format": "headcount scores 1",
+            "method": self.method,
+            "parameters": dict(self.parameters),
+            "heads_per_layer": list(self.layout.counts),
+            "values": [float(v) for v in self.values],
+            "samples": None if self.samples is None else self.samples.tolist(),
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> HeadScores:
+        """Read what `to_json` wrote."""
+        try:
+            samples = data.get("samples")
+            return cls(
+                HeadLayout(tuple(data["heads_per_layer"])),
+                np.asarray(data["values"], dtype=np.float64),
+                method=data["method"],
+                parameters=data["parameters"],
+                samples=None if samples is None else np.asarray(samples, dtype=np.float64),
+            )
+        except (KeyError, TypeError, ValueError) as error:
+            raise HeadcountError(f"This is not a file of head scores: {error!r}.") from error
+
+    def save(self, path: str | Path) -> None:
+        """Write the scores as JSON."""
+        Path(path).write_text(json.dumps(self.to_json(), indent=1) + "\n", encoding="utf-8")
+
+    @classmethod
+    def load(cls, path: str | Path) -> HeadScores:
+        """Read scores that `save` wrote."""
+        try:
+            return cls.from_json(json.loads(Path(path).read_text(encoding="utf-8")))
+        except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
+            raise HeadcountError(f"Cannot read head scores from {path}: {error}.") from error
+
+
+def check_gates(gates: Any, layout: HeadLayout) -> Float[np.ndarray, "sets heads"]:
+    """Return `gates` as one row of numbers per head set, or say what is wrong with their shape."""
+    array = np.atleast_2d(np.asarray(gates, dtype=np.float32))
+    if array.ndim != 2 or array.shape[1] != layout.total:
+        raise HeadcountError(
+            f"Gates need shape (head sets, {layout.total}), one number for each head of the model, "
+            f"not {np.shape(gates)}."
+        )
+    if not np.isfinite(array).all():
+        raise HeadcountError("Gates must be finite numbers: there is a NaN or an infinity in them.")
+    return array
+
+
+def check_counts(counts: Sequence[int], layout: HeadLayout) -> list[int]:
+    """Return `counts` sorted and without repeats, or refuse those that the model cannot meet."""
+    for count in counts:
+        if not 0 <= count <= layout.total:
+            raise HeadcountError(
+                f"Cannot choose {count} heads: this model has {layout.total} "
+                "(counts go from 0 to that number)."
+            )
+    return sorted(set(int(count) for count in counts))

@@ -1,0 +1,93 @@
+"""Named factories: a method or a task is a name, a signature and the parameters bound to it.
+
+A factory's signature is its configuration. `Registry.build` keeps the parameters that it bound, so
+that a log can name them and rebuild the object.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
+
+from headcount.errors import HeadcountError, did_you_mean
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Entry(Generic[T]):
+    """One registered factory: listing, plotting and calling share this object."""
+
+    key: str
+    name: str
+    function: Callable[..., T]
+
+    @property
+    def summary(self) -> str:
+        """The first line of the factory's docstring."""
+        return (inspect.getdoc(self.function) or "").split("\n", 1)[0]
+
+    def defaults(self) -> dict[str, Any]:
+        """The parameters that a caller may set, with their defaults."""
+        parameters = inspect.signature(self.function).parameters.values()
+        return {
+            p.name: p.default
+            for p in parameters
+            if p.kind is p.KEYWORD_ONLY and p.default is not p.empty
+        }
+
+    def bind(self, **chosen: Any) -> dict[str, Any]:
+        """Return all parameters with `chosen` in place, or refuse an unknown one by name."""
+        known = self.defaults()
+        for name in chosen:
+            if name not in known:
+                options = ", ".join(known) or "none"
+                raise HeadcountError(
+                    f'{self.key} has no setting "{name}" (it has: {options}).'
+                    f"{did_you_mean(name, known)}"
+                )
+        return {**known, **chosen}
+
+
+@dataclass
+class Registry(Generic[T]):
+    """Factories of one kind, by key.
+
+    >>> shapes: Registry[int] = Registry("shape")
+    >>> @shapes.register("square", "Square")
+    ... def square(*, side: int = 2) -> int:
+    ...     '''A square.'''
+    ...     return side * side
+    >>> shapes["square"].bind(side=3)
+    {'side': 3}
+    >>> shapes["sqare"]
+    Traceback (most recent call last):
+    headcount.errors.HeadcountError: There is no shape "sqare" (known: square). Did you mean "square"?
+    """
+
+    kind: str
+    entries: dict[str, Entry[T]] = field(default_factory=dict)
+
+    def register(self, key: str, name: str) -> Callable[[Callable[..., T]], Callable[..., T]]:
+        """Register the decorated factory under `key`; `name` is what figures print."""
+
+        def decorate(function: Callable[..., T]) -> Callable[..., T]:
+            if key in self.entries:
+                raise ValueError(f"{self.kind} {key!r} is registered twice")
+            self.entries[key] = Entry(key, name, function)
+            return function
+
+        return decorate
+
+    def __getitem__(self, key: str) -> Entry[T]:
+        if key not in self.entries:
+            raise HeadcountError(
+                f'There is no {self.kind} "{key}" (known: {", ".join(self.entries)}).'
+                f"{did_you_mean(key, self.entries)}"
+            )
+        return self.entries[key]
+
+    def __iter__(self) -> Iterator[Entry[T]]:
+        return iter(self.entries.values())

@@ -1,3 +1,61 @@
-"""headcount tells which attention heads a language model needs."""
+"""headcount tells which attention heads a language model needs.
+
+The names below load torch only when they are used.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from headcount.curves import Curve as Curve
+    from headcount.curves import curve as curve
+    from headcount.engine.evaluate import evaluate as evaluate
+    from headcount.errors import HeadcountError as HeadcountError
+    from headcount.heads import Head as Head
+    from headcount.heads import HeadLayout as HeadLayout
+    from headcount.heads import HeadScores as HeadScores
+    from headcount.models.model import load_model as load_model
+    from headcount.models.model import wrap as wrap
+    from headcount.rankings import rank as rank
+    from headcount.store import Store as Store
+    from headcount.tasks import make_task as make_task
+    from headcount.tasks.task import Example as Example
+    from headcount.tasks.task import Task as Task
 
 __version__ = "0.1.0"
+
+_HOMES = {
+    "Curve": "headcount.curves",
+    "Example": "headcount.tasks.task",
+    "Head": "headcount.heads",
+    "HeadLayout": "headcount.heads",
+    "HeadScores": "headcount.heads",
+    "HeadcountError": "headcount.errors",
+    "Store": "headcount.store",
+    "Task": "headcount.tasks.task",
+    "curve": "headcount.curves",
+    "evaluate": "headcount.engine.evaluate",
+    "load_model": "headcount.models.model",
+    "make_task": "headcount.tasks",
+    "rank": "headcount.rankings",
+    "wrap": "headcount.models.model",
+}
+
+__all__ = [
+    "__version__",
+    *_HOMES,
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'headcount' has no attribute {name!r}")
+    value = getattr(import_module(_HOMES[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

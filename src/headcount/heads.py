@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -15,7 +15,8 @@ from jaxtyping import Float, Int
 from headcount.errors import HeadcountError
 
 
-class Head(NamedTuple):
+@dataclass(frozen=True, order=True)
+class Head:
     """One query head: the attention site it belongs to, and its place there. Both count from 0.
 
     >>> str(Head(3, 4))
@@ -80,7 +81,7 @@ class HeadLayout:
 
     def number(self, head: Head) -> int:
         """The place of `head` in the order of all heads."""
-        layer, index = head
+        layer, index = head.layer, head.index
         if not 0 <= layer < len(self.counts):
             raise HeadcountError(
                 f"There is no head {head}: this model has attention layers 0 to "
@@ -117,8 +118,8 @@ class HeadLayout:
 class HeadScores:
     """One score per head, higher meaning more important, and where the scores come from.
 
-    `samples` holds the raw values behind the mean, one row per example or seed, where the method has
-    them.
+    `samples` holds the raw values behind the mean, one row per example or seed, where the method
+    has them.
 
     >>> scores = HeadScores(HeadLayout((2, 2)), np.array([0.1, 0.9, 0.0, 0.5]), method="by hand")
     >>> [str(head) for head in scores.top(2)]
@@ -211,4 +212,4 @@ def check_counts(counts: Sequence[int], layout: HeadLayout) -> list[int]:
                 f"Cannot choose {count} heads: this model has {layout.total} "
                 "(counts go from 0 to that number)."
             )
-    return sorted(set(int(count) for count in counts))
+    return sorted({int(count) for count in counts})

@@ -1,0 +1,238 @@
+"""The command line. Nothing here loads torch: each command imports its own work when it runs."""
+
+from __future__ import annotations
+
+import argparse
+import errno
+import os
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from typing import Any, NoReturn
+
+from headcount import __version__
+from headcount.errors import HeadcountError, did_you_mean
+
+EPILOG = """\
+examples:
+  headcount demo                          a head-ablation curve of a real model, in minutes
+  headcount doctor smollm2-135m           prove that the heads of a model can be gated
+  headcount curve --model MODEL --task ioi --counts 0 1 2 4 8 16
+
+MODEL is a Hugging Face hub id, a local folder, a .gguf file, or smollm2-135m (bundled).
+"""
+
+
+class Parser(argparse.ArgumentParser):
+    """argparse, with one sentence and a suggestion instead of the usage text."""
+
+    def error(self, message: str) -> NoReturn:
+        """Print what is wrong and how to get help; exit code 2."""
+        if "invalid choice: " in message:
+            wrong = message.split("invalid choice: ")[1].split("'")[1]
+            action = next(
+                (a for a in self._actions if a.choices is not None and wrong not in a.choices), None
+            )
+            choices = [str(c) for c in action.choices] if action and action.choices else []
+            message = f'There is no "{wrong}" here.{did_you_mean(wrong, choices)}'
+        end = "" if message.endswith((".", "?")) else "."
+        self.exit(2, f"headcount: {message}{end} See {self.prog} --help\n")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command; returns the exit code: 0, 2 for bad input, 130 when interrupted."""
+    parser = build_parser()
+    arguments = parser.parse_args(argv)
+    if not getattr(arguments, "command", None):
+        parser.print_help()
+        return 0
+    module, _, function = arguments.command.partition(":")
+    try:
+        result: int | None = getattr(import_module(module), function)(arguments)
+        return result or 0
+    except HeadcountError as error:
+        print(f"headcount: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print(
+            "\nheadcount: interrupted; what was measured is kept, and the same command goes on "
+            "from there.",
+            file=sys.stderr,
+        )
+        return 130
+    except BrokenPipeError:
+        # The reader of a pipe (head, less) has gone; Python must not complain at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EROFS):
+            raise
+        where = f" ({error.filename})" if error.filename else ""
+        print(
+            f"headcount: cannot write{where}: {error.strerror}; free some space or choose another "
+            "place with --out, --store or HEADCOUNT_CACHE.",
+            file=sys.stderr,
+        )
+        return 2
+
+
+def build_parser() -> Parser:
+    """The whole command line."""
+    parser = Parser(
+        prog="headcount",
+        description="Tells which attention heads a language model needs.",
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=f"headcount {__version__}")
+    commands = parser.add_subparsers(metavar="COMMAND", parser_class=Parser)
+
+    demo = _command(
+        commands,
+        "demo",
+        "a head-ablation curve of the bundled model",
+        "headcount demo --out out/demo",
+    )
+    demo.add_argument("--out", default="out/demo", help="folder for the results (%(default)s)")
+    _measuring(demo)
+
+    doctor = _command(
+        commands,
+        "doctor",
+        "prove that a model's heads can be gated, and print its geometry",
+        "headcount doctor smollm2-135m\n  headcount doctor ./my-model --json",
+    )
+    doctor.add_argument("model", help="hub id, folder, .gguf file or bundled name")
+    _loading(doctor)
+    doctor.add_argument("--json", action="store_true", help="print JSON")
+
+    rank = _command(
+        commands,
+        "rank",
+        "score every head for a task",
+        "headcount rank --task ioi --method integrated-gradients --top 20 --out scores.json",
+    )
+    _model_and_task(rank)
+    rank.add_argument("--method", default="attribution", help="ranking (%(default)s)")
+    rank.add_argument(
+        "--method-set", nargs="*", default=[], metavar="NAME=VALUE", help="settings of the ranking"
+    )
+    rank.add_argument("--top", type=int, default=10, help="how many heads to print (%(default)s)")
+    rank.add_argument("--out", help="write all scores to this JSON file")
+    _measuring(rank)
+
+    ablate = _command(
+        commands,
+        "ablate",
+        "switch given heads off (or keep only them) and measure",
+        "headcount ablate --task ioi --heads 3.4 11.2 --metric logprob",
+    )
+    _model_and_task(ablate)
+    ablate.add_argument("--heads", nargs="+", required=True, metavar="LAYER.HEAD")
+    ablate.add_argument("--keep", action="store_true", help="keep only these heads")
+    _metric(ablate)
+    _measuring(ablate)
+
+    curve = _command(
+        commands,
+        "curve",
+        "mask (or keep) more and more heads and draw the curve",
+        "headcount curve --task ioi --ranking attribution --counts 0 1 2 4 8 16 --out out/ioi\n"
+        "  headcount curve --task ioi --keep --stand-in mean --metric logit_difference",
+    )
+    _model_and_task(curve)
+    curve.add_argument(
+        "--ranking", default="attribution", help="method or scores file (%(default)s)"
+    )
+    curve.add_argument("--counts", nargs="+", type=int, help="numbers of heads (0 1 2 4 … half)")
+    curve.add_argument(
+        "--series",
+        nargs="+",
+        default=["top", "random", "matched"],
+        help="top, bottom, random, matched (%(default)s)",
+    )
+    curve.add_argument("--seeds", type=int, default=5, help="random draws (%(default)s)")
+    curve.add_argument("--keep", action="store_true", help="keep only these heads, mask all others")
+    curve.add_argument("--out", default="out/curve", help="folder for the results (%(default)s)")
+    _metric(curve)
+    _measuring(curve)
+
+    listing = _command(
+        commands, "list", "what tasks, rankings, metrics and models there are", "headcount list"
+    )
+    listing.add_argument("--json", action="store_true", help="print JSON")
+
+    cache = _command(
+        commands,
+        "cache",
+        "list or clear the cached models",
+        "headcount cache\n  headcount cache clear smollm2-135m",
+    )
+    cache.add_argument("action", nargs="?", choices=["list", "clear"], default="list")
+    cache.add_argument("name", nargs="?", help="clear only this model")
+    cache.add_argument("--json", action="store_true", help="print JSON")
+
+    store = _command(
+        commands,
+        "store",
+        "list, export or clean the stored measurements",
+        "headcount store\n  headcount store export values.parquet\n"
+        "  headcount store clean --task ioi",
+    )
+    store.add_argument("action", nargs="?", choices=["list", "export", "clean"], default="list")
+    store.add_argument("path", nargs="?", help="export to this .csv or .parquet file")
+    store.add_argument("--store", help="the store's file")
+    store.add_argument("--model", help="clean: only this model's")
+    store.add_argument("--task", help="clean: only this task's")
+    store.add_argument("--everything", action="store_true", help="clean: the whole store")
+    store.add_argument("--json", action="store_true", help="print JSON")
+    return parser
+
+
+def _command(commands: Any, name: str, summary: str, example: str) -> Parser:
+    parser: Parser = commands.add_parser(
+        name,
+        help=summary,
+        description=f"{summary[0].upper()}{summary[1:]}.",
+        epilog=f"example:\n  {example}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.set_defaults(command=f"headcount.commands.{name}:{name}".replace(":list", ":show"))
+    return parser
+
+
+def _loading(parser: Parser) -> None:
+    group = parser.add_argument_group("how the model is loaded")
+    group.add_argument("--dtype", default="float32", help="float32, bfloat16, float16, auto")
+    group.add_argument("--device", help="cpu, cuda, cuda:1, mps (a GPU where there is one)")
+    group.add_argument("--device-map", help="spread over several devices, such as auto")
+    group.add_argument("--attention", help="attention kernel: sdpa, eager, flash_attention_2, …")
+    group.add_argument("--revision", help="branch, tag or commit of a hub model")
+    group.add_argument(
+        "--trust-remote-code", action="store_true", help="run code that comes with the model"
+    )
+
+
+def _model_and_task(parser: Parser) -> None:
+    parser.add_argument("--model", default="smollm2-135m", help="%(default)s unless given")
+    parser.add_argument("--task", default="ioi", help="name or .jsonl file (%(default)s)")
+    parser.add_argument(
+        "--set", nargs="*", default=[], metavar="NAME=VALUE", help="settings of the task, as n=100"
+    )
+    _loading(parser)
+
+
+def _metric(parser: Parser) -> None:
+    parser.add_argument("--metric", default="accuracy", help="see headcount list (%(default)s)")
+    parser.add_argument("--stand-in", default="zero", help="zero, mean, corrupted (%(default)s)")
+
+
+def _measuring(parser: Parser) -> None:
+    parser.add_argument("--store", help="file that keeps measurements (in the user's cache folder)")
+    parser.add_argument("--no-store", action="store_true", help="keep nothing, reuse nothing")
+    parser.add_argument("--quiet", action="store_true", help="no progress bars")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,78 @@
+"""What commands share: models, tasks and stores from arguments, settings, tables."""
+
+from __future__ import annotations
+
+import ast
+import json
+import sys
+from argparse import Namespace
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from headcount.errors import HeadcountError
+from headcount.models.model import Model, load_model
+from headcount.store import Store
+from headcount.tasks import Task, make_task
+
+
+def settings(pairs: Sequence[str]) -> dict[str, Any]:
+    """Read NAME=VALUE pairs; numbers, True, False and None are read as such.
+
+    >>> settings(["n=20", "chat=True", "name=x y"])
+    {'n': 20, 'chat': True, 'name': 'x y'}
+    """
+    chosen: dict[str, Any] = {}
+    for pair in pairs:
+        name, equals, text = pair.partition("=")
+        if not (equals and name):
+            raise HeadcountError(f'"{pair}" is not a setting: write NAME=VALUE, such as n=100.')
+        try:
+            chosen[name.replace("-", "_")] = ast.literal_eval(text)
+        except (ValueError, SyntaxError):
+            chosen[name.replace("-", "_")] = text
+    return chosen
+
+
+def model_from(arguments: Namespace) -> Model:
+    """Load the model that the arguments name."""
+    return load_model(
+        arguments.model,
+        dtype=arguments.dtype,
+        device=arguments.device,
+        device_map=arguments.device_map,
+        attention=arguments.attention,
+        revision=arguments.revision,
+        trust_remote_code=arguments.trust_remote_code,
+    )
+
+
+def task_from(arguments: Namespace, model: Model) -> Task:
+    """Make the task that the arguments name, for the model's tokenizer."""
+    return make_task(arguments.task, model.tokenizer, **settings(arguments.set))
+
+
+@contextmanager
+def store_from(arguments: Namespace) -> Iterator[Store | None]:
+    """Open the store that the arguments ask for, or none."""
+    if arguments.no_store:
+        yield None
+        return
+    with Store.open(arguments.store) as store:
+        yield store
+
+
+def print_json(value: Any) -> None:
+    """Print a JSON document."""
+    json.dump(value, sys.stdout, indent=2, ensure_ascii=False, default=str)
+    print()
+
+
+def print_table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+    """Print rows under a header, columns as wide as their widest cell."""
+    table = [[str(cell) for cell in row] for row in (header, *rows)]
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+    for row in table:
+        print(
+            "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        )

@@ -1,0 +1,50 @@
+"""`headcount rank`: score every head for a task."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+
+from headcount.commands.common import (
+    model_from,
+    print_json,
+    print_table,
+    settings,
+    store_from,
+    task_from,
+)
+from headcount.errors import HeadcountError
+from headcount.rankings import RANKINGS
+from headcount.rankings import rank as rank_heads
+from headcount.stats import bootstrap
+
+
+def rank(arguments: Namespace) -> int:
+    """Rank, print the best heads, and write all scores where asked."""
+    chosen = RANKINGS[arguments.method].bind(**settings(arguments.method_set))
+    if "progress" in chosen:
+        chosen["progress"] = not arguments.quiet
+    if arguments.top < 1:
+        raise HeadcountError(f"Cannot print the top {arguments.top} heads: ask for at least 1.")
+    model = model_from(arguments)
+    task = task_from(arguments, model)
+    with store_from(arguments) as store:
+        scores = rank_heads(model, task, arguments.method, store=store, **chosen)
+    if arguments.out:
+        scores.save(arguments.out)
+    if arguments.json:
+        print_json(scores.to_json())
+        return 0
+    rows = []
+    for place, head in enumerate(scores.top(arguments.top), start=1):
+        number = scores.layout.number(head)
+        row = [str(place), str(head), f"{scores.values[number]:+.4f}"]
+        if scores.samples is not None:
+            clusters = task.part("ranking").clusters
+            interval = bootstrap(scores.samples[:, number], clusters=clusters)
+            row.append(f"[{interval.low:+.4f}, {interval.high:+.4f}]")
+        rows.append(row)
+    header = ["", "head", "score", "95 % interval"][: len(rows[0])]
+    print_table(header, rows)
+    if arguments.out:
+        print(f"\nAll {scores.layout.total} scores: {arguments.out}")
+    return 0

@@ -1,0 +1,1 @@
+"""Measure what a model does under gates: batches, stand-ins, evaluation."""

@@ -1,0 +1,119 @@
+"""Examples side by side: equal lengths together, so that padding costs and changes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from headcount.tasks.encoding import Encoded
+
+Padding = Literal["none", "left", "right"]
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Examples of equal target length as token ids: each prompt with its target, teacher-forced.
+
+    The target's last token is not fed: nothing is predicted from it.
+    """
+
+    examples: tuple[int, ...]  # their places in the task
+    ids: Int[Tensor, "rows tokens"]
+    scored: Int[Tensor, "rows targets"]  # the positions that predict the target's tokens
+    targets: Int[Tensor, "rows targets"]
+    foils: Int[Tensor, "rows foils"]
+    mask: Int[Tensor, "rows tokens"] | None = None  # 0 on padding; None without any
+
+    @property
+    def rows(self) -> int:
+        """How many examples there are."""
+        return self.ids.shape[0]
+
+    def positions(self) -> Int[Tensor, "rows tokens"] | None:
+        """Position ids that do not count padding; None where there is none."""
+        if self.mask is None:
+            return None
+        return (self.mask.cumsum(-1) - 1).clamp(min=0)
+
+    def part(self, start: int, stop: int) -> Batch:
+        """Some of the rows."""
+        rows = slice(start, stop)
+        return Batch(
+            self.examples[rows],
+            self.ids[rows],
+            self.scored[rows],
+            self.targets[rows],
+            self.foils[rows],
+            None if self.mask is None else self.mask[rows],
+        )
+
+
+def make_batches(
+    encoded: Sequence[Encoded],
+    *,
+    tokens: int,
+    device: torch.device | str = "cpu",
+    padding: Padding = "none",
+    corrupted: bool = False,
+) -> list[Batch]:
+    """Group examples into batches of up to `tokens` tokens.
+
+    Without padding all sequences of a batch have one length; with it, shorter ones are filled up on
+    that side. `corrupted` takes each example's twin in place of its prompt, same target.
+    """
+    groups: dict[tuple[int, int, int], list[int]] = {}
+    for place, one in enumerate(encoded):
+        prompt = _prompt(one, corrupted)
+        length = len(prompt) if padding == "none" else 0
+        groups.setdefault((length, len(one.target), len(one.foils)), []).append(place)
+    batches = []
+    for places in groups.values():
+        # Longest first: what does not fit into memory is noticed at once.
+        places.sort(key=lambda place: -len(_prompt(encoded[place], corrupted)))
+        longest = len(_prompt(encoded[places[0]], corrupted)) + len(encoded[places[0]].target) - 1
+        rows = max(1, tokens // longest)
+        for start in range(0, len(places), rows):
+            chosen = places[start : start + rows]
+            batches.append(_batch(encoded, chosen, padding, corrupted, device))
+    return batches
+
+
+def _prompt(one: Encoded, corrupted: bool) -> tuple[int, ...]:
+    if not corrupted:
+        return one.prompt
+    return one.prompt if one.corrupted is None else one.corrupted
+
+
+def _batch(
+    encoded: Sequence[Encoded],
+    places: Sequence[int],
+    padding: Padding,
+    corrupted: bool,
+    device: torch.device | str,
+) -> Batch:
+    sequences = [(*_prompt(encoded[p], corrupted), *encoded[p].target[:-1]) for p in places]
+    width = max(map(len, sequences))
+    ids = torch.zeros(len(places), width, dtype=torch.long)
+    mask = torch.zeros(len(places), width, dtype=torch.long)
+    ends = torch.empty(len(places), dtype=torch.long)  # one past each sequence's last token
+    for row, sequence in enumerate(sequences):
+        start = width - len(sequence) if padding == "left" else 0
+        ends[row] = start + len(sequence)
+        ids[row, start : ends[row]] = torch.tensor(sequence)
+        mask[row, start : ends[row]] = 1
+    targets = torch.tensor([encoded[p].target for p in places])
+    foils = torch.tensor([[foil[0] for foil in encoded[p].foils] for p in places])
+    length = targets.shape[1]
+    return Batch(
+        tuple(places),
+        ids.to(device),
+        (ends[:, None] - length + torch.arange(length)).to(device),
+        targets.to(device),
+        foils.reshape(len(places), -1).long().to(device),
+        None if padding == "none" else mask.to(device),
+    )

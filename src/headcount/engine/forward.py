@@ -1,0 +1,50 @@
+"""One forward pass, from a batch to the logits that are scored."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor
+
+from headcount.engine.batch import Batch
+from headcount.errors import HeadcountError
+from headcount.metrics.metric import Scored
+from headcount.models.model import Model
+from headcount.models.sites import accepted
+
+
+@contextmanager
+def measuring(model: Model) -> Iterator[None]:
+    """Evaluation mode and full float32 products inside; as it was afterwards."""
+    precision = torch.get_float32_matmul_precision()
+    training = [module for module in model.module.modules() if module.training]
+    torch.set_float32_matmul_precision("highest")
+    model.module.eval()
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(precision)
+        for module in training:
+            module.training = True
+
+
+def score(model: Model, batch: Batch) -> Scored:
+    """Run the model on a batch and keep the logits at the positions that predict the targets."""
+    options: dict[str, object] = {"use_cache": False}
+    if batch.mask is not None:
+        options |= {"attention_mask": batch.mask, "position_ids": batch.positions()}
+    output = model.module(input_ids=batch.ids, **accepted(model.module, **options))
+    logits: Tensor = output.logits  # (rows, tokens, vocab)
+    at = batch.scored[..., None].expand(-1, -1, logits.shape[-1])
+    return Scored(logits.gather(1, at), batch.targets, batch.foils)
+
+
+def check_finite(values: Tensor, model: Model) -> None:
+    """Refuse values that are not numbers, which no average should ever swallow."""
+    if not values.isfinite().all():
+        raise HeadcountError(
+            f"{model.name} gave logits that are not finite numbers (NaN or infinite): load it in "
+            "another dtype (float32 is safest), or check its weights and the gates."
+        )

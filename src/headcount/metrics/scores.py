@@ -1,0 +1,59 @@
+"""Metrics that are read off the logits under teacher forcing."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from jaxtyping import Float
+
+from headcount.metrics.metric import Metric, Scored
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+def _token_logprobs(scored: Scored) -> Float[Tensor, "rows tokens"]:
+    """log p of each target token, in float32: half precision cannot hold small differences."""
+    logits = scored.logits.float()
+    chosen = logits.gather(-1, scored.targets[..., None]).squeeze(-1)
+    return chosen - logits.logsumexp(-1)
+
+
+def _logprob(scored: Scored) -> Float[Tensor, "rows"]:
+    return _token_logprobs(scored).sum(-1)
+
+
+def _logprob_mean(scored: Scored) -> Float[Tensor, "rows"]:
+    return _token_logprobs(scored).mean(-1)
+
+
+def _accuracy(scored: Scored) -> Float[Tensor, "rows"]:
+    # Every target token is the most likely one, given those before it: what greedy decoding writes.
+    return (scored.logits.argmax(-1) == scored.targets).all(-1).float()
+
+
+def _foil_margin(scored: Scored) -> Float[Tensor, "rows"]:
+    first = scored.logits[:, 0].float()  # (rows, vocab)
+    answer = first.gather(-1, scored.targets[:, :1]).squeeze(-1)
+    strongest = first.gather(-1, scored.foils).amax(-1)
+    return answer - strongest
+
+
+def _choice(scored: Scored) -> Float[Tensor, "rows"]:
+    return (_foil_margin(scored) > 0).float()
+
+
+LOGPROB = Metric("logprob", "Log-probability of target", _logprob)
+LOGPROB_MEAN = Metric("logprob_mean", "Mean log-probability per target token", _logprob_mean)
+ACCURACY = Metric("accuracy", "Accuracy", _accuracy, differentiable=False, binary=True)
+LOGIT_DIFFERENCE = Metric(
+    "logit_difference", "Logit difference, target against foil", _foil_margin, needs_foils=True
+)
+CHOICE = Metric(
+    "choice",
+    "Choice accuracy, target against foils",
+    _choice,
+    differentiable=False,
+    needs_foils=True,
+    binary=True,
+)

@@ -1,0 +1,323 @@
+"""Load a causal language model and its tokenizer: by name, from a file, a folder or the hub.
+
+What comes back are plain Hugging Face objects, complete and ready to measure: every weight of the
+checkpoint in its place, evaluation mode, no gradients. Whatever cannot be loaded so is refused in
+one sentence.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from headcount.errors import HeadcountError, did_you_mean
+from headcount.models.bundled import BUNDLED, bundled_folder
+from headcount.models.gguf import read_gguf
+from headcount.models.load_errors import plain_errors
+from headcount.models.options import check_attention, check_dtype, check_placement
+from headcount.models.quiet import quiet_transformers
+
+CONFIG = "config.json"
+WEIGHTS = "model.safetensors"
+INDEX = "model.safetensors.index.json"
+ADAPTER = "adapter_config.json"
+ADAPTER_WEIGHTS = "adapter_model.safetensors"
+NO_TOKENIZER = (
+    "{} holds no tokenizer that transformers can load: save one beside the model with "
+    "tokenizer.save_pretrained."
+)
+
+
+@dataclass
+class Loaded:
+    """A model with its tokenizer, and where they come from.
+
+    `files` are what the model is made of (its weights and the settings beside them), by which it
+    can be recognised again. `unused` are weights of the checkpoint that the model has no place for,
+    such as the vision tower beside a text model.
+    """
+
+    model: Any
+    tokenizer: Any
+    name: str
+    files: list[Path] | None = None
+    unused: list[str] = field(default_factory=list)
+
+
+def load_pretrained(
+    spec: str | Path,
+    *,
+    dtype: str = "float32",
+    device: str | None = None,
+    device_map: str | Mapping[str, Any] | None = None,
+    attention: str | None = None,
+    revision: str | None = None,
+    trust_remote_code: bool = False,
+) -> Loaded:
+    """Load `spec`: a bundled name, a .gguf file, a folder, or the id of a model on the hub.
+
+    `device` defaults to the accelerator of this machine where there is one; `device_map` spreads a
+    large model over several devices instead, as accelerate does. `attention` names the kernel
+    (sdpa, eager, flash_attention_2, ...). Code that comes with a model is not run unless
+    `trust_remote_code` says so.
+    """
+    spec = str(spec)
+    options = {
+        "dtype": check_dtype(dtype),
+        **check_placement(device, device_map),
+        **check_attention(attention, trust_remote_code),
+    }
+    with plain_errors(spec, attention=attention):
+        loaded = _load(spec, options, revision, trust_remote_code)
+    loaded.model.eval()
+    loaded.model.requires_grad_(False)
+    if loaded.unused:
+        print(
+            f"{loaded.name}: {len(loaded.unused)} weights of the checkpoint have no place in "
+            f"{type(loaded.model).__name__} and are not used ({shorten(loaded.unused)}).",
+            file=sys.stderr,
+        )
+    return loaded
+
+
+def _load(spec: str, options: dict[str, Any], revision: str | None, trust: bool) -> Loaded:
+    """Find out what `spec` is, in the order that the docstring above gives."""
+    if spec in BUNDLED:
+        return _from_folder(bundled_folder(spec), options, trust, name=spec)
+    path = Path(spec).expanduser()
+    if path.is_file():
+        if path.suffix.lower() != ".gguf":
+            raise HeadcountError(
+                f"{spec} is a file, but not a .gguf one: give the folder that holds config.json "
+                "and the safetensors instead."
+            )
+        return _from_gguf(path, options)
+    if path.is_dir():
+        if (path / ADAPTER).exists():
+            return _from_adapter(path, options, trust)
+        return _from_folder(path, options, trust)
+    if looks_like_path(spec):
+        raise HeadcountError(
+            f"There is no file or folder {spec}: give a .gguf file, a folder with a model, the id "
+            f"of a model on the hub (org/name), or a bundled name ({', '.join(BUNDLED)})."
+        )
+    hint = did_you_mean(spec, BUNDLED)
+    if hint and "/" not in spec:  # ids without an owner are few, and none is near our names
+        raise HeadcountError(f'There is no model "{spec}".{hint}')
+    return _from_hub(spec, options, revision, trust)
+
+
+def looks_like_path(spec: str) -> bool:
+    """Whether `spec` can only be meant as a path: hub ids have one slash and no such ends.
+
+    >>> [looks_like_path(s) for s in ("gpt2", "org/name", "./name", "a/b/c", "model.gguf")]
+    [False, False, True, True, True]
+    """
+    return (
+        spec.startswith((".", "/", "~"))
+        or spec.endswith((".gguf", ".safetensors", ".bin", ".pt", "/"))
+        or spec.count("/") > 1
+        or "\\" in spec
+    )
+
+
+def _from_gguf(path: Path, options: dict[str, Any]) -> Loaded:
+    model, tokenizer, report = read_gguf(path, **options)
+    unused = check_report(str(path), report)
+    _check_tokenizer(tokenizer, str(path))
+    return Loaded(model, tokenizer, path.stem, [path], unused)
+
+
+def _from_folder(
+    folder: Path, options: dict[str, Any], trust: bool, *, name: str | None = None
+) -> Loaded:
+    if not (folder / CONFIG).exists():
+        raise HeadcountError(
+            f"{folder} holds no {CONFIG}: give the folder that a model was saved to with "
+            "save_pretrained, or a .gguf file."
+        )
+    files = weight_files(folder)
+    loaded = _from_pretrained(str(folder), options, {"trust_remote_code": trust})
+    loaded.name = name or folder.resolve().name
+    loaded.files = [*files, folder / CONFIG]
+    return loaded
+
+
+def weight_files(folder: Path) -> list[Path]:
+    """The safetensors files of a model's folder, all of them there; pickles are refused."""
+    chosen = json.loads((folder / CONFIG).read_text("utf-8")).get("transformers_weights")
+    for name in [chosen] if chosen else [WEIGHTS, INDEX]:
+        path = folder / name
+        if path.exists() and name.endswith(".safetensors"):
+            return [path]
+        if path.exists() and name.endswith(".index.json"):
+            return _shards(path)
+    if any(folder.glob("*.bin")) or any(folder.glob("*.pt")) or any(folder.glob("*.pth")):
+        raise HeadcountError(
+            f"{folder} holds its weights as pickles, which can run code when they are opened: save "
+            "the model as safetensors first (save_pretrained does)."
+        )
+    raise HeadcountError(
+        f"{folder} holds no weights: there is neither {WEIGHTS} nor {INDEX} in it."
+    )
+
+
+def _shards(index: Path) -> list[Path]:
+    names = sorted(set(json.loads(index.read_text("utf-8"))["weight_map"].values()))
+    missing = [name for name in names if not (index.parent / name).exists()]
+    if missing:
+        raise HeadcountError(
+            f"{index.parent} lacks {shorten(missing)}, which its {index.name} lists: download the "
+            "model again."
+        )
+    return [index.parent / name for name in names]
+
+
+def _from_hub(spec: str, options: dict[str, Any], revision: str | None, trust: bool) -> Loaded:
+    from transformers.utils.hub import cached_file
+    from transformers.utils.peft_utils import find_adapter_config_file
+
+    hub: dict[str, Any] = {"revision": revision or "main", "local_files_only": not hub_answers()}
+    with quiet_transformers():
+        adapter = find_adapter_config_file(spec, **hub)
+        if adapter is not None:
+            cached_file(spec, ADAPTER_WEIGHTS, **hub)
+    if adapter is not None:
+        loaded = _from_adapter(Path(adapter).parent, options, trust)
+        loaded.name = spec
+        return loaded
+    if hub["local_files_only"]:  # the search for adapters does not heed that one, and retries
+        options = {**options, "adapter_kwargs": {"local_files_only": True}}
+    loaded = _from_pretrained(spec, options, {**hub, "trust_remote_code": trust})
+    chosen = getattr(loaded.model.config, "transformers_weights", None)
+    loaded.files = _hub_files(spec, hub["revision"], [chosen] if chosen else [WEIGHTS, INDEX])
+    return loaded
+
+
+def hub_answers() -> bool:
+    """Whether the hub can be reached: one short question instead of a minute of retries."""
+    from huggingface_hub import constants, get_session
+
+    try:
+        get_session().head(constants.ENDPOINT, timeout=5)
+    except Exception:  # whatever stands in the way, the local copy is what is left
+        return False
+    return True
+
+
+def _hub_files(spec: str, revision: str, names: list[str]) -> list[Path] | None:
+    """The local copies of a hub model's weights and settings."""
+    from huggingface_hub import try_to_load_from_cache
+
+    for name in names:
+        found = try_to_load_from_cache(spec, name, revision=revision)
+        if isinstance(found, str):
+            folder = Path(found).parent
+            return [*weight_files(folder), folder / CONFIG]
+    return None
+
+
+def _from_adapter(folder: Path, options: dict[str, Any], trust: bool) -> Loaded:
+    """Load the base model that a PEFT adapter names, and the adapter onto it."""
+    from transformers.utils.import_utils import is_peft_available
+
+    if not is_peft_available():
+        raise HeadcountError(
+            f"{folder} holds a PEFT adapter: install its library with "
+            "pip install 'headcount[peft]'."
+        )
+    if not (folder / ADAPTER_WEIGHTS).exists():
+        raise HeadcountError(
+            f"{folder} holds no {ADAPTER_WEIGHTS}: save the adapter as safetensors (pickles are "
+            "not opened)."
+        )
+    if (folder / WEIGHTS).exists() or (folder / INDEX).exists():
+        raise HeadcountError(
+            f"{folder} holds a whole model and a PEFT adapter: move {ADAPTER} and "
+            f"{ADAPTER_WEIGHTS} to a folder of their own, so that it is clear which one you mean."
+        )
+    base = json.loads((folder / ADAPTER).read_text("utf-8")).get("base_model_name_or_path")
+    if not base:
+        raise HeadcountError(
+            f"{folder / ADAPTER} does not name its base model: write its hub id or folder under "
+            '"base_model_name_or_path".'
+        )
+    if (Path(base) / ADAPTER).exists():
+        raise HeadcountError(
+            f"The base model of {folder} is a PEFT adapter itself ({base}): merge that one into "
+            "its model first (merge_and_unload does)."
+        )
+    loaded = _load(base, options, None, trust)
+    with quiet_transformers():
+        report = loaded.model.load_adapter(str(folder)).to_dict()
+    check_report(str(folder), report)
+    if (folder / "tokenizer_config.json").exists():
+        loaded.tokenizer = _tokenizer(str(folder), {"trust_remote_code": trust})
+    if loaded.files is not None:
+        loaded.files += [folder / ADAPTER_WEIGHTS, folder / ADAPTER]
+    loaded.name = folder.resolve().name
+    return loaded
+
+
+def _from_pretrained(where: str, options: dict[str, Any], hub: dict[str, Any]) -> Loaded:
+    from transformers import AutoModelForCausalLM
+
+    with quiet_transformers():
+        both: Any = AutoModelForCausalLM.from_pretrained(
+            where, use_safetensors=True, output_loading_info=True, **options, **hub
+        )
+    model, report = both
+    unused = check_report(where, report)
+    return Loaded(model, _tokenizer(where, hub), where, None, unused)
+
+
+def _tokenizer(where: str, hub: dict[str, Any]) -> Any:
+    from transformers import AutoTokenizer
+
+    try:
+        with quiet_transformers():
+            tokenizer = AutoTokenizer.from_pretrained(where, **hub)
+    except ImportError:  # a library that this tokenizer needs: its own words are the best
+        raise
+    except Exception as error:
+        if "trust_remote_code" in str(error):
+            raise
+        raise HeadcountError(NO_TOKENIZER.format(where)) from error
+    _check_tokenizer(tokenizer, where)
+    return tokenizer
+
+
+def _check_tokenizer(tokenizer: Any, where: str) -> None:
+    # Without its files transformers builds some tokenizers empty: a few special tokens, no words.
+    if len(tokenizer.get_vocab()) <= len(tokenizer.all_special_ids):
+        raise HeadcountError(NO_TOKENIZER.format(where))
+
+
+def check_report(where: str, report: Mapping[str, Any]) -> list[str]:
+    """Refuse a model with weights that its checkpoint does not give; return those it does not use.
+
+    transformers fills such gaps with random numbers, and a measurement of those means nothing.
+    """
+    mismatched = {key[0] for key in report["mismatched_keys"]}
+    missing = sorted({*map(str, report["missing_keys"]), *mismatched})
+    if missing:
+        raise HeadcountError(
+            f"{where} does not give all weights of its model (missing, or of another shape: "
+            f"{shorten(missing)}): it is incomplete, or its config.json belongs to another model."
+        )
+    return sorted(map(str, report["unexpected_keys"]))
+
+
+def shorten(names: Iterable[str], most: int = 3) -> str:
+    """Name the first few.
+
+    >>> shorten(["a", "b", "c", "d", "e"])
+    'a, b, c and 2 more'
+    """
+    names = list(names)
+    more = len(names) - most
+    return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")

@@ -1,0 +1,138 @@
+"""A language model whose head sites are proven."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from headcount.heads import HeadLayout
+from headcount.models.fingerprint import (
+    fingerprint_files,
+    fingerprint_tensors,
+    fingerprint_tokenizer,
+)
+from headcount.models.load import load_pretrained
+from headcount.models.proof import Proof, prove
+from headcount.models.sites import HeadSite, plain
+
+
+@dataclass(frozen=True, eq=False)
+class Model:
+    """A Hugging Face causal LM, its tokenizer, and its proven head sites.
+
+    Made by `load_model` or `wrap`; the module inside is the user's own and is never changed.
+    """
+
+    module: nn.Module
+    tokenizer: Any
+    name: str
+    proof: Proof = field(repr=False)
+    weight_files: Sequence[Path] | None = field(default=None, repr=False)
+
+    @property
+    def sites(self) -> tuple[HeadSite, ...]:
+        """The attention sites, in the order in which they run."""
+        return self.proof.sites
+
+    @cached_property
+    def layout(self) -> HeadLayout:
+        """How many heads each site has."""
+        return HeadLayout(tuple(site.heads for site in self.sites))
+
+    @cached_property
+    def device(self) -> torch.device:
+        """Where the token ids go."""
+        device = plain(self.module).get_input_embeddings().weight.device  # type: ignore[operator]
+        assert isinstance(device, torch.device)
+        return device
+
+    @cached_property
+    def dtype(self) -> torch.dtype:
+        """The number format of the weights."""
+        return next(p.dtype for p in self.module.parameters() if p.is_floating_point())
+
+    @property
+    def kernel(self) -> str:
+        """The attention kernel, as transformers names it."""
+        config = getattr(plain(self.module), "config", None)
+        return str(getattr(config, "_attn_implementation", None))
+
+    @cached_property
+    def identity(self) -> dict[str, str]:
+        """What of the model determines a measured value; part of every key in the store."""
+        weights = (
+            fingerprint_tensors(plain(self.module))
+            if self.weight_files is None
+            else fingerprint_files(self.weight_files)
+        )
+        return {
+            "weights": weights,
+            "tokenizer": fingerprint_tokenizer(self.tokenizer),
+            "dtype": str(self.dtype).removeprefix("torch."),
+            "device": self.device.type,
+            "kernel": self.kernel,
+        }
+
+
+def load_model(
+    spec: str | Path,
+    *,
+    dtype: str = "float32",
+    device: str | None = None,
+    device_map: str | dict[str, Any] | None = None,
+    attention: str | None = None,
+    revision: str | None = None,
+    trust_remote_code: bool = False,
+) -> Model:
+    """Load a causal LM and prove its head sites.
+
+    `spec` is a Hugging Face hub id, a local folder, a `.gguf` file, or a bundled model's name.
+
+    >>> from headcount import load_model
+    >>> model = load_model("smollm2-135m")
+    >>> model.layout.total
+    270
+    """
+    loaded = load_pretrained(
+        spec,
+        dtype=dtype,
+        device=device,
+        device_map=device_map,
+        attention=attention,
+        revision=revision,
+        trust_remote_code=trust_remote_code,
+    )
+    return Model(
+        loaded.model, loaded.tokenizer, loaded.name, prove(loaded.model), weight_files=loaded.files
+    )
+
+
+def wrap(model: nn.Module, tokenizer: Any, *, name: str | None = None) -> Model:
+    """Prove the head sites of a model in memory, which stays the user's own and is not changed.
+
+    Compiled, quantised and PEFT models are welcome.
+
+    >>> from transformers import LlamaConfig, LlamaForCausalLM
+    >>> config = LlamaConfig(
+    ...     vocab_size=99, hidden_size=32, intermediate_size=32, num_hidden_layers=2,
+    ...     num_attention_heads=4, num_key_value_heads=2,
+    ... )
+    >>> wrap(LlamaForCausalLM(config), tokenizer=None).layout
+    HeadLayout(counts=(4, 4))
+    """
+    was_training = model.training
+    model.eval()
+    try:
+        proof = prove(model)
+    finally:
+        model.train(was_training)
+    if name is None:
+        config = getattr(plain(model), "config", None)
+        name = getattr(config, "_name_or_path", "") or type(plain(model)).__name__
+    return Model(model, tokenizer, name, proof)

@@ -1,0 +1,99 @@
+"""The choices that a user has when a model is loaded, checked before anything is read."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Mapping
+from typing import Any
+
+from headcount.errors import HeadcountError, did_you_mean
+
+DTYPES = ("float32", "bfloat16", "float16", "auto")
+DEVICE_MAPS = ("auto", "balanced", "balanced_low_0", "sequential")
+FLASH_PACKAGES = {
+    "flash_attention_2": "flash_attn",
+    "flash_attention_3": "flash_attn_interface",
+    "flash_attention_4": "flash_attn",
+}
+
+
+def check_dtype(dtype: str) -> Any:
+    """The torch dtype of this name, or "auto" for the one that the checkpoint has."""
+    if dtype not in DTYPES:
+        raise HeadcountError(
+            f'There is no dtype "{dtype}" (known: {", ".join(DTYPES)}).'
+            f"{did_you_mean(str(dtype), DTYPES)}"
+        )
+    import torch
+
+    return dtype if dtype == "auto" else getattr(torch, dtype)
+
+
+def check_placement(
+    device: str | None, device_map: str | Mapping[str, Any] | None
+) -> dict[str, Any]:
+    """Where the weights go: straight to their device, without a stop in main memory."""
+    if device_map is None:
+        place = check_device(device)
+        return {} if place.type == "cpu" else {"device_map": {"": place}}
+    if device is not None:
+        raise HeadcountError("Give either a device or a device map, not both.")
+    if isinstance(device_map, Mapping):
+        return {"device_map": dict(device_map)}
+    if device_map not in DEVICE_MAPS:
+        raise HeadcountError(
+            f'There is no device map "{device_map}" (known: {", ".join(DEVICE_MAPS)}; or give a '
+            f"dictionary from module names to devices).{did_you_mean(device_map, DEVICE_MAPS)}"
+        )
+    return {"device_map": device_map}
+
+
+def check_device(device: str | None) -> Any:
+    """The torch device of this name, which this machine must have; by default its accelerator."""
+    import torch
+
+    here = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
+    if device is None:
+        return here or torch.device("cpu")
+    try:
+        place = torch.device(device)
+    except RuntimeError as error:
+        raise HeadcountError(
+            f'"{device}" is no device: write cpu, cuda, cuda:1 or the like.'
+        ) from error
+    count = 0 if here is None else torch.accelerator.device_count()
+    present = ["cpu", *(f"{here.type}:{index}" for index in range(count) if here)]
+    if place.type != "cpu" and f"{place.type}:{place.index or 0}" not in present:
+        raise HeadcountError(
+            f'This machine has no device "{device}" (it has: {", ".join(present)}).'
+        )
+    return place
+
+
+def check_attention(attention: str | None, trust_remote_code: bool) -> dict[str, Any]:
+    """The attention kernel of this name; one from the hub is code, and needs to be trusted."""
+    if attention is None:
+        return {}
+    if "/" in attention:
+        if not trust_remote_code:
+            raise HeadcountError(
+                f'The attention kernel "{attention}" is code from the hub: allow it with '
+                "trust_remote_code, or choose sdpa or eager."
+            )
+        return {"attn_implementation": attention}
+    from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+
+    known = ["eager", *(name for name in ALL_ATTENTION_FUNCTIONS.valid_keys() if "|" not in name)]
+    if attention not in known:
+        raise HeadcountError(
+            f'There is no attention kernel "{attention}" (known: {", ".join(known)}).'
+            f"{did_you_mean(attention, known)}"
+        )
+    package = FLASH_PACKAGES.get(attention)
+    # transformers would fetch a kernel from the hub in its place, which is code again.
+    if package and importlib.util.find_spec(package) is None and not trust_remote_code:
+        raise HeadcountError(
+            f"The attention kernel {attention} needs the package {package}: install it, or choose "
+            "sdpa or eager."
+        )
+    return {"attn_implementation": attention}

@@ -1,0 +1,126 @@
+"""Read off a probing pass what is a projection and which of its columns belong to a head."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+QUANTISED = 3e-2  # what eight-bit rounding of a projection's inputs may cost
+
+
+def tolerance(dtype: torch.dtype) -> float:
+    """How far two ways of computing the same number may lie apart, relative to its size."""
+    return 1e-4 if torch.finfo(dtype).eps < 1e-6 else 4 * torch.finfo(dtype).eps
+
+
+def rows_differ(by_row: Float[Tensor, "rows tokens width"]) -> bool:
+    """Whether rows differ by more than rounding."""
+    change = (by_row - by_row[:1]).abs().max()
+    return bool(change > 10 * tolerance(by_row.dtype) * by_row.abs().max())
+
+
+def is_projection(function: Callable[[Tensor], Any], x: Tensor, limit: float) -> bool:
+    """Whether the function is affine in x and mixes columns, up to a relative error of `limit`.
+
+    >>> x = torch.randn(3, 4)
+    >>> is_projection(torch.nn.Linear(4, 2), x, 1e-4), is_projection(torch.relu, x, 1e-4)
+    (True, False)
+    >>> is_projection(torch.nn.Identity(), x, 1e-4)
+    False
+    """
+    even = torch.zeros_like(x)
+    even[..., ::2] = x[..., ::2]
+    nothing, whole = function(torch.zeros_like(x)), function(x)
+    if not isinstance(whole, Tensor) or not whole.is_floating_point():
+        return False
+    whole = whole - nothing
+    from_even = function(even) - nothing
+    both = from_even + function(x - even) - nothing
+    twice = (function(2 * x) - nothing) / 2
+    error = torch.maximum((both - whole).abs().max(), (twice - whole).abs().max())
+    if not error <= limit * (whole.abs().max() + 1e-12):
+        return False
+    elementwise = whole.shape == x.shape and not from_even[..., 1::2].abs().max() > 0
+    return not elementwise
+
+
+class Slices(NamedTuple):
+    """Heads side by side in the columns of a projection's input."""
+
+    start: int
+    heads: int
+    size: int
+    coupled: bool  # a norm over all heads scales them together
+    leak: float  # largest change outside a disturbed head's slice, relative to that inside
+
+
+def read_slices(by_row: Float[Tensor, "rows tokens width"], queries: int) -> Slices | None:
+    """Read the heads' slices off rows of which row r has query head r − 1 disturbed.
+
+    None where no way of cutting the columns gives each query head a slice of its own (or, as in
+    differential attention, each equal group of query heads).
+    """
+    base = by_row[0].double()  # (tokens, width)
+    change = by_row[1 : queries + 1].double() - base  # (queries, tokens, width)
+    limit = 10 * tolerance(by_row.dtype)
+    touched = (change.abs().amax(1) > limit * float(change.abs().max())).any(0).nonzero()
+    if not len(touched):
+        return None
+    # Usually all columns are heads; a projection may take others (an MLP's) beside them.
+    for start, end in ((0, base.shape[-1]), (int(touched[0]), int(touched[-1]) + 1)):
+        for heads in (n for n in range(queries, 0, -1) if queries % n == 0):
+            if (end - start) % heads or (heads == 1 and queries > 1):
+                continue
+            columns = slice(start, end)
+            fit = _fit(change[..., columns], base[:, columns], heads, limit)
+            if fit is not None:
+                return Slices(start, heads, (end - start) // heads, *fit)
+    return None
+
+
+def _fit(
+    change: Float[Tensor, "queries tokens columns"],
+    base: Float[Tensor, "tokens columns"],
+    heads: int,
+    limit: float,
+) -> tuple[bool, float] | None:
+    """Whether each query head changes its slice and no other: (coupled, leak), or None.
+
+    A norm over all heads scales the other slices by one common number per token: they still hold
+    nothing but their own head. Any other change outside the slice refuses this way of cutting.
+    """
+    queries, tokens, columns = change.shape
+    slices = change.view(queries, tokens, heads, columns // heads)
+    every = torch.arange(queries)
+    own = every if queries == heads else _shared_slices(slices)
+    if own is None:
+        return None
+    inside = slices[every, :, own].abs().amax((1, 2))  # (queries,)
+    floor = 1e-6 * float(inside.max())
+    if int((inside <= floor).sum()) > queries // 2:
+        return None  # heads that always say nothing prove nothing: the others must
+    inside = inside.clamp(min=floor)
+    others = slices.clone()
+    others[every, :, own] = 0
+    leak = float((others.abs().amax((1, 2, 3)) / inside).max())
+    if leak <= limit:
+        return False, leak
+    rest = base.view(1, tokens, heads, -1).repeat(queries, 1, 1, 1)
+    rest[every, :, own] = 0
+    scale = (others * rest).sum((2, 3), keepdim=True) / (rest**2).sum((2, 3), keepdim=True)
+    leak = float(((others - scale * rest).abs().amax((1, 2, 3)) / inside).max())
+    return (True, leak) if leak <= limit else None
+
+
+def _shared_slices(
+    slices: Float[Tensor, "queries tokens heads size"],
+) -> Int[Tensor, "queries"] | None:
+    """The slice that each query head changes most, if every slice has equally many."""
+    queries, _, heads, _ = slices.shape
+    own = slices.abs().amax((1, 3)).argmax(1)
+    even = torch.full((heads,), queries // heads, device=own.device)
+    return own if torch.equal(torch.bincount(own, minlength=heads), even) else None

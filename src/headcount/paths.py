@@ -1,0 +1,24 @@
+"""Where headcount keeps what it need not compute or fetch twice."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import platformdirs
+
+from headcount.errors import HeadcountError
+
+
+def cache_dir() -> Path:
+    """HEADCOUNT_CACHE, else the user's cache folder for headcount; made when first asked for."""
+    chosen = os.environ.get("HEADCOUNT_CACHE")
+    folder = Path(chosen or platformdirs.user_cache_dir("headcount", appauthor=False)).expanduser()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise HeadcountError(
+            f"Cannot make the cache folder {folder} ({error.strerror}): set HEADCOUNT_CACHE to a "
+            "folder that can be written."
+        ) from error
+    return folder

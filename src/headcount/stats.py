@@ -1,0 +1,301 @@
+"""Intervals and verdicts.
+
+Values are per example, in arrays of shape (seeds, items), or (items,) for a single seed. Items that
+share a template and content are one *cluster*: they rise and fall together, so they are drawn
+together. Seeds and clusters are both drawn anew, independently of each other (*crossed*): an
+interval then says what other seeds and other items might have given.
+
+Three choices hold throughout:
+
+- From n clusters, or n seeds, each resample draws n - 1. The variance of resampled means is then
+  s²/n with the unbiased s² (Rao and Wu 1988); with n draws it would be a fifth less for five seeds.
+- Where an interval cannot be known, as from a single cluster, its ends are NaN: figures leave a
+  gap, and `judge` says "undecided".
+- With fewer than some ten clusters every bootstrap interval is a little short; `Interval.n` tells.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from statistics import NormalDist
+from typing import Any, Literal
+
+import numpy as np
+from jaxtyping import Float, Int
+from numpy.typing import ArrayLike
+
+from headcount.errors import HeadcountError
+
+Clusters = Sequence[Hashable] | np.ndarray
+
+Verdict = Literal["supported", "refuted", "undecided"]
+
+Statistic = Callable[[Float[np.ndarray, "seeds items"]], float]
+
+
+@dataclass(frozen=True)
+class Interval:
+    """An estimate and the ends of its interval; `n` independent clusters are behind it.
+
+    >>> print(Interval(0.625, 0.5, 0.75, n=40))
+    0.625 [0.5, 0.75]
+    """
+
+    value: float
+    low: float
+    high: float
+    n: int
+
+    @property
+    def known(self) -> bool:
+        """Whether the ends are numbers."""
+        return not (math.isnan(self.low) or math.isnan(self.high))
+
+    def __str__(self) -> str:
+        return f"{self.value:.3g} [{self.low:.3g}, {self.high:.3g}]"
+
+
+def bootstrap(
+    values: ArrayLike,
+    *,
+    clusters: Clusters | None = None,
+    level: float = 0.95,
+    resamples: int = 2000,
+    seed: int = 0,
+    statistic: Statistic | None = None,
+) -> Interval:
+    """The mean of `values` with its percentile interval over seeds × items.
+
+    `clusters` names each item's cluster; without it every item is its own. A single seed is kept
+    and only items are drawn. Another `statistic` than the mean is called once per resample, on an
+    array of whole seeds and items, which is slower.
+
+    >>> right = np.array([[1, 1, 0, 0, 1, 1, 1, 1], [1, 1, 1, 0, 1, 1, 1, 0]])  # (seeds, items)
+    >>> print(bootstrap(right, clusters=["a", "a", "b", "b", "c", "c", "d", "d"]))
+    0.75 [0.333, 1]
+    """
+    table = _table(values)
+    labels = _labels(clusters, table.shape[1])
+    rng = np.random.default_rng(seed)
+    drawn = _draw(rng, int(labels.max()) + 1, resamples)  # (resamples, clusters)
+    if statistic is None:
+        value = float(table.mean())
+        # Drawing deviations, not values, keeps a constant's interval at zero width.
+        samples = value + _means(table - value, labels, drawn, rng)
+        return _interval(value, samples, drawn, level)
+    rows = _draw(rng, len(table), resamples)  # (resamples, seeds)
+    items, seeds = np.arange(table.shape[1]), np.arange(len(table))
+    chosen = (
+        np.ix_(np.repeat(seeds, some), np.repeat(items, others[labels]))
+        for some, others in zip(rows, drawn, strict=True)
+    )
+    found = np.array([float(statistic(table[places])) for places in chosen])
+    return _interval(float(statistic(table)), found, drawn, level)
+
+
+def paired_difference(
+    a: ArrayLike,
+    b: ArrayLike,
+    *,
+    clusters: Clusters | None = None,
+    level: float = 0.95,
+    resamples: int = 2000,
+    seed: int = 0,
+) -> Interval:
+    """The mean of `a` minus the mean of `b`, over the same items.
+
+    Items are drawn once for both sides, so that what makes an item hard cancels out. The seeds of
+    the two sides have nothing to do with each other: they are drawn apart and need not be equally
+    many.
+
+    >>> print(paired_difference([1.0, 2.0, 3.0], [0.5, 1.5, 2.5]))
+    0.5 [0.5, 0.5]
+    """
+    first, second, labels = _pair(a, b, clusters)
+    rng = np.random.default_rng(seed)
+    drawn = _draw(rng, int(labels.max()) + 1, resamples)
+    value = float(first.mean() - second.mean())
+    samples = _means(first, labels, drawn, rng) - _means(second, labels, drawn, rng)
+    return _interval(value, samples, drawn, level)
+
+
+def ratio_of_means(
+    numerator: ArrayLike,
+    denominator: ArrayLike,
+    *,
+    clusters: Clusters | None = None,
+    level: float = 0.95,
+    resamples: int = 2000,
+    seed: int = 0,
+) -> Interval:
+    """The mean of one over the mean of the other, such as the share of an effect that is explained.
+
+    Never a mean of ratios, which the items with the smallest denominators would rule. Items are
+    drawn once for both, seeds apart. Where the denominator's own interval includes zero there is
+    nothing to take a share of, and the interval is unknown.
+
+    >>> print(ratio_of_means([1.0, 2.0, 3.0], [2.0, 4.0, 6.0]))
+    0.5 [0.5, 0.5]
+    """
+    above, below, labels = _pair(numerator, denominator, clusters)
+    rng = np.random.default_rng(seed)
+    drawn = _draw(rng, int(labels.max()) + 1, resamples)
+    tops, bottoms = _means(above, labels, drawn, rng), _means(below, labels, drawn, rng)
+    mean = float(below.mean())
+    value = float(above.mean()) / mean if mean else math.nan
+    whole = _interval(mean, bottoms, drawn, level)
+    if not whole.known or whole.low <= 0 <= whole.high:
+        return Interval(value, math.nan, math.nan, whole.n)
+    some = bottoms != 0  # all but a few beyond the ends of that interval
+    return _interval(value, tops[some] / bottoms[some], drawn, level)
+
+
+def wilson(successes: int | float, n: int, *, level: float = 0.95) -> Interval:
+    """Wilson's interval for a share: within 0 and 1, and of honest width also at either end.
+
+    >>> print(wilson(0, 10))
+    0 [0, 0.278]
+    """
+    if n < 1 or not 0 <= successes <= n:
+        raise ValueError(f"{successes} successes of {n}")
+    share = successes / n
+    z = NormalDist().inv_cdf((1 + level) / 2)
+    middle = (share + z * z / (2 * n)) / (1 + z * z / n)
+    half = z / (1 + z * z / n) * math.sqrt(share * (1 - share) / n + z * z / (4 * n * n))
+    # At 0 and at n the formula gives an end of 0 or 1 but for rounding.
+    low, high = min(share, max(0.0, middle - half)), max(share, min(1.0, middle + half))
+    return Interval(share, low, high, n)
+
+
+def accuracy_interval(
+    values: ArrayLike,
+    *,
+    clusters: Clusters | None = None,
+    level: float = 0.95,
+    resamples: int = 2000,
+    seed: int = 0,
+) -> Interval:
+    """The mean of values from 0 to 1, by bootstrap, or near either end by Wilson.
+
+    "Near" means that successes or failures amount to fewer than five clusters: from so few the
+    bootstrap's interval is too short, and from none it has no width at all. Wilson also steps in
+    wherever the bootstrap has no width, as when all clusters are half right. Since it knows nothing
+    of seeds, the wider of the two counts where there are several.
+
+    >>> print(accuracy_interval(np.ones(20)))
+    1 [0.839, 1]
+    """
+    table = _table(values)
+    if table.min() < 0 or table.max() > 1:
+        raise ValueError("an accuracy needs values from 0 to 1")
+    found = bootstrap(table, clusters=clusters, level=level, resamples=resamples, seed=seed)
+    rarer = min(found.value, 1 - found.value) * found.n
+    if rarer >= 5 and found.known and found.high - found.low > 1e-9:
+        return found
+    # Of n clusters, not items: at worst a cluster's items are all right or all wrong together, and
+    # then a hundred items of ten clusters tell no more than ten items would.
+    by_wilson = wilson(found.value * found.n, found.n, level=level)
+    low, high = by_wilson.low, by_wilson.high
+    if len(table) > 1 and found.known:
+        low, high = min(low, found.low), max(high, found.high)
+    return Interval(found.value, low, high, found.n)
+
+
+def judge(
+    interval: Interval,
+    *,
+    above: float | None = None,
+    below: float | None = None,
+    within: tuple[float, float] | None = None,
+) -> Verdict:
+    """Hold a claim against an interval, never against its point.
+
+    The claim is that the true value lies above a bound, below one, or within two (bounds included).
+    It is supported if that holds for the whole interval, refuted if for no part of it.
+
+    >>> fall = Interval(-0.12, low=-0.2, high=-0.04, n=50)
+    >>> judge(fall, below=0.0), judge(fall, below=-0.05), judge(fall, within=(-0.03, 0.03))
+    ('supported', 'undecided', 'refuted')
+    """
+    if sum(claim is not None for claim in (above, below, within)) != 1:
+        raise ValueError("a claim has one of above, below and within")
+    low, high = interval.low, interval.high  # comparisons with NaN are false: undecided
+    if above is not None:
+        supported, refuted = low > above, high <= above
+    elif below is not None:
+        supported, refuted = high < below, low >= below
+    else:
+        least, most = within or (math.nan, math.nan)
+        supported, refuted = least <= low and high <= most, high < least or low > most
+    return "supported" if supported else "refuted" if refuted else "undecided"
+
+
+def _table(values: ArrayLike) -> Float[np.ndarray, "seeds items"]:
+    table = np.atleast_2d(np.asarray(values, dtype=np.float64))
+    if table.ndim != 2:
+        raise ValueError(f"values need the shape (seeds, items) or (items,), not {table.shape}")
+    if not table.size:
+        raise HeadcountError("There are no values to average: the task has no examples left.")
+    if np.isnan(table).any():
+        raise HeadcountError(
+            "Some values are not numbers (NaN), so they have no mean: check the model's dtype."
+        )
+    return table
+
+
+def _labels(clusters: Clusters | None, items: int) -> Int[np.ndarray, " items"]:
+    """The number of each item's cluster, counted in order of appearance."""
+    if clusters is None:
+        return np.arange(items)
+    if len(clusters) != items:
+        raise ValueError(f"{len(clusters)} cluster names for {items} items")
+    numbers: dict[Any, int] = {}
+    return np.array([numbers.setdefault(cluster, len(numbers)) for cluster in clusters])
+
+
+def _pair(
+    a: ArrayLike, b: ArrayLike, clusters: Clusters | None
+) -> tuple[Float[np.ndarray, "a items"], Float[np.ndarray, "b items"], Int[np.ndarray, " items"]]:
+    first, second = _table(a), _table(b)
+    if first.shape[1] != second.shape[1]:
+        raise ValueError(f"{first.shape[1]} items cannot be paired with {second.shape[1]}")
+    return first, second, _labels(clusters, first.shape[1])
+
+
+def _draw(rng: np.random.Generator, units: int, resamples: int) -> Int[np.ndarray, "times units"]:
+    """How often each unit comes up in each resample of `units` - 1; a single one always does."""
+    picks = rng.integers(units, size=(resamples, max(units - 1, 1)))
+    picks += units * np.arange(resamples)[:, None]
+    return np.bincount(picks.ravel(), minlength=resamples * units).reshape(resamples, units)
+
+
+def _means(
+    table: Float[np.ndarray, "seeds items"],
+    labels: Int[np.ndarray, " items"],
+    drawn: Int[np.ndarray, "times clusters"],
+    rng: np.random.Generator,
+) -> Float[np.ndarray, " times"]:
+    """The mean of each resample, by the sums and sizes of the clusters: no loop over resamples."""
+    sizes = np.bincount(labels)  # (clusters,)
+    sums = np.stack([np.bincount(labels, weights=row) for row in table])  # (seeds, clusters)
+    rows = _draw(rng, len(table), len(drawn))  # (times, seeds)
+    totals = ((rows @ sums) * drawn).sum(1)
+    means: Float[np.ndarray, " times"] = totals / (rows.sum(1) * (drawn @ sizes))
+    return means
+
+
+def _interval(
+    value: float,
+    samples: Float[np.ndarray, " times"],
+    drawn: Int[np.ndarray, "draws clusters"],
+    level: float,
+) -> Interval:
+    clusters = drawn.shape[1]
+    if clusters == 1:
+        return Interval(value, math.nan, math.nan, 1)
+    low, high = np.quantile(samples, [(1 - level) / 2, (1 + level) / 2])
+    # Resamples of a very skewed statistic may all but miss the estimate itself; an interval that
+    # excludes what it is about would help nobody.
+    return Interval(value, min(float(low), value), max(float(high), value), clusters)

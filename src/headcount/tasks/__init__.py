@@ -1,0 +1,71 @@
+"""What models are asked: examples, tasks, their token ids, and one file per task family.
+
+A task is made by name for the tokenizer at hand, or read from a JSON Lines file:
+
+    make_task("ioi", tokenizer, n=100)
+    make_task("my/questions.jsonl", tokenizer)
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from headcount.errors import HeadcountError
+from headcount.registry import Registry
+from headcount.tasks.encoding import (
+    Encoded,
+    continuation_ids,
+    encode,
+    require_foils,
+    require_single_token,
+    require_twin,
+)
+from headcount.tasks.ioi import ioi
+from headcount.tasks.jsonl import jsonl
+from headcount.tasks.task import Example, Task
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+__all__ = [
+    "TASKS",
+    "Encoded",
+    "Example",
+    "Task",
+    "continuation_ids",
+    "encode",
+    "make_task",
+    "require_foils",
+    "require_single_token",
+    "require_twin",
+]
+
+TASKS: Registry[Task] = Registry("task")
+"""Task factories: each takes the tokenizer, and its settings by keyword."""
+
+TASKS.register("ioi", "IOI")(ioi)
+TASKS.register("jsonl", "JSON Lines")(jsonl)
+
+
+def make_task(
+    spec: str | os.PathLike[str] | Task, tokenizer: PreTrainedTokenizerBase, **settings: Any
+) -> Task:
+    """Make a task from its name, from the path of a JSON Lines file, or pass a ready one through.
+
+    All settings of the factory, chosen or default, are kept in the task's `parameters`.
+    """
+    if isinstance(spec, Task):
+        if settings:
+            raise HeadcountError(
+                f'The task "{spec.name}" is already made: settings ({", ".join(settings)}) go with '
+                "the name of a task."
+            )
+        return spec
+    key = os.fspath(spec)
+    if key not in TASKS.entries and (key.endswith(".jsonl") or os.path.basename(key) != key):
+        key, settings = "jsonl", {"path": key, **settings}
+    entry = TASKS[key]
+    parameters = entry.bind(**settings)
+    return replace(entry.function(tokenizer, **parameters), parameters=parameters)

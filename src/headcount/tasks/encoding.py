@@ -1,0 +1,247 @@
+"""Tasks as token ids, for the tokenizer at hand.
+
+Tokenisation is a contract. Prompt and target are encoded apart and joined as ids, so no token ever
+spans the border between them and every prompt has the same ids whatever follows it:
+
+    ids     = [what stands in front] + [the prompt] + [the target]
+    scored  = the positions that predict the target: len(prompt) - 1, ..., len(ids) - 2
+
+What stands in front is the task's BOS rule. It is found by asking the tokenizer, not from its
+settings, and nothing (EOS, SEP) is ever put behind a prompt.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, cast
+
+from headcount.errors import HeadcountError
+from headcount.tasks.task import Example, Task, quoted
+
+if TYPE_CHECKING:
+    from transformers import BatchEncoding, PreTrainedTokenizerBase
+
+# Texts that a continuation is tried after, in this order: letters may merge with a text that
+# starts with a letter, line ends with one that starts with a line end.
+ANCHORS = ("a", "\n", ":", "(")
+ADVICE = "choose a text that it can write, with a space in front of a word"
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """One example as token ids; `prompt` and `corrupted` start with what stands in front."""
+
+    example: Example
+    prompt: tuple[int, ...]
+    target: tuple[int, ...]
+    foils: tuple[tuple[int, ...], ...]
+    corrupted: tuple[int, ...] | None
+
+    @cached_property
+    def key(self) -> str:
+        """A fingerprint of all the ids: examples with equal keys have equal values."""
+        ids = [self.prompt, self.target, self.foils, self.corrupted]
+        return hashlib.sha256(json.dumps(ids).encode()).hexdigest()
+
+
+def encode(task: Task, tokenizer: PreTrainedTokenizerBase) -> list[Encoded]:
+    """Encode every example of `task`, and check that prompt and answer, joined, read as written.
+
+    With a chat template, the space in front of a target is dropped where the template ends in white
+    space itself: a reply on a new line starts with "Mary", not with " Mary".
+
+    >>> from tokenizers import Tokenizer, models, pre_tokenizers
+    >>> from transformers import PreTrainedTokenizerFast
+    >>> words = Tokenizer(models.WordLevel({"?": 0, "up": 1, "and": 2, "down": 3}, unk_token="?"))
+    >>> words.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    >>> task = Task("pairs", 1, (Example("0", "up and", " down", (" up",)),))
+    >>> (encoded,) = encode(task, PreTrainedTokenizerFast(tokenizer_object=words))
+    >>> encoded.prompt, encoded.target, encoded.foils
+    ((1, 2), (3,), ((1,),))
+    """
+    front = () if task.chat else _front(tokenizer, task)
+    known: dict[str, tuple[int, ...] | None] = {}
+
+    def prompt_ids(example: Example, text: str) -> tuple[int, ...]:
+        ids = _chat_ids(tokenizer, text) if task.chat else _plain_ids(tokenizer, text)
+        if not ids:
+            raise HeadcountError(
+                f"The tokenizer makes no token of the prompt {quoted(text)} of example "
+                f"{quoted(example.id)}: write a prompt with words in it."
+            )
+        return front + ids
+
+    def answer_ids(example: Example, prompt: tuple[int, ...], text: str) -> tuple[int, ...]:
+        before = _decode(tokenizer, prompt[len(front) :])
+        if task.chat and before[-1:].isspace():
+            text = text.removeprefix(" ") or text
+        if text not in known:
+            known[text] = _continuation(tokenizer, text)
+        ids = known[text]
+        if ids is None or not _continues(tokenizer, prompt[len(front) :], ids, text):
+            raise HeadcountError(
+                f"The tokenizer cannot continue the prompt of example {quoted(example.id)} with "
+                f"{quoted(text)}: {ADVICE}."
+            )
+        return ids
+
+    encoded = []
+    for example in task:
+        prompt = prompt_ids(example, example.prompt)
+        encoded.append(
+            Encoded(
+                example,
+                prompt,
+                answer_ids(example, prompt, example.target),
+                tuple(answer_ids(example, prompt, foil) for foil in example.foils),
+                None if example.corrupted is None else prompt_ids(example, example.corrupted),
+            )
+        )
+    return encoded
+
+
+def continuation_ids(tokenizer: PreTrainedTokenizerBase, text: str) -> tuple[int, ...]:
+    """The ids of `text` as it continues a prompt, the same after every prompt.
+
+    Some tokenizers put a space of their own before each text ("▁" of SentencePiece), which must
+    appear once before a word and not at all within a line. So the text is encoded behind an anchor,
+    and counts when the anchor's own ids come out unchanged in front of it and the rest reads as
+    the text.
+    """
+    ids = _continuation(tokenizer, text)
+    if ids is None:
+        raise HeadcountError(
+            f"The tokenizer cannot continue a prompt with {quoted(text)}: {ADVICE}."
+        )
+    return ids
+
+
+def _continuation(tokenizer: PreTrainedTokenizerBase, text: str) -> tuple[int, ...] | None:
+    anchors = [(anchor, ids) for anchor in ANCHORS if (ids := _plain_ids(tokenizer, anchor))]
+    for anchor, start in anchors:
+        both = _plain_ids(tokenizer, anchor + text)
+        ids = both[len(start) :]
+        if ids and both == start + ids and _continues(tokenizer, start, ids, text):
+            return ids
+    alone = _plain_ids(tokenizer, text)
+    if alone and any(_continues(tokenizer, start, alone, text) for _, start in anchors):
+        return alone
+    return None
+
+
+def require_twin(encoded: Iterable[Encoded]) -> None:
+    """Refuse examples without a corrupted twin that aligns, token by token, with the prompt."""
+    for one in encoded:
+        if one.corrupted is None:
+            raise HeadcountError(
+                f"Example {quoted(one.example.id)} has no corrupted twin: choose a task that has "
+                'twins, or another stand-in, such as "zero".'
+            )
+        if len(one.corrupted) != len(one.prompt):
+            raise HeadcountError(
+                f"The corrupted twin of example {quoted(one.example.id)} has {len(one.corrupted)} "
+                f"tokens and its prompt {len(one.prompt)}: make them equally long for this "
+                'tokenizer, or choose another stand-in, such as "zero".'
+            )
+        if one.corrupted == one.prompt:
+            raise HeadcountError(
+                f"The corrupted twin of example {quoted(one.example.id)} has the same tokens as "
+                "its prompt: the tokenizer does not know the words in which they differ."
+            )
+
+
+def require_single_token(encoded: Iterable[Encoded], what: str) -> None:
+    """Refuse targets and foils of more than one token, on behalf of `what`, such as a metric."""
+    for one in encoded:
+        answers = [("target", one.example.target, one.target)]
+        answers += [("foil", *foil) for foil in zip(one.example.foils, one.foils, strict=True)]
+        for role, text, ids in answers:
+            if len(ids) > 1:
+                raise HeadcountError(
+                    f"The tokenizer splits the {role} {quoted(text)} of example "
+                    f"{quoted(one.example.id)} into {len(ids)} tokens, and {what} needs one: "
+                    "choose answers that are one token, or a metric over whole targets such as "
+                    "log-probability."
+                )
+
+
+def require_foils(encoded: Iterable[Encoded], what: str) -> None:
+    """Refuse examples without a foil, or with one that starts with the same token as the target.
+
+    A difference between the logits of equal tokens would be 0 whatever the model does.
+    """
+    for one in encoded:
+        if not one.foils:
+            raise HeadcountError(
+                f"Example {quoted(one.example.id)} has no foil, and {what} needs one: choose a "
+                "task with foils, or another metric."
+            )
+        for text, ids in zip(one.example.foils, one.foils, strict=True):
+            if ids[0] == one.target[0]:
+                raise HeadcountError(
+                    f"The target {quoted(one.example.target)} and the foil {quoted(text)} of "
+                    f"example {quoted(one.example.id)} start with the same token, so {what} cannot "
+                    "tell them apart: choose another foil, or a metric over whole targets."
+                )
+
+
+def _plain_ids(tokenizer: PreTrainedTokenizerBase, text: str) -> tuple[int, ...]:
+    return tuple(tokenizer.encode(text, add_special_tokens=False))
+
+
+def _decode(tokenizer: PreTrainedTokenizerBase, ids: tuple[int, ...]) -> str:
+    # Cleaning up would drop spaces in front of punctuation.
+    return str(tokenizer.decode(list(ids), clean_up_tokenization_spaces=False))
+
+
+def _continues(
+    tokenizer: PreTrainedTokenizerBase, start: tuple[int, ...], ids: tuple[int, ...], text: str
+) -> bool:
+    return _decode(tokenizer, start + ids) == _decode(tokenizer, start) + text
+
+
+def _front(tokenizer: PreTrainedTokenizerBase, task: Task) -> tuple[int, ...]:
+    """The ids in front of each prompt by the task's BOS rule, outside chat."""
+    if task.bos == "never":
+        return ()
+    if task.bos == "always":
+        if tokenizer.bos_token_id is None:
+            raise HeadcountError(
+                f'The task "{task.name}" asks for a BOS token and the tokenizer has none: set bos '
+                'to "auto" or "never".'
+            )
+        return (int(tokenizer.bos_token_id),)
+    text = task.examples[0].prompt
+    plain = _plain_ids(tokenizer, text)
+    full = tuple(tokenizer.encode(text))
+    for start in range(len(full) - len(plain) + 1):
+        if full[start : start + len(plain)] == plain:
+            return full[:start]
+    raise HeadcountError(
+        "The tokenizer changes a text when it adds its special tokens, so what it puts in front is "
+        'unknown: set bos to "always" or "never".'
+    )
+
+
+def _chat_ids(tokenizer: PreTrainedTokenizerBase, text: str) -> tuple[int, ...]:
+    """The ids of a conversation that waits for the reply to `text`, as the template writes them."""
+    try:
+        # Some templates print today's date unless they are given one; values must not depend on it.
+        chat = tokenizer.apply_chat_template(
+            [{"role": "user", "content": text}],
+            add_generation_prompt=True,
+            tokenize=True,
+            return_dict=True,
+            date_string="26 Jul 2024",
+        )
+    except Exception as error:  # templates are programs and fail in ways of their own
+        reason = " ".join(str(error).split())
+        raise HeadcountError(
+            f"The tokenizer's chat template cannot be used: {quoted(reason, 200)}; set chat to "
+            "False or choose a chat model."
+        ) from error
+    return tuple(cast("BatchEncoding", chat)["input_ids"])

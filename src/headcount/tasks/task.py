@@ -1,0 +1,225 @@
+"""Examples and tasks: what a model is asked, and what its answer is compared with."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any, Literal, get_args
+
+import numpy as np
+from jaxtyping import Int
+
+from headcount.errors import HeadcountError, did_you_mean
+
+Bos = Literal["auto", "always", "never"]
+Part = Literal["ranking", "test", "all"]
+
+
+@dataclass(frozen=True)
+class Example:
+    """One prompt, the target that should follow it, and what the two are compared with.
+
+    prompt      ends right before the target
+    target      usually starts with a space, as a word in running text does
+    foils       wrong answers, for metrics that compare
+    corrupted   the prompt's twin: the same form without the information that the answer needs
+    template    which sentence pattern the prompt fills
+    content     what fills it, apart from what may be swapped, such as names; if empty, the prompt
+
+    >>> prompt = "Then, Mary and John went to the garden. John gave a lamp to"
+    >>> Example("0", prompt, " Mary", (" John",), template="went", content="garden/lamp").cluster
+    ('went', 'garden/lamp')
+    """
+
+    id: str
+    prompt: str
+    target: str
+    foils: tuple[str, ...] = ()
+    corrupted: str | None = None
+    template: str = ""
+    content: str = ""
+
+    @property
+    def content_id(self) -> str:
+        """What decides the part that the example belongs to."""
+        return self.content or self.prompt
+
+    @property
+    def cluster(self) -> tuple[str, str]:
+        """Template and content: examples that differ in swapped names alone share a cluster."""
+        return self.template, self.content_id
+
+    def problem(self) -> str | None:
+        """What makes the example unusable, as the end of a sentence about it, or None.
+
+        >>> Example("0", "One and one make", "").problem()
+        'has an empty target'
+        """
+        if not self.prompt:
+            return "has an empty prompt"
+        if not self.target:
+            return "has an empty target"
+        if "" in self.foils:
+            return "has an empty foil"
+        if self.target in self.foils:
+            return f"has the foil {quoted(self.target)}, which is its target"
+        if self.corrupted == "":
+            return "has an empty corrupted prompt"
+        if self.corrupted == self.prompt:
+            return "has a corrupted prompt that is equal to its prompt"
+        texts = (self.id, self.prompt, self.target, *self.foils, self.corrupted or "")
+        try:
+            "".join((*texts, *self.cluster)).encode()
+        except UnicodeEncodeError:
+            return "has text that is not valid Unicode (half of a surrogate pair)"
+        return None
+
+
+@dataclass(frozen=True)
+class Task:
+    """Examples under one name, split once into a *ranking* part and a *test* part.
+
+    Heads are ranked on one part and tested on the other, so no content may be in both. The side
+    of a content is one bit of its own hash: an example keeps its side however many others there
+    are, and tasks that share contents split them alike. Only where this would leave a part with
+    less than a quarter of the examples (few contents) are the contents dealt out instead, largest
+    first, each to the smaller part. Parts and subsets keep the split of the whole task.
+
+    bos     "auto": what the tokenizer itself puts before a text; "always" or "never": a BOS token
+    chat    wrap each prompt in the tokenizer's chat template, which then decides about BOS
+
+    >>> capitals = {"France": " Paris", "Italy": " Rome", "Spain": " Madrid", "Greece": " Athens"}
+    >>> task = Task("capitals", 1, tuple(
+    ...     Example(land, f"The capital of {land} is", city) for land, city in capitals.items()))
+    >>> [[example.id for example in task.part(part)] for part in ("ranking", "test")]
+    [['Italy', 'Greece'], ['France', 'Spain']]
+    >>> task.clusters
+    array([0, 1, 2, 3])
+    """
+
+    name: str
+    version: int
+    examples: tuple[Example, ...]
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    bos: Bos = "auto"
+    chat: bool = False
+    test_contents: frozenset[str] = frozenset()
+    """The contents of the test part; left empty, they are chosen here, from these examples."""
+
+    def __post_init__(self) -> None:
+        if not self.examples:
+            raise HeadcountError(f'The task "{self.name}" has no examples: give it at least one.')
+        if self.bos not in get_args(Bos):
+            raise HeadcountError(f'bos is "auto", "always" or "never", not {self.bos!r}.')
+        if self.chat and self.bos != "auto":
+            raise HeadcountError(
+                f'The task "{self.name}" uses a chat template, which decides about BOS itself: '
+                f'leave bos at "auto", not "{self.bos}".'
+            )
+        seen: set[str] = set()
+        for example in self.examples:
+            if problem := example.problem():
+                raise HeadcountError(
+                    f'Example {quoted(example.id)} of the task "{self.name}" {problem}.'
+                )
+            if example.id in seen:
+                raise HeadcountError(
+                    f'The task "{self.name}" has two examples with the id {quoted(example.id)}: '
+                    "give each its own."
+                )
+            seen.add(example.id)
+        if not self.test_contents:
+            object.__setattr__(self, "test_contents", _choose_test_contents(self.examples))
+
+    def __len__(self) -> int:
+        return len(self.examples)
+
+    def __iter__(self) -> Iterator[Example]:
+        return iter(self.examples)
+
+    @cached_property
+    def clusters(self) -> Int[np.ndarray, "examples"]:
+        """The number of each example's cluster, counted in order of appearance."""
+        numbers: dict[tuple[str, str], int] = {}
+        return np.array([numbers.setdefault(e.cluster, len(numbers)) for e in self.examples])
+
+    def part(self, part: Part) -> Task:
+        """The task with the examples of one part: "ranking", "test" or "all"."""
+        if part not in get_args(Part):
+            raise HeadcountError(
+                f'There is no part "{part}" of a task (known: {", ".join(get_args(Part))}).'
+                f"{did_you_mean(part, get_args(Part))}"
+            )
+        if part == "all":
+            return self
+        if not self.test_contents:
+            raise HeadcountError(
+                f'The task "{self.name}" cannot be split into a ranking and a test part, because '
+                "all its examples share one content: add examples of other content."
+            )
+        in_test = part == "test"
+        chosen = tuple(e for e in self if (e.content_id in self.test_contents) == in_test)
+        if not chosen:
+            raise HeadcountError(
+                f'Nothing is left of the {part} part of the task "{self.name}": take the part '
+                "first and the subset after."
+            )
+        return replace(self, examples=chosen)
+
+    def subset(self, n: int, *, seed: int = 0) -> Task:
+        """The task with `n` of its examples, spread evenly over the templates.
+
+        Which ones depends on their ids and the seed alone, and a larger subset holds the smaller
+        ones. The examples keep their order.
+        """
+        if not 1 <= n <= len(self):
+            raise HeadcountError(
+                f'Cannot take {n} examples of the task "{self.name}": it has {len(self)} '
+                "(ask for 1 up to that number)."
+            )
+        ranks: Counter[str] = Counter()
+        places: list[tuple[int, bytes, int]] = []  # round, template's turn in the round, example
+        shuffled = sorted(range(len(self)), key=lambda i: _digest(seed, self.examples[i].id))
+        for index in shuffled:
+            template = self.examples[index].template
+            places.append((ranks[template], _digest(seed, template), index))
+            ranks[template] += 1
+        chosen = sorted(index for _, _, index in sorted(places)[:n])
+        return replace(self, examples=tuple(self.examples[index] for index in chosen))
+
+
+def quoted(text: str, limit: int = 60) -> str:
+    r"""A text as an error message shows it: in quotes, on one line, not too long.
+
+    >>> print(quoted("one\ntwo"))
+    "one\ntwo"
+    """
+    return json.dumps(text if len(text) <= limit else text[: limit - 1] + "…", ensure_ascii=False)
+
+
+def _digest(*parts: object) -> bytes:
+    # Python's own hash() of a text differs from one process to the next.
+    return hashlib.sha256(json.dumps(parts).encode()).digest()
+
+
+def _choose_test_contents(examples: Sequence[Example]) -> frozenset[str]:
+    """Choose the contents of the test part; none where there is only one content."""
+    sizes = Counter(example.content_id for example in examples)
+    if len(sizes) < 2:
+        return frozenset()
+    test = {content for content in sizes if _digest(content)[0] & 1}
+    share = sum(sizes[content] for content in test) / len(examples)
+    if not 0.25 <= share <= 0.75:
+        test.clear()
+        balance = 0  # examples in the ranking part less those in the test part
+        for content in sorted(sizes, key=lambda content: (-sizes[content], _digest(content))):
+            if balance > 0:
+                test.add(content)
+                balance -= sizes[content]
+            else:
+                balance += sizes[content]
+    return frozenset(test)

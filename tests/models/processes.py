@@ -1,0 +1,40 @@
+"""What other processes do to the cache; they start fast because torch is not imported here."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from pathlib import Path
+from typing import Any
+
+from headcount.models import bundled
+from headcount.models.bundled import BundledModel
+from headcount.models.fingerprint import fingerprint_files
+
+
+def build_in_process(model: BundledModel, start: Any, results: Any) -> None:
+    """What each of two processes does that ask for a model at the same moment."""
+    bundled.BUNDLED[model.name] = model
+    start.wait()
+    folder = bundled.bundled_folder(model.name)
+    weights = (folder / "model.safetensors").read_bytes()
+    results.put((str(folder), hashlib.sha256(weights).hexdigest()))
+
+
+def die_while_converting(model: BundledModel) -> None:
+    """A process that is killed with the conversion half done."""
+
+    def half_done(gguf: Path, folder: Path) -> None:
+        folder.mkdir()
+        (folder / "model.safetensors").write_bytes(b"half")
+        os._exit(9)
+
+    bundled.BUNDLED[model.name] = model
+    bundled._convert = half_done
+    bundled.bundled_folder(model.name)
+
+
+def remember_files(paths: list[str]) -> None:
+    """Fingerprint files one by one, so that the memory of them is written often."""
+    for path in paths:
+        fingerprint_files([path])

@@ -20,7 +20,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from statistics import NormalDist
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -28,7 +28,7 @@ from numpy.typing import ArrayLike
 
 from headcount.errors import HeadcountError
 
-Clusters = Sequence[Hashable] | np.ndarray
+Clusters: TypeAlias = "Sequence[Hashable] | np.ndarray[Any, Any]"
 
 Verdict = Literal["supported", "refuted", "undecided"]
 

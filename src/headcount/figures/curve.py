@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from headcount.curves import SERIES, Curve
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 # Solid for the ranking under test, dashed for controls; colours that colour-blind readers can tell
 # apart (Okabe and Ito).
-STYLES: dict[str, dict[str, str]] = {
+STYLES: dict[str, dict[str, Any]] = {
     "top": {"color": "#0072B2", "linestyle": "-", "marker": "o"},
     "bottom": {"color": "#009E73", "linestyle": "-", "marker": "s"},
     "random": {"color": "#555555", "linestyle": "--", "marker": "o"},

@@ -73,8 +73,8 @@ def explain(error: BaseException, spec: str, attention: str | None = None) -> st
         )
     if "GGUF model with architecture" in text:
         return (
-            f"transformers cannot read GGUF files of the architecture of {spec}: give the model as a "
-            "folder or a hub id instead."
+            f"transformers cannot read GGUF files of the architecture of {spec}: give the model as "
+            "a folder or a hub id instead."
         )
     if attention is not None and ("attn" in text.lower() or "attention" in text.lower()):
         return f"{spec} does not work with the attention kernel {attention}: choose sdpa or eager."

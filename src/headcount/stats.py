@@ -17,7 +17,7 @@ Three choices hold throughout:
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
 from typing import Any, Literal, TypeAlias
@@ -28,7 +28,7 @@ from numpy.typing import ArrayLike
 
 from headcount.errors import HeadcountError
 
-Clusters: TypeAlias = "Sequence[Hashable] | np.ndarray[Any, Any]"
+Clusters: TypeAlias = Sequence[Hashable] | np.ndarray
 
 Verdict = Literal["supported", "refuted", "undecided"]
 

@@ -1,0 +1,61 @@
+# Two commands: `make demo` and `make test`. Each sets up what it needs in .venv.
+#
+#   make demo TORCH_INDEX=URL    takes torch from another package index (a CPU or CUDA build)
+#   make test PYTHON=python3.12  uses another Python, 3.11 or newer
+
+PYTHON ?= python3
+TORCH_INDEX ?=
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check
+OUT ?= out/demo
+# One test worker per core, one torch thread per worker: threads of several workers would wait for
+# each other.
+WORKERS ?= 2
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test lint format architectures clean
+
+help:
+	@echo "make demo    a head-ablation curve of a real language model, in minutes"
+	@echo "make test    format, lint, types and all tests"
+	@echo "make format  format the code"
+	@echo "make clean   remove .venv and build files (cached models stay: headcount cache clear)"
+
+demo: $(VENV)/.run
+	$(BIN)/headcount demo --out $(OUT)
+
+test: lint
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS)
+
+lint: $(VENV)/.dev
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+format: $(VENV)/.dev
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+architectures: $(VENV)/.dev
+	$(BIN)/python scripts/architectures.py
+
+clean:
+	rm -rf $(VENV) build dist out .mypy_cache .pytest_cache .ruff_cache .hypothesis
+
+$(VENV)/.made:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "headcount needs Python 3.11 or newer: make PYTHON=python3.12 …"; exit 2; }
+	$(PYTHON) -m venv $(VENV)
+	$(PIP) install --quiet --constraint constraints.txt pip
+	@touch $@
+
+$(VENV)/.run: pyproject.toml constraints.txt | $(VENV)/.made
+	$(PIP) install --quiet --constraint constraints.txt \
+		$(if $(TORCH_INDEX),--index-url $(TORCH_INDEX)) torch
+	$(PIP) install --quiet --constraint constraints.txt --editable .
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/.run
+	$(PIP) install --quiet --constraint constraints.txt --group dev
+	@touch $@

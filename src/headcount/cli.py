@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import errno
 import os
+import re
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -28,28 +29,35 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Print what is wrong and how to get help; exit code 2."""
-        if "invalid choice: " in message:
-            wrong = message.split("invalid choice: ")[1].split("'")[1]
-            action = next(
-                (a for a in self._actions if a.choices is not None and wrong not in a.choices), None
-            )
-            choices = [str(c) for c in action.choices] if action and action.choices else []
-            message = f'There is no "{wrong}" here.{did_you_mean(wrong, choices)}'
+        if wrong := re.search(r"invalid choice: (['\"])(.*?)\1 \(choose", message):
+            choices = [str(c) for a in self._actions for c in a.choices or ()]
+            message = f'There is no "{wrong[2]}" here.{did_you_mean(wrong[2], choices)}'
+        elif unknown := re.match(r"unrecognized arguments: (\S+)", message):
+            near = did_you_mean(unknown[1], self.options())
+            message = f'There is no option "{unknown[1]}".{near}'
         end = "" if message.endswith((".", "?")) else "."
         self.exit(2, f"headcount: {message}{end} See {self.prog} --help\n")
+
+    def exit(self, status: int = 0, message: str | None = None) -> NoReturn:
+        """Leave; a reader of --help that has gone is noticed here, not when Python ends."""
+        sys.stdout.flush()
+        super().exit(status, message)
+
+    def options(self) -> list[str]:
+        """Every option of this command and of those below it."""
+        names = [name for action in self._actions for name in action.option_strings]
+        for action in self._actions:
+            if isinstance(action.choices, dict):  # the commands below
+                names += [name for parser in action.choices.values() for name in parser.options()]
+        return names
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit code: 0, 2 for bad input, 130 when interrupted."""
-    parser = build_parser()
-    arguments = parser.parse_args(argv)
-    if not getattr(arguments, "command", None):
-        parser.print_help()
-        return 0
-    module, _, function = arguments.command.partition(":")
     try:
-        result: int | None = getattr(import_module(module), function)(arguments)
-        return result or 0
+        code = _run(argv)
+        sys.stdout.flush()  # a pipe whose reader has gone is noticed here, not when Python ends
+        return code
     except HeadcountError as error:
         print(f"headcount: {error}", file=sys.stderr)
         return 2
@@ -65,15 +73,28 @@ def main(argv: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EROFS):
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        if not (full or error.filename):
             raise
-        where = f" ({error.filename})" if error.filename else ""
+        what = f"use {error.filename}" if error.filename else "write"
+        advice = "free some space" if full else "mend it"
         print(
-            f"headcount: cannot write{where}: {error.strerror}; free some space or choose another "
-            "place with --out, --store or HEADCOUNT_CACHE.",
+            f"headcount: cannot {what}: {error.strerror}; {advice} or choose another place with "
+            "--out, --store or HEADCOUNT_CACHE.",
             file=sys.stderr,
         )
         return 2
+
+
+def _run(argv: Sequence[str] | None) -> int:
+    parser = build_parser()
+    arguments = parser.parse_args(argv)
+    if not getattr(arguments, "command", None):
+        parser.print_help()
+        return 0
+    module, _, function = arguments.command.partition(":")
+    result: int | None = getattr(import_module(module), function)(arguments)
+    return result or 0
 
 
 def build_parser() -> Parser:

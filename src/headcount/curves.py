@@ -21,7 +21,7 @@ from jaxtyping import Float
 from headcount.engine.evaluate import Values, evaluate
 from headcount.errors import HeadcountError, did_you_mean
 from headcount.heads import HeadLayout, HeadScores, check_counts
-from headcount.metrics import Metric
+from headcount.metrics import Metric, get_metric
 from headcount.models.model import Model
 from headcount.rankings import rank
 from headcount.rankings.random import draw_matched, draw_random
@@ -138,7 +138,8 @@ def curve(
         raise HeadcountError(f'There is no mode "{mode}" (known: mask, keep).')
     layout = model.layout
     counts = default_counts(layout) if counts is None else check_counts(counts, layout)
-    scores = rank(model, task, ranking, store=store)
+    metric = get_metric(metric)  # an unknown one is refused before anything is measured
+    scores = rank(model, task, ranking, store=store, progress=progress)
     plan = _Plan(layout, scores, mode)
     left_out: list[str] = []
     for name in series:
@@ -150,6 +151,8 @@ def curve(
                 )
             else:
                 plan.add(name, count, seeds)
+    if not plan.gates:
+        raise HeadcountError(" ".join(left_out) or "A curve needs at least one series and count.")
     gates = np.stack(plan.gates)
     values = evaluate(
         model, task, gates, metric=metric, stand_in=stand_in, store=store, progress=progress
@@ -157,7 +160,7 @@ def curve(
     points, raw = [], {}
     for (name, count), rows in plan.rows.items():
         raw[name, count] = values.values[rows]
-        interval = _interval(raw[name, count], values)
+        interval = interval_of(raw[name, count], values)
         points.append(
             Point(
                 model=model.name,
@@ -185,7 +188,8 @@ def curve(
     )
 
 
-def _interval(values: Float[np.ndarray, "draws examples"], measured: Values) -> Interval:
+def interval_of(values: Float[np.ndarray, "draws examples"], measured: Values) -> Interval:
+    """The mean over draws and examples, with the interval that suits the metric."""
     estimate: Any = accuracy_interval if measured.metric.binary else bootstrap
     interval: Interval = estimate(values, clusters=measured.clusters)
     return interval

@@ -175,7 +175,7 @@ class HeadScores:
                 parameters=data["parameters"],
                 samples=None if samples is None else np.asarray(samples, dtype=np.float64),
             )
-        except (KeyError, TypeError, ValueError) as error:
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise HeadcountError(f"This is not a file of head scores: {error!r}.") from error
 
     def save(self, path: str | Path) -> None:
@@ -193,7 +193,13 @@ class HeadScores:
 
 def check_gates(gates: Any, layout: HeadLayout) -> Float[np.ndarray, "sets heads"]:
     """Return `gates` as one row of numbers per head set, or say what is wrong with their shape."""
-    array = np.atleast_2d(np.asarray(gates, dtype=np.float32))
+    try:
+        array = np.atleast_2d(np.asarray(gates, dtype=np.float32))
+    except (TypeError, ValueError) as error:  # rows of different lengths, or no numbers at all
+        raise HeadcountError(
+            f"Gates need shape (head sets, {layout.total}), one number for each head of the model: "
+            f"{error}."
+        ) from error
     if array.ndim != 2 or array.shape[1] != layout.total:
         raise HeadcountError(
             f"Gates need shape (head sets, {layout.total}), one number for each head of the model, "
@@ -202,6 +208,18 @@ def check_gates(gates: Any, layout: HeadLayout) -> Float[np.ndarray, "sets heads
     if not np.isfinite(array).all():
         raise HeadcountError("Gates must be finite numbers: there is a NaN or an infinity in them.")
     return array
+
+
+def as_gates(heads: Any, layout: HeadLayout) -> Float[np.ndarray, "sets heads"]:
+    """Gates as they are; a list of heads (`Head` or "3.4") as one head set with these off.
+
+    >>> as_gates(["0.1"], HeadLayout((2, 1)))
+    array([[1., 0., 1.]], dtype=float32)
+    """
+    if isinstance(heads, Sequence) and all(isinstance(head, str | Head) for head in heads):
+        named = [layout.parse(head) if isinstance(head, str) else head for head in heads]
+        return check_gates(layout.gates(off=named), layout)
+    return check_gates(heads, layout)
 
 
 def check_counts(counts: Sequence[int], layout: HeadLayout) -> list[int]:

@@ -7,13 +7,23 @@ that a log can name them and rebuild the object.
 from __future__ import annotations
 
 import inspect
+import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from numbers import Integral, Real
 from typing import Any, Generic, TypeVar
 
 from headcount.errors import HeadcountError, did_you_mean
 
 T = TypeVar("T")
+
+# The kinds of settings, by the type of their defaults: what they are called, and what they take.
+_KINDS: dict[type, tuple[str, tuple[type, ...]]] = {
+    bool: ("True or False", (bool,)),
+    int: ("a whole number", (Integral,)),
+    float: ("a number", (Real,)),
+    str: ("a text", (str, os.PathLike)),
+}
 
 
 @dataclass(frozen=True)
@@ -39,14 +49,24 @@ class Entry(Generic[T]):
         }
 
     def bind(self, **chosen: Any) -> dict[str, Any]:
-        """Return all parameters with `chosen` in place, or refuse an unknown one by name."""
+        """Return all parameters with `chosen` in place.
+
+        One that is unknown, or of another kind than its default, is refused by name.
+        """
         known = self.defaults()
-        for name in chosen:
+        for name, value in chosen.items():
             if name not in known:
                 options = ", ".join(known) or "none"
                 raise HeadcountError(
                     f'{self.key} has no setting "{name}" (it has: {options}).'
                     f"{did_you_mean(name, known)}"
+                )
+            kind, types = _KINDS.get(type(known[name]), ("", (object,)))
+            # Python counts truth values among the whole numbers.
+            if not isinstance(value, types) or (type(value) is bool and types == (Integral,)):
+                raise HeadcountError(
+                    f'The setting "{name}" of {self.key} is {kind}, such as {known[name]!r}, not '
+                    f"{value!r}."
                 )
         return {**known, **chosen}
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import platform
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -13,6 +12,7 @@ from typing import Any
 from headcount import __version__
 from headcount.curves import Curve
 from headcount.figures.curve import plot_curve, save_figure
+from headcount.json_text import to_json
 from headcount.models.model import Model
 from headcount.tasks import Task
 
@@ -90,5 +90,4 @@ def versions() -> dict[str, str]:
 
 
 def _write_json(path: Path, value: Any) -> None:
-    text = json.dumps(value, indent=2, ensure_ascii=False, default=str)
-    path.write_text(text + "\n", encoding="utf-8")
+    path.write_text(to_json(value) + "\n", encoding="utf-8")

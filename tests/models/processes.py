@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import time
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +14,23 @@ from headcount.models.fingerprint import fingerprint_files
 
 
 def build_in_process(model: BundledModel, start: Any, results: Any) -> None:
-    """What each of two processes does that ask for a model at the same moment."""
+    """Ask for a model at the same moment as another process does; conversion takes its time."""
+    conversions = 0
+
+    def slow(gguf: Path, folder: Path) -> None:
+        nonlocal conversions
+        conversions += 1
+        folder.mkdir()
+        (folder / "model.safetensors").write_bytes(gguf.read_bytes())
+        time.sleep(0.5)
+        (folder / "config.json").write_text("{}")
+
+    bundled._convert = slow
     bundled.BUNDLED[model.name] = model
     start.wait()
     folder = bundled.bundled_folder(model.name)
     weights = (folder / "model.safetensors").read_bytes()
-    results.put((str(folder), hashlib.sha256(weights).hexdigest()))
+    results.put((conversions, hashlib.sha256(weights).hexdigest()))
 
 
 def die_while_converting(model: BundledModel) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 from checkpoints import save_checkpoint, tiny_llama, tiny_tokenizer
+from filelock import FileLock
 from processes import remember_files
 from torch import nn
 
@@ -146,6 +147,18 @@ class TestFiles:
             process.join(60)
             assert process.exitcode == 0
         assert len(json.loads((cache / "fingerprints.json").read_text())) == 20
+
+    def test_waits_for_others_but_not_for_ever(
+        self, tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(fingerprint, "PATIENCE", 0.1)
+        file = old_file(tmp_path / "a", b"weights")
+        cache.mkdir()
+        with FileLock(cache / "fingerprints.lock"):
+            first = fingerprint_files([file])
+            assert not (cache / "fingerprints.json").exists()
+        assert fingerprint_files([file]) == first
+        assert (cache / "fingerprints.json").exists()
 
     def test_missing_file(self, tmp_path: Path) -> None:
         with pytest.raises(HeadcountError, match=r"Cannot read the weight file .*gone"):

@@ -3,7 +3,9 @@ from __future__ import annotations
 import importlib
 import json
 import logging
+import logging.handlers
 import os
+import queue
 import shutil
 import struct
 from collections.abc import Callable
@@ -141,8 +143,8 @@ class TestSources:
         save_file(weights, folder / "model.safetensors", {"format": "pt"})
         assert load_pretrained(folder, device="cpu").unused == ["vision.tower"]
         assert capsys.readouterr().err == (
-            "tiny-llama: 1 weights of the checkpoint have no place in LlamaForCausalLM and are not "
-            "used (vision.tower).\n"
+            "tiny-llama: LlamaForCausalLM has no place for some weights of the checkpoint "
+            "(vision.tower), so they are not used.\n"
         )
 
 
@@ -214,6 +216,10 @@ class TestNames:
 
     def test_impossible_name(self) -> None:
         assert 'There is no model "a b/c"' in refusal("a b/c")
+
+    def test_revision_of_a_folder(self, folder: Path) -> None:
+        assert "Only a model on the hub has revisions" in refusal(folder, revision="v2")
+        assert "Only a model on the hub has revisions" in refusal("smollm2-135m", revision="v2")
 
     def test_file_of_another_kind(self, folder: Path) -> None:
         assert "is a file, but not a .gguf one" in refusal(folder / "model.safetensors")
@@ -415,18 +421,36 @@ class TestQuiet:
     def test_nothing_is_printed_and_all_is_put_back(
         self, folder: Path, gguf: Path, capfd: pytest.CaptureFixture[str]
     ) -> None:
-        logger = logging.getLogger("transformers")
         reader = importlib.import_module("transformers.modeling_gguf_pytorch_utils")
-        before = (logger.level, reader.tqdm, dict(os.environ))
+        before = (reader.tqdm, dict(os.environ))
         capfd.readouterr()
         load_pretrained(folder, device="cpu")
         load_pretrained(gguf, device="cpu")
         (folder / "model.safetensors").write_bytes(b"")
         refusal(folder)
         assert capfd.readouterr() == ("", "")
-        assert (logger.level, reader.tqdm, dict(os.environ)) == before
+        assert (reader.tqdm, dict(os.environ)) == before
         list(transformers.logging.tqdm([1], desc="still shown"))
         assert "still shown" in capfd.readouterr().err
+
+    def test_load_report_becomes_our_sentence(self, folder: Path) -> None:
+        weights = load_file(folder / "model.safetensors")
+        del weights["model.norm.weight"]
+        save_file(weights, folder / "model.safetensors", {"format": "pt"})
+        logger, records = logging.getLogger("transformers"), queue.Queue()
+        handler = logging.handlers.QueueHandler(records)
+        level = logger.level
+        logger.addHandler(handler)
+        logger.setLevel(logging.WARNING)
+        try:
+            assert "model.norm.weight" in refusal(folder)
+            assert records.empty()
+            assert logger.level == logging.WARNING
+            transformers.LlamaForCausalLM.from_pretrained(folder)
+            assert "LOAD REPORT" in records.get_nowait().getMessage()  # what we keep quiet
+        finally:
+            logger.removeHandler(handler)
+            logger.setLevel(level)
 
 
 def hub_error(kind: type[Exception], text: str = "said the hub") -> Exception:

@@ -7,14 +7,15 @@ from argparse import Namespace
 import numpy as np
 
 from headcount.commands.common import model_from, print_json, print_table, store_from, task_from
+from headcount.curves import interval_of
 from headcount.engine.evaluate import evaluate
-from headcount.stats import Interval, bootstrap, paired_difference
+from headcount.stats import Interval, paired_difference
 
 
 def ablate(arguments: Namespace) -> int:
     """Measure the model whole and under the head set, and the paired difference."""
     model = model_from(arguments)
-    heads = [model.layout.parse(text) for text in arguments.heads]
+    heads = list(dict.fromkeys(model.layout.parse(text) for text in arguments.heads))
     task = task_from(arguments, model)
     gates = model.layout.gates(**{"keep" if arguments.keep else "off": heads})
     with store_from(arguments) as store:
@@ -27,7 +28,7 @@ def ablate(arguments: Namespace) -> int:
             store=store,
             progress=not arguments.quiet,
         )
-    whole, without = (bootstrap(row, clusters=values.clusters) for row in values.values)
+    whole, without = (interval_of(row[None], values) for row in values.values)
     change = paired_difference(values.values[1], values.values[0], clusters=values.clusters)
     named = f"only {len(heads)} kept" if arguments.keep else f"{len(heads)} off"
     results = {"all heads": whole, named: without, "difference": change}

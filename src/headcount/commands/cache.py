@@ -14,7 +14,10 @@ def cache(arguments: Namespace) -> int:
     """List the cached models, or remove them."""
     if arguments.action == "clear":
         freed = clear_cache(arguments.name)
-        print(f"Freed {freed / 1e6:.0f} MB.")
+        if arguments.json:
+            print_json({"freed": freed})
+        else:
+            print(f"Freed {freed / 1e6:.0f} MB.")
         return 0
     rows = list_cache()
     if arguments.json:

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import ast
-import json
-import sys
 from argparse import Namespace
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from typing import Any
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any
 
 from headcount.errors import HeadcountError
-from headcount.models.model import Model, load_model
+from headcount.json_text import to_json
 from headcount.store import Store
-from headcount.tasks import Task, make_task
+
+if TYPE_CHECKING:  # commands without a model answer at once: torch takes seconds to import
+    from headcount.models.model import Model
+    from headcount.tasks import Task
 
 
 def settings(pairs: Sequence[str]) -> dict[str, Any]:
@@ -27,15 +28,17 @@ def settings(pairs: Sequence[str]) -> dict[str, Any]:
         name, equals, text = pair.partition("=")
         if not (equals and name):
             raise HeadcountError(f'"{pair}" is not a setting: write NAME=VALUE, such as n=100.')
-        try:
-            chosen[name.replace("-", "_")] = ast.literal_eval(text)
-        except (ValueError, SyntaxError):
-            chosen[name.replace("-", "_")] = text
+        value: Any = text
+        with suppress(ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
+            value = ast.literal_eval(text)
+        chosen[name.replace("-", "_")] = value
     return chosen
 
 
 def model_from(arguments: Namespace) -> Model:
     """Load the model that the arguments name."""
+    from headcount.models.model import load_model
+
     return load_model(
         arguments.model,
         dtype=arguments.dtype,
@@ -49,6 +52,8 @@ def model_from(arguments: Namespace) -> Model:
 
 def task_from(arguments: Namespace, model: Model) -> Task:
     """Make the task that the arguments name, for the model's tokenizer."""
+    from headcount.tasks import make_task
+
     return make_task(arguments.task, model.tokenizer, **settings(arguments.set))
 
 
@@ -64,8 +69,7 @@ def store_from(arguments: Namespace) -> Iterator[Store | None]:
 
 def print_json(value: Any) -> None:
     """Print a JSON document."""
-    json.dump(value, sys.stdout, indent=2, ensure_ascii=False, default=str)
-    print()
+    print(to_json(value))
 
 
 def print_table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> None:

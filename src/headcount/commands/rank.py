@@ -20,15 +20,16 @@ from headcount.stats import bootstrap
 
 def rank(arguments: Namespace) -> int:
     """Rank, print the best heads, and write all scores where asked."""
-    chosen = RANKINGS[arguments.method].bind(**settings(arguments.method_set))
-    if "progress" in chosen:
-        chosen["progress"] = not arguments.quiet
+    chosen = settings(arguments.method_set)
+    RANKINGS[arguments.method].bind(**chosen)  # refuses before the model is loaded
     if arguments.top < 1:
         raise HeadcountError(f"Cannot print the top {arguments.top} heads: ask for at least 1.")
     model = model_from(arguments)
     task = task_from(arguments, model)
     with store_from(arguments) as store:
-        scores = rank_heads(model, task, arguments.method, store=store, **chosen)
+        scores = rank_heads(
+            model, task, arguments.method, store=store, progress=not arguments.quiet, **chosen
+        )
     if arguments.out:
         scores.save(arguments.out)
     if arguments.json:

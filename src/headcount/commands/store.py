@@ -49,7 +49,10 @@ def _export(arguments: Namespace, store: Store) -> int:
     if not arguments.path:
         raise HeadcountError("Name the file to export to: headcount store export values.csv")
     count = store.export(arguments.path)
-    print(f"Wrote {count:,} measurements to {arguments.path}")
+    if arguments.json:
+        print_json({"measurements": count, "path": arguments.path})
+    else:
+        print(f"Wrote {count:,} measurements to {arguments.path}")
     return 0
 
 
@@ -59,5 +62,8 @@ def _clean(arguments: Namespace, store: Store) -> int:
     if arguments.everything and (arguments.model or arguments.task):
         raise HeadcountError("Give either --everything or a model or task, not both.")
     count = store.clean(model=arguments.model, task=arguments.task, everything=arguments.everything)
-    print(f"Removed {count:,} measurements.")
+    if arguments.json:
+        print_json({"removed": count})
+    else:
+        print(f"Removed {count:,} measurements.")
     return 0

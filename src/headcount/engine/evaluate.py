@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -11,11 +11,13 @@ import torch
 from jaxtyping import Float, Int
 
 from headcount.engine.batch import Batch, Padding, make_batches
-from headcount.engine.forward import check_finite, measuring, score
+from headcount.engine.forward import check_finite, measuring
+from headcount.engine.plan import Plan, best_plan
+from headcount.engine.runner import Runner, chunks
 from headcount.engine.stand_in import StandIn, make_stand_in
-from headcount.heads import check_gates
+from headcount.errors import HeadcountError
+from headcount.heads import HeadLayout, check_gates
 from headcount.metrics import Metric, get_metric
-from headcount.models.gate import gating
 from headcount.models.model import Model
 from headcount.progress import progress as progress_bar
 from headcount.store import Store, StoreContext
@@ -40,11 +42,6 @@ class Values:
         return np.asarray(self.values.mean(axis=1))
 
 
-def default_tokens(model: Model) -> int:
-    """How many tokens a batch holds unless told otherwise: more do not pay on such a device."""
-    return 512 if model.device.type == "cpu" else 32_768
-
-
 def evaluate(
     model: Model,
     task: Task,
@@ -54,7 +51,7 @@ def evaluate(
     stand_in: str = "zero",
     part: Part = "test",
     store: Store | None = None,
-    tokens: int | None = None,
+    plan: Plan | None = None,
     padding: Padding = "none",
     progress: bool = True,
 ) -> Values:
@@ -75,59 +72,119 @@ def evaluate(
     examples = encode(task.part(part), model.tokenizer)
     if chosen.needs_foils:
         require_foils(examples, f"the metric {chosen.key}")
-    tokens = tokens or default_tokens(model)
+    plan = plan or best_plan(model)
     ranking = encode(task.part("ranking"), model.tokenizer) if stand_in == "mean" else []
-    filler = make_stand_in(stand_in, model, examples, ranking, tokens)
+    filler = make_stand_in(stand_in, model, examples, ranking, plan.tokens)
     shelf = None
     values = np.full((len(sets), len(examples)), np.nan)
     if store is not None:
         shelf = store.context(_context(model, task, chosen, filler), layout=model.layout)
         values = shelf.read(sets, [one.key for one in examples])
-    batches = make_batches(examples, tokens=tokens, device=model.device, padding=padding)
+    work = _Work(model, sets, examples, chosen, filler, plan, values, shelf)
     missing = int(np.isnan(values).sum())
+    batches = make_batches(examples, tokens=plan.tokens, device=model.device, padding=padding)
     with (
         progress_bar(f"{task.name}: {chosen.key}", missing, show=progress) as bar,
         measuring(model),
     ):
-        for number, row in enumerate(sets):
-            for batch in _unfinished(batches, values[number]):
-                measured = _measure(model, batch, row, chosen, filler)
-                values[number, batch.examples] = measured
-                if shelf is not None:
-                    _keep(shelf, row, [examples[e] for e in batch.examples], measured)
-                bar.update(batch.rows)
+        for batch in batches:
+            work.run(batch, bar.update)
     clusters = task.part(part).clusters
     names = tuple(one.example.id for one in examples)
     return Values(values, names, clusters, chosen, filler.description)
 
 
-@torch.no_grad()
-def _measure(
-    model: Model,
-    batch: Batch,
-    gates: Float[np.ndarray, "heads"],
-    metric: Metric,
-    stand_in: StandIn,
-) -> Float[np.ndarray, "rows"]:
-    z0 = stand_in.provide(batch) if (gates != 1).any() else None
-    with gating(model.module, model.sites, torch.from_numpy(gates)[None], stand_ins=z0):
-        values = metric.function(score(model, batch))
-    check_finite(values, model)
-    return values.double().cpu().numpy()
+class _Work:
+    """The values of one call of `evaluate`, filled in batch by batch."""
+
+    def __init__(
+        self,
+        model: Model,
+        sets: Float[np.ndarray, "sets heads"],
+        examples: Sequence[Encoded],
+        metric: Metric,
+        stand_in: StandIn,
+        plan: Plan,
+        values: Float[np.ndarray, "sets examples"],
+        shelf: StoreContext | None,
+    ) -> None:
+        self.model, self.sets, self.examples = model, sets, examples
+        self.metric, self.stand_in, self.plan = metric, stand_in, plan
+        self.values, self.shelf = values, shelf
+        self.starts = first_sites(sets, model.layout)
+
+    def run(self, batch: Batch, done: Callable[[int], object]) -> None:
+        """Measure what is missing of a batch; where memory is short, in smaller pieces."""
+        try:
+            self._run(batch, done)
+        except RuntimeError as error:
+            if not out_of_memory(error):
+                raise
+            if self.plan.tokens <= batch.ids.shape[1]:
+                raise HeadcountError(
+                    f"There is not enough memory to run {self.model.name} on a single example of "
+                    f"{batch.ids.shape[1]} tokens: use a smaller dtype or a larger device."
+                ) from error
+            self.plan = replace(self.plan, tokens=self.plan.tokens // 2)
+            if self.model.device.type == "cuda":
+                torch.cuda.empty_cache()
+            rows = max(1, self.plan.tokens // batch.ids.shape[1])
+            for start in range(0, batch.rows, rows):
+                self.run(batch.part(start, start + rows), done)
+
+    @torch.no_grad()
+    def _run(self, batch: Batch, done: Callable[[int], object]) -> None:
+        columns = list(batch.examples)
+        missing = np.flatnonzero(np.isnan(self.values[:, columns]).any(axis=1))
+        if not len(missing):
+            return
+        gated = [int(row) for row in missing if self.starts[row] < len(self.model.sites)]
+        untouched = [int(row) for row in missing if self.starts[row] >= len(self.model.sites)]
+        stand_ins = self.stand_in.provide(batch) if gated else None
+        runner = Runner(self.model, batch, self.plan, stand_ins)
+        if untouched or self.plan.cuts.trunk is not None or runner.prefix:
+            whole = self.metric.function(runner.whole())
+            self._finish(untouched, columns, whole.expand(len(untouched), -1), done)
+        most = max(1, self.plan.tokens // runner.tokens) if self.plan.fold else 1
+        for places, start in chunks([self.starts[row] for row in gated], most):
+            rows = [gated[place] for place in places]
+            gates = torch.from_numpy(self.sets[rows])
+            values = self.metric.function(runner.under(gates, start))
+            self._finish(rows, columns, values.view(len(rows), -1), done)
+
+    def _finish(
+        self,
+        rows: list[int],
+        columns: list[int],
+        values: Float[torch.Tensor, "sets examples"],
+        done: Callable[[int], object],
+    ) -> None:
+        if not rows:
+            return
+        check_finite(values, self.model)
+        new = int(np.isnan(self.values[np.ix_(rows, columns)]).sum())
+        self.values[np.ix_(rows, columns)] = values.double().cpu().numpy()
+        if self.shelf is not None:
+            batch = [self.examples[column] for column in columns]
+            keys, names = [one.key for one in batch], [one.example.id for one in batch]
+            self.shelf.write(self.sets[rows], keys, names, self.values[np.ix_(rows, columns)])
+        done(new)
 
 
-def _unfinished(batches: Sequence[Batch], values: Float[np.ndarray, "examples"]) -> Iterator[Batch]:
-    return (batch for batch in batches if np.isnan(values[list(batch.examples)]).any())
+def first_sites(sets: Float[np.ndarray, "sets heads"], layout: HeadLayout) -> list[int]:
+    """The first site at which each head set gates a head; the number of sites where none does.
+
+    >>> first_sites(np.array([[1, 1, 0.5], [1, 1, 1]]), HeadLayout((1, 2)))
+    [1, 2]
+    """
+    gated = sets != 1
+    starts = np.where(gated.any(axis=1), layout.layers[gated.argmax(axis=1)], len(layout.counts))
+    return [int(start) for start in starts]
 
 
-def _keep(
-    shelf: StoreContext,
-    gates: Float[np.ndarray, "heads"],
-    examples: Sequence[Encoded],
-    values: Float[np.ndarray, "rows"],
-) -> None:
-    keys = [one.key for one in examples]
-    shelf.write(gates[None], keys, [one.example.id for one in examples], values[None])
+def out_of_memory(error: RuntimeError) -> bool:
+    """Whether a device or the machine ran out of memory."""
+    return isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error)
 
 
 def _context(model: Model, task: Task, metric: Metric, stand_in: StandIn) -> dict[str, Any]:

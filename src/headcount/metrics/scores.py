@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 from jaxtyping import Float
@@ -29,7 +30,9 @@ def _logprob_mean(scored: Scored) -> Float[Tensor, "rows"]:
 
 def _accuracy(scored: Scored) -> Float[Tensor, "rows"]:
     # Every target token is the most likely one, given those before it: what greedy decoding writes.
-    return (scored.logits.argmax(-1) == scored.targets).all(-1).float()
+    right = (scored.logits.argmax(-1) == scored.targets).all(-1).float()
+    # NaN is neither right nor wrong, and argmax would hide it.
+    return right.masked_fill(scored.logits.isnan().any(-1).any(-1), math.nan)
 
 
 def _foil_margin(scored: Scored) -> Float[Tensor, "rows"]:
@@ -40,7 +43,8 @@ def _foil_margin(scored: Scored) -> Float[Tensor, "rows"]:
 
 
 def _choice(scored: Scored) -> Float[Tensor, "rows"]:
-    return (_foil_margin(scored) > 0).float()
+    margin = _foil_margin(scored)
+    return (margin > 0).float().masked_fill(margin.isnan(), math.nan)
 
 
 LOGPROB = Metric("logprob", "Log-probability of target", _logprob)

@@ -182,22 +182,33 @@ def _plain_errors(model: BundledModel) -> Iterator[None]:
     """Turn what the disk says into one sentence."""
     try:
         yield
-    except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise HeadcountError(
-                f"There is no room for {model.name} under {models_dir()}: free about "
-                f"{model.disk_bytes / 1e9:.1g} GB, or let HEADCOUNT_CACHE name a folder on another "
-                "disk."
-            ) from error
-        raise HeadcountError(
-            f"Cannot keep {model.name} in {models_dir()} ({error.strerror or error}): let "
-            "HEADCOUNT_CACHE name a folder that you may write to."
-        ) from error
+    except HeadcountError:
+        raise
     except NotImplementedError as error:  # filelock, on some network disks
         raise HeadcountError(
             f"The disk of {models_dir()} has no file locks: let HEADCOUNT_CACHE name a folder on a "
             "local disk."
         ) from error
+    except Exception as error:
+        if is_disk_full(error):
+            raise HeadcountError(
+                f"There is no room for {model.name} under {models_dir()}: free about "
+                f"{model.disk_bytes / 1e9:.1g} GB, or let HEADCOUNT_CACHE name a folder on another "
+                "disk."
+            ) from error
+        if isinstance(error, OSError) and error.errno is not None:
+            raise HeadcountError(
+                f"Cannot keep {model.name} in {models_dir()} ({error.strerror}): let "
+                "HEADCOUNT_CACHE name a folder that you may write to."
+            ) from error
+        raise
+
+
+def is_disk_full(error: BaseException) -> bool:
+    """Whether `error` means that a disk is full; safetensors says so in words alone."""
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return True
+    return f"(os error {errno.ENOSPC})" in str(error)
 
 
 class CacheRow(NamedTuple):

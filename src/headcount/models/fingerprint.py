@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 CHUNK = 1 << 24  # bytes of a tensor that are copied at once
 KEPT = 1000  # files whose checksum is remembered
+PATIENCE = 10  # seconds to wait for other processes that are remembering
 SETTLED = 2.0  # seconds after which a file's time of change can be trusted to show the next change
 
 # Settings that say where a model comes from or how it is run, not what it computes.
@@ -205,7 +206,7 @@ def _remember(fresh: Mapping[str, str]) -> None:
     path = _memory_path()
     with contextlib.suppress(OSError, Timeout):
         path.parent.mkdir(parents=True, exist_ok=True)
-        with FileLock(path.with_suffix(".lock"), timeout=10):
+        with FileLock(path.with_suffix(".lock"), timeout=PATIENCE):
             known = [*(_read_memory() | dict(fresh)).items()][-KEPT:]
             handle, name = tempfile.mkstemp(prefix=".fingerprints-", dir=path.parent)
             try:

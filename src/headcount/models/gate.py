@@ -8,14 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, Literal
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from headcount.errors import HeadcountError
 from headcount.models.sites import HeadSite, from_rows, plain, to_rows
 
+Passes = Literal["all", "single tokens"]
 StandIns = Sequence[Tensor | None]  # per site: z₀ that broadcasts to (rows, tokens, width)
 
 
@@ -28,95 +31,130 @@ def gating(
     stand_ins: StandIns | None = None,
     biases: StandIns | None = None,
     every_site: bool = False,
+    passes: Passes = "all",
 ) -> Iterator[None]:
     """Gate the heads of `module` inside this context.
 
-    `gates` holds one number per row and head (in the order of all sites), optionally one per token;
+    `gates` holds one number per row and head (in the order of `sites`), optionally one per token;
     a single row serves every row of the batch. What an absent head says instead is
-    b = (1 − g)·stand-in, zero where no stand-in is given; `biases` sets b itself (steering).
-    Sites whose gates are all 1 are left alone unless `every_site` asks for them.
+    b = (1 − g)·stand-in, zero where no stand-in is given; `biases` sets b itself (steering). Both
+    are looked up by the index of the site. Sites whose gates are all 1 are left alone unless
+    `every_site` asks for them; `passes` can leave alone all passes but those over single tokens, as
+    in decoding. Gates are read once, when they are first needed, unless they carry gradients.
     """
-    calls = _Calls()
-    start = 0
+    total = sum(site.heads for site in sites)
+    if gates.ndim not in (2, 3) or gates.shape[1] != total:
+        raise HeadcountError(
+            f"Gates need shape (rows, {total}) or (rows, {total}, tokens), one number for each "
+            f"head, not {tuple(gates.shape)}."
+        )
+    by_module: dict[str, dict[int, _Gate]] = {}  # projection → its run in a pass → gate
+    first = 0
+    for site in sites:
+        heads = slice(first, first + site.heads)
+        first = heads.stop
+        bias = None if biases is None else biases[site.index]
+        stand_in = None if stand_ins is None else stand_ins[site.index]
+        idle = bias is None and not gates.requires_grad and bool((gates[:, heads] == 1).all())
+        if every_site or not idle:
+            gate = _Gate(site, heads, gates, stand_in, bias, passes)
+            by_module.setdefault(site.module, {})[site.call] = gate
+    running = _Pass()
+    named = dict(plain(module).named_modules())
     with ExitStack() as stack:
-        named = dict(plain(module).named_modules())
-        for site in sites:
-            g = gates[:, start : start + site.heads]
-            start += site.heads
-            bias = None if biases is None else biases[site.index]
-            if not every_site and bias is None and not g.requires_grad and bool((g == 1).all()):
-                continue
-            stand_in = None if stand_ins is None else stand_ins[site.index]
-            hook = _hook(site, g, stand_in, bias, calls)
-            handle = named[site.module].register_forward_pre_hook(hook)
-            stack.callback(handle.remove)
-        stack.callback(plain(module).register_forward_pre_hook(calls.reset).remove)
-        # Shared projections run several times in a pass: count their runs, gated or not.
-        for name in {site.module for site in sites if site.call > 0}:
-            stack.callback(named[name].register_forward_hook(calls.count(name)).remove)
+        for top in _tops(module):
+            stack.callback(top.register_forward_pre_hook(running.start, with_kwargs=True).remove)
+        for name, by_call in by_module.items():
+            hook = running.gate(name, by_call)
+            stack.callback(named[name].register_forward_pre_hook(hook).remove)
         # A compiled graph does not see hooks that came after it.
-        stack.enter_context(_eager())
+        stack.enter_context(torch.compiler.set_stance("force_eager"))
         yield
 
 
-@contextmanager
-def _eager() -> Iterator[None]:
-    """Run compiled modules as plain Python."""
-    with torch.compiler.set_stance("force_eager"):
-        yield
+def _tops(module: nn.Module) -> list[nn.Module]:
+    """The modules with which a forward pass may start."""
+    top = plain(module)
+    inner = getattr(top, "get_base_model", None)  # PEFT: `generate` enters past the wrapper
+    return [top] if inner is None else [top, inner()]
 
 
-class _Calls:
-    """How often each shared projection ran in the current forward pass."""
+class _Pass:
+    """The forward pass that is running: its rows, and how often each projection ran in it."""
 
     def __init__(self) -> None:
+        self.rows: int | None = None
         self.runs: dict[str, int] = {}
 
-    def reset(self, *_: Any) -> None:
+    def start(self, _: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        given = (kwargs.get("input_ids"), kwargs.get("inputs_embeds"), *args)
+        self.rows = next((x.shape[0] for x in given if isinstance(x, Tensor)), None)
         self.runs.clear()
 
-    def count(self, name: str) -> Callable[..., None]:
-        def hook(*_: Any) -> None:
-            self.runs[name] = self.runs.get(name, 0) + 1
+    def gate(self, name: str, by_call: dict[int, _Gate]) -> Callable[..., Any]:
+        in_one_pass = next(iter(by_call.values())).site.runs
+
+        def hook(_: nn.Module, args: tuple[Any, ...]) -> Any:
+            run = self.runs.get(name, 0)
+            self.runs[name] = (run + 1) % in_one_pass  # whoever calls an inner model never starts
+            gate = by_call.get(run)
+            return None if gate is None else (gate.apply(args[0], self.rows), *args[1:])
 
         return hook
 
 
-def _hook(
-    site: HeadSite, gates: Tensor, stand_in: Tensor | None, bias: Tensor | None, calls: _Calls
-) -> Callable[[nn.Module, tuple[Any, ...]], Any]:
-    placed: dict[torch.device, tuple[Tensor, Tensor | None]] = {}  # one copy for each device
+@dataclass(eq=False)
+class _Gate:
+    """g and b of one site."""
 
-    def hook(_: nn.Module, args: tuple[Any, ...]) -> Any:
-        if calls.runs.get(site.module, 0) != site.call:
-            return None
-        x = args[0]
-        if x.device not in placed:
-            placed[x.device] = _prepare(site, gates, stand_in, bias, x)
-        g, b = placed[x.device]
-        rows = to_rows(x, site.order, max(g.shape[0], 1))  # (rows, tokens, width)
-        z = rows[..., site.span].unflatten(-1, (site.heads, site.size))
+    site: HeadSite
+    heads: slice  # of `gates`
+    gates: Tensor  # of all sites: cut only when needed, so that gradients flow even into a leaf
+    stand_in: Tensor | None
+    bias: Tensor | None
+    passes: Passes
+    _ready: dict[tuple[torch.device, torch.dtype], tuple[Tensor, Tensor | None]] = field(
+        default_factory=dict
+    )
+
+    def apply(self, x: Tensor, rows: int | None) -> Tensor:
+        """Gate a projection's input in a batch of so many rows (None where nobody knows)."""
+        site = self.site
+        g, b = self._prepare(x)
+        by_row = to_rows(x, site.order, rows or g.shape[0])  # (rows, tokens, width)
+        if self.passes == "single tokens" and by_row.shape[1] != 1:
+            return x
+        for have, need, axis in zip(g.shape[:2], by_row.shape[:2], ("rows", "tokens"), strict=True):
+            if have not in (1, need):
+                raise HeadcountError(
+                    f"Gates for {have} {axis} do not fit a batch of {need}: give 1 or {need}."
+                )
+        z = by_row[..., site.span].unflatten(-1, (site.heads, site.size))
         z = z * g if b is None else torch.addcmul(b, z, g)
         z = z.flatten(-2)  # (rows, tokens, heads·size)
         if site.heads * site.size != site.width:
-            before, after = rows[..., : site.span.start], rows[..., site.span.stop :]
+            before, after = by_row[..., : site.span.start], by_row[..., site.span.stop :]
             z = torch.cat((before, z, after), dim=-1)
-        return (from_rows(z, site.order, x), *args[1:])
+        return from_rows(z, site.order, x)
 
-    return hook
+    def _prepare(self, x: Tensor) -> tuple[Tensor, Tensor | None]:
+        """Bring g and b to the shape (rows, tokens, heads, size), each 1 or whole, and to x's kind.
 
-
-def _prepare(
-    site: HeadSite, gates: Tensor, stand_in: Tensor | None, bias: Tensor | None, x: Tensor
-) -> tuple[Tensor, Tensor | None]:
-    """Bring g and b to the shape (rows, tokens, heads, size or 1) and to the input's dtype."""
-    gates = gates.to(x.device, torch.float32)
-    by_token = gates[:, :, None] if gates.ndim == 2 else gates  # (rows, heads, tokens or 1)
-    g = by_token.transpose(1, 2).unsqueeze(-1)  # (rows, tokens or 1, heads, 1)
-    b = bias
-    if b is not None:
-        b = b.to(x.device, torch.float32)[..., site.span].unflatten(-1, (site.heads, site.size))
-    elif stand_in is not None:
-        z0 = stand_in.to(x.device, torch.float32)[..., site.span]
-        b = (1 - g) * z0.unflatten(-1, (site.heads, site.size))
-    return g.to(x.dtype), None if b is None else b.to(x.dtype)
+        Kept for later passes, unless they would then carry the gradients of the first.
+        """
+        key = (x.device, x.dtype)
+        if key in self._ready:
+            return self._ready[key]
+        exact = torch.promote_types(x.dtype, torch.float32)  # b is a product: round it once
+        site, gates = self.site, self.gates[:, self.heads].to(x.device, exact)
+        by_token = gates[:, :, None] if gates.ndim == 2 else gates  # (rows, heads, tokens or 1)
+        g = by_token.transpose(1, 2).unsqueeze(-1)  # (rows, tokens or 1, heads, 1)
+        b = None
+        given = self.stand_in if self.bias is None else self.bias
+        if given is not None:
+            b = given.to(x.device, exact)[..., site.span].unflatten(-1, (site.heads, site.size))
+            b = b if self.bias is not None else (1 - g) * b
+        ready = g.to(x.dtype), None if b is None else b.to(x.dtype)
+        if not any(t is not None and t.requires_grad for t in (self.gates, given)):
+            self._ready[key] = ready
+        return ready

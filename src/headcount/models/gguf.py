@@ -43,7 +43,8 @@ def read_gguf(path: Path, **options: Any) -> tuple[Any, Any, dict[str, Any]]:
 def forget_quantiser(model: Any) -> None:
     """Make a dequantised model an ordinary one: one that can be saved, trained and moved.
 
-    transformers marks every model out of a GGUF file as quantised, also when no weight is.
+    Some versions of transformers mark every model out of a GGUF file as quantised, also when no
+    weight is.
     """
     for name in ("hf_quantizer", "quantization_method", "is_quantized"):
         if name in vars(model):

@@ -77,8 +77,8 @@ def load_pretrained(
     loaded.model.requires_grad_(False)
     if loaded.unused:
         print(
-            f"{loaded.name}: {len(loaded.unused)} weights of the checkpoint have no place in "
-            f"{type(loaded.model).__name__} and are not used ({shorten(loaded.unused)}).",
+            f"{loaded.name}: {type(loaded.model).__name__} has no place for some weights of the "
+            f"checkpoint ({shorten(loaded.unused)}), so they are not used.",
             file=sys.stderr,
         )
     return loaded
@@ -86,9 +86,13 @@ def load_pretrained(
 
 def _load(spec: str, options: dict[str, Any], revision: str | None, trust: bool) -> Loaded:
     """Find out what `spec` is, in the order that the docstring above gives."""
+    path = Path(spec).expanduser()
+    if revision is not None and (spec in BUNDLED or path.exists()):
+        raise HeadcountError(
+            f"Only a model on the hub has revisions, and {spec} is none: leave it out."
+        )
     if spec in BUNDLED:
         return _from_folder(bundled_folder(spec), options, trust, name=spec)
-    path = Path(spec).expanduser()
     if path.is_file():
         if path.suffix.lower() != ".gguf":
             raise HeadcountError(

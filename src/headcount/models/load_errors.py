@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 from collections.abc import Iterator
 
 from headcount.errors import HeadcountError
-from headcount.models.bundled import BUNDLED
+from headcount.models.bundled import BUNDLED, is_disk_full
 
 
 @contextlib.contextmanager
@@ -33,7 +32,7 @@ def explain(error: BaseException, spec: str, attention: str | None = None) -> st
     first = _first_line(str(error)) or type(error).__name__
     again = "clear it from the cache (headcount cache)" if spec in BUNDLED else "download it again"
 
-    if any(isinstance(link, OSError) and link.errno == errno.ENOSPC for link in chain):
+    if any(map(is_disk_full, chain)):
         return (
             f"The disk is full: make room for {spec}, or set HF_HOME to a folder on another disk."
         )

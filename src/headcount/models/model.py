@@ -19,7 +19,8 @@ from headcount.models.fingerprint import (
 )
 from headcount.models.load import load_pretrained
 from headcount.models.proof import Proof, prove
-from headcount.models.sites import HeadSite, plain
+from headcount.models.replay import ShortCuts, prove_short_cuts
+from headcount.models.sites import HeadSite, input_device, plain
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,11 +47,15 @@ class Model:
         return HeadLayout(tuple(site.heads for site in self.sites))
 
     @cached_property
+    def short_cuts(self) -> ShortCuts:
+        """The short cuts that the model is proven to carry; proven when first asked for."""
+        with torch.compiler.set_stance("force_eager"):
+            return prove_short_cuts(self.module, self.sites)
+
+    @cached_property
     def device(self) -> torch.device:
         """Where the token ids go."""
-        device = plain(self.module).get_input_embeddings().weight.device  # type: ignore[operator]
-        assert isinstance(device, torch.device)
-        return device
+        return input_device(self.module)
 
     @cached_property
     def dtype(self) -> torch.dtype:
@@ -126,12 +131,13 @@ def wrap(model: nn.Module, tokenizer: Any, *, name: str | None = None) -> Model:
     >>> wrap(LlamaForCausalLM(config), tokenizer=None).layout
     HeadLayout(counts=(4, 4))
     """
-    was_training = model.training
+    training = [module for module in model.modules() if module.training]
     model.eval()
     try:
         proof = prove(model)
     finally:
-        model.train(was_training)
+        for module in training:  # not `train`, which would also wake the frozen parts
+            module.training = True
     if name is None:
         config = getattr(plain(model), "config", None)
         name = getattr(config, "_name_or_path", "") or type(plain(model)).__name__

@@ -3,25 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import Any
 
 import torch
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from headcount.errors import HeadcountError
 from headcount.models.gate import gating
+from headcount.models.mixers import find_mixers
+from headcount.models.probe import Found, find_sites
 from headcount.models.sites import (
-    TOKENS,
-    Found,
     HeadSite,
-    find_sites,
+    coarsest_dtype,
+    from_rows,
     plain,
     probe_prompt,
     run,
+    to_rows,
 )
-from headcount.models.slices import QUANTISED, tolerance
+from headcount.models.slices import linear_limit, visible
 
 
 @dataclass(frozen=True)
@@ -53,186 +54,133 @@ def prove(module: nn.Module) -> Proof:
 
     The proof runs the model on one short made-up prompt and changes nothing in it.
     """
+    _require_finite(module)
     found = find_sites(module)
     sites = tuple(f.site for f in found)
-    limit = tolerance(next(plain(module).parameters()).dtype)
+    limit = visible(coarsest_dtype(module))
     checks = (
-        Check("a gate of 1 on every head changes no logit", _ones(module, sites), 0.0),
-        Check(
-            "the heads' writes sum to the block's output",
-            _worst(found, _sum_error),
-            _linear_limit(found, limit),
+        _check_ones(module, sites),
+        _check_sites(
+            "the heads' writes sum to the block's output", found, _sum_error, _linear_limit
         ),
-        Check(
+        _check_sites(
             "a gate of 0 equals zeroed columns of the projection",
-            _worst(found, _columns_error),
-            _linear_limit(found, limit),
+            found,
+            _columns_error,
+            _linear_limit,
         ),
-        Check(
+        _check_sites(
             "disturbing a query head changes its slice and no other",
-            max(f.leak for f in found),
-            10 * limit,
+            found,
+            lambda f: f.leak,
+            lambda f: limit,
         ),
     )
-    for check in checks:
-        if not check.holds:
-            name = found[0].site.module
-            raise HeadcountError(
-                f"Cannot prove the heads of {type(plain(module)).__name__} (such as {name}): "
-                f'"{check.statement}" is off by {check.error:.1e}, more than {check.limit:.0e}.'
-            )
-    return Proof(sites, checks, _mixers(module, found))
+    return Proof(sites, checks, find_mixers(module, sites))
 
 
-def _linear_limit(found: Sequence[Found], limit: float) -> float:
-    """Quantised projections round their inputs too, so their sums are only nearly equal."""
-    plain_weights = all(_weight(f) is not None for f in found)
-    return limit if plain_weights else max(limit, QUANTISED)
-
-
-def _ones(module: nn.Module, sites: Sequence[HeadSite]) -> float:
-    ids = probe_prompt(module, 2)
-    before = run(module, ids)
-    if not before.isfinite().all():
+def _require_finite(module: nn.Module) -> None:
+    if not run(module, probe_prompt(module, 1)).isfinite().all():
         raise HeadcountError(
             "The model's logits are not finite numbers (NaN or infinite) on a plain prompt: "
             "load it in another dtype (float32 is safest) or check its weights."
         )
+
+
+def _check_ones(module: nn.Module, sites: Sequence[HeadSite]) -> Check:
+    ids = probe_prompt(module, 2)
+    before = run(module, ids)
     gates = torch.ones(1, sum(site.heads for site in sites))
     with gating(module, sites, gates, every_site=True):
         after = run(module, ids)
-    return float((after - before).abs().max())
+    error = float((after - before).abs().max())
+    check = Check("a gate of 1 on every head changes no logit", error, 0.0)
+    return _require(check, type(plain(module)).__name__)
 
 
-def _worst(found: Sequence[Found], error: Callable[[Found], float]) -> float:
-    return max(error(f) for f in found)
+def _check_sites(
+    statement: str,
+    found: Sequence[Found],
+    error: Callable[[Found], float],
+    limit: Callable[[Found], float],
+) -> Check:
+    """The statement for every site, with the error that comes nearest to its limit."""
+    checks = [_require(Check(statement, error(f), limit(f)), f.site.attention) for f in found]
+    return max(checks, key=lambda check: check.error / check.limit)
 
 
-def _write(found: Found, z: Tensor) -> Tensor:
-    """What the projection makes of z, a batch of (tokens, width)."""
-    # The probing pass had more rows, and other inputs (a residual) come with their rows.
-    rows = _rows_of(found)
-    if found.site.order == "tokens":
-        z = z[:, None].expand(-1, rows, -1)
-    else:
-        z = z[None].expand(rows, -1, -1)
-    z = z.flatten(0, 1) if found.site.order == "flat" else z
-    output = found.projection(
-        z.reshape(found.shape).contiguous(), *found.call_args, **found.call_kwargs
+def _require(check: Check, name: str) -> Check:
+    if check.holds:
+        return check
+    raise HeadcountError(
+        f'Cannot prove the heads of {name}: "{check.statement}" is off by {check.error:.1e}, '
+        f"more than {check.limit:.0e}."
     )
-    return output.float()  # type: ignore[no-any-return]
 
 
-def _rows_of(found: Found) -> int:
-    total = 1
-    for n in found.shape:
-        total *= n
-    return total // found.z.numel()
+def _linear_limit(found: Found) -> float:
+    return linear_limit(found.projection, found.z.dtype)
+
+
+def _write(
+    found: Found, z: Tensor, weights: dict[str, Tensor] | None = None
+) -> Float[Tensor, "rows tokens width"]:
+    """What the projection makes of z, (rows, tokens, width), perhaps with other weights."""
+    # Further inputs of the projection (a residual) come with the rows of the probing pass.
+    z = from_rows(z.expand(found.rows, -1, -1), found.site.order, z.new_empty(found.shape))
+    inputs = (z, *found.call_args)
+    output = torch.func.functional_call(
+        found.projection, weights or {}, inputs, dict(found.call_kwargs)
+    )
+    return to_rows(output, found.site.order, found.rows).float()
+
+
+def _columns(site: HeadSite, head: int) -> slice:
+    first = site.start + head * site.size
+    return slice(first, first + site.size)
 
 
 def _sum_error(found: Found) -> float:
+    """The error of the sum of writes, relative to the sum of their sizes."""
     site, z = found.site, found.z
-    nothing = _write(found, torch.zeros_like(z))
-    total = torch.zeros_like(nothing)
-    outside = z.clone()
-    outside[:, site.span] = 0
-    total += _write(found, outside) - nothing  # columns that are no head's, if there are any
+    # There are more rows than heads: row 0 writes nothing, row h + 1 what head h alone writes.
+    alone = z.new_zeros(found.rows, *z.shape)
     for head in range(site.heads):
-        alone = torch.zeros_like(z)
-        columns = slice(site.start + head * site.size, site.start + (head + 1) * site.size)
-        alone[:, columns] = z[:, columns]
-        total += _write(found, alone) - nothing
-    whole = _write(found, z) - nothing
-    return float((total - whole).abs().max() / whole.abs().max().clamp(min=1e-12))
-
-
-def _weight(found: Found) -> tuple[str, int] | None:
-    """The projection's weight by name, and which of its axes is the input; None if not plain."""
-    weight = getattr(found.projection, "weight", None)
-    if not isinstance(weight, nn.Parameter) or weight.ndim != 2 or not weight.is_floating_point():
-        return None
-    if len(list(found.projection.children())):
-        return None  # an adapter around the weight takes the same input past it
-    is_conv1d = type(found.projection).__name__ == "Conv1D"  # GPT-2's linear layer, transposed
-    axis = 0 if is_conv1d else 1
-    return ("weight", axis) if weight.shape[axis] == found.site.width else None
+        columns = _columns(site, head)
+        alone[head + 1, :, columns] = z[:, columns]
+    beside = z.clone()
+    beside[:, site.span] = 0  # columns that are no head's, if there are any
+    whole = z[None].repeat(found.rows, 1, 1)
+    whole[0] = beside
+    writes, (rest, block) = _write(found, alone), _write(found, whole)[:2]
+    nothing = writes[0]
+    parts = torch.cat((writes[1:] - nothing, (rest - nothing)[None]))
+    error = (parts.sum(0) - (block - nothing)).abs().max()
+    return float(error / parts.abs().sum(0).max().clamp(min=1e-12))
 
 
 def _columns_error(found: Found) -> float:
-    site = found.site
-    odd = [head for head in range(site.heads) if head % 2 == 0]
-    columns = [site.start + h * site.size + i for h in odd for i in range(site.size)]
-    gated = found.z.clone()
-    gated[:, columns] = 0
-    place = _weight(found)
-    if place is None:
+    site, weight = found.site, plain_weight(found.projection)
+    if weight is None:
         return 0.0  # no plain weight to compare with: the sum above is the check
-    name, axis = place
-    weight = getattr(found.projection, name).detach().clone()
-    weight.index_fill_(axis, torch.tensor(columns, device=weight.device), 0)
-    zeroed = torch.func.functional_call(
-        found.projection,
-        {name: weight},
-        (found.z.reshape(_one_row(found)), *found.call_args),
-        dict(found.call_kwargs),
-    )
-    expected = found.projection(gated.reshape(_one_row(found)))
-    size = expected.abs().max().clamp(min=1e-12)
-    return float((zeroed - expected).abs().max() / size)
+    gated = found.z.clone()
+    for head in range(0, site.heads, 2):
+        gated[:, _columns(site, head)] = 0
+    expected = _write(found, gated)
+    errors = []
+    for axis in (axis for axis in (0, 1) if weight.shape[axis] == site.width):  # GPT-2: axis 0
+        zeroed = weight.detach().clone()
+        for head in range(0, site.heads, 2):
+            zeroed.narrow(axis, _columns(site, head).start, site.size).zero_()
+        error = (_write(found, found.z, {"weight": zeroed}) - expected).abs().max()
+        errors.append(float(error / expected.abs().max().clamp(min=1e-12)))
+    return min(errors, default=0.0)
 
 
-def _one_row(found: Found) -> tuple[int, ...]:
-    tokens, width = found.z.shape
-    return {"rows": (1, tokens, width), "flat": (tokens, width), "tokens": (tokens, 1, width)}[
-        found.site.order
-    ]
-
-
-def _mixers(module: nn.Module, found: Sequence[Found]) -> tuple[str, ...]:
-    """Modules through which tokens see earlier tokens although every head is switched off.
-
-    Two rows differ in one early token. Where a module's input agrees at the later positions and its
-    output does not, tokens mix inside it; there the rows are made to agree again. What an attention
-    block does before its gated projection does not count.
-    """
-    sites = [f.site for f in found]
-    owners = tuple(f.owner for f in found)
-    ids = probe_prompt(module, 2).clone()
-    early = 2
-    ids[1, early] = (ids[1, early] + 3) % int(ids.max() + 1)
-    names: list[str] = []
-
-    def later(value: Any) -> Tensor | None:
-        tensor = value[0] if isinstance(value, tuple) and value else value
-        if not isinstance(tensor, Tensor) or not tensor.is_floating_point():
-            return None
-        fits = tensor.ndim >= 3 and tensor.shape[:2] == (2, TOKENS)
-        return tensor[:, early + 1 :] if fits else None
-
-    def differ(tensor: Tensor) -> bool:
-        change = (tensor[0] - tensor[1]).abs().max()
-        return bool(change > 10 * tolerance(tensor.dtype) * tensor.abs().max().clamp(min=1e-6))
-
-    def watch(name: str) -> Callable[..., Any]:
-        def hook(_: nn.Module, args: Any, kwargs: dict[str, Any], output: Any) -> Any:
-            after = later(output)
-            inputs = [t for t in map(later, (*args, *kwargs.values())) if t is not None]
-            if after is None or not inputs or not differ(after) or any(map(differ, inputs)):
-                return None
-            if not any(name == owner or name.startswith(f"{owner}.") for owner in owners):
-                names.append(name)
-            tensor = output[0] if isinstance(output, tuple) else output
-            tensor = tensor.clone()
-            tensor[1, early + 1 :] = tensor[0, early + 1 :]
-            return (tensor, *output[1:]) if isinstance(output, tuple) else tensor
-
-        return hook
-
-    gates = torch.zeros(1, sum(site.heads for site in sites))
-    with ExitStack() as stack:
-        for name, child in plain(module).named_modules():
-            handle = child.register_forward_hook(watch(name), with_kwargs=True)
-            stack.callback(handle.remove)
-        stack.enter_context(gating(module, sites, gates))
-        run(module, ids)
-    return tuple(names)
+def plain_weight(projection: nn.Module) -> nn.Parameter | None:
+    """The matrix that is all that a projection does to its input, if it has one."""
+    weight = getattr(projection, "weight", None)
+    if type(weight) is not nn.Parameter or weight.ndim != 2 or not weight.is_floating_point():
+        return None
+    # An adapter inside takes the same input past the weight; an offloaded weight is not here.
+    return None if list(projection.children()) or weight.device.type == "meta" else weight

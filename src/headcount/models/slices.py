@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Float, Int
-from torch import Tensor
+from torch import Tensor, nn
 
 QUANTISED = 3e-2  # what eight-bit rounding of a projection's inputs may cost
 
@@ -17,10 +17,24 @@ def tolerance(dtype: torch.dtype) -> float:
     return 1e-4 if torch.finfo(dtype).eps < 1e-6 else 4 * torch.finfo(dtype).eps
 
 
-def rows_differ(by_row: Float[Tensor, "rows tokens width"]) -> bool:
+def visible(dtype: torch.dtype) -> float:
+    """How far equal rows of one batch surely do not drift apart, relative to their size."""
+    return max(1e-3, tolerance(dtype))
+
+
+def linear_limit(module: nn.Module, dtype: torch.dtype) -> float:
+    """How far from linear a projection may be: quantised ones may round their inputs too."""
+    weights = list(module.parameters())
+    exact = all(type(p) is nn.Parameter and p.is_floating_point() for p in weights)
+    if weights and exact and all(p.dtype.itemsize > 1 for p in weights):
+        return tolerance(dtype)
+    return max(QUANTISED, tolerance(dtype))
+
+
+def rows_differ(by_row: Float[Tensor, "rows tokens width"], limit: float) -> bool:
     """Whether rows differ by more than rounding."""
     change = (by_row - by_row[:1]).abs().max()
-    return bool(change > 10 * tolerance(by_row.dtype) * by_row.abs().max())
+    return bool(change > limit * by_row.abs().max())
 
 
 def is_projection(function: Callable[[Tensor], Any], x: Tensor, limit: float) -> bool:
@@ -37,12 +51,13 @@ def is_projection(function: Callable[[Tensor], Any], x: Tensor, limit: float) ->
     nothing, whole = function(torch.zeros_like(x)), function(x)
     if not isinstance(whole, Tensor) or not whole.is_floating_point():
         return False
+    rounding = 4 * torch.finfo(whole.dtype).eps * nothing.abs().max()  # a residual may be added
     whole = whole - nothing
     from_even = function(even) - nothing
     both = from_even + function(x - even) - nothing
     twice = (function(2 * x) - nothing) / 2
     error = torch.maximum((both - whole).abs().max(), (twice - whole).abs().max())
-    if not error <= limit * (whole.abs().max() + 1e-12):
+    if not error <= limit * (whole.abs().max() + 1e-12) + rounding:
         return False
     elementwise = whole.shape == x.shape and not from_even[..., 1::2].abs().max() > 0
     return not elementwise
@@ -58,7 +73,9 @@ class Slices(NamedTuple):
     leak: float  # largest change outside a disturbed head's slice, relative to that inside
 
 
-def read_slices(by_row: Float[Tensor, "rows tokens width"], queries: int) -> Slices | None:
+def read_slices(
+    by_row: Float[Tensor, "rows tokens width"], queries: int, limit: float = 1e-3
+) -> Slices | None:
     """Read the heads' slices off rows of which row r has query head r − 1 disturbed.
 
     None where no way of cutting the columns gives each query head a slice of its own (or, as in
@@ -66,12 +83,12 @@ def read_slices(by_row: Float[Tensor, "rows tokens width"], queries: int) -> Sli
     """
     base = by_row[0].double()  # (tokens, width)
     change = by_row[1 : queries + 1].double() - base  # (queries, tokens, width)
-    limit = 10 * tolerance(by_row.dtype)
     touched = (change.abs().amax(1) > limit * float(change.abs().max())).any(0).nonzero()
     if not len(touched):
         return None
-    # Usually all columns are heads; a projection may take others (an MLP's) beside them.
-    for start, end in ((0, base.shape[-1]), (int(touched[0]), int(touched[-1]) + 1)):
+    # A projection may take other columns (an MLP's) beside the heads, so what no head touches is
+    # left out; but the outermost columns may be a head's that says nothing.
+    for start, end in ((int(touched[0]), int(touched[-1]) + 1), (0, base.shape[-1])):
         for heads in (n for n in range(queries, 0, -1) if queries % n == 0):
             if (end - start) % heads or (heads == 1 and queries > 1):
                 continue
@@ -109,9 +126,12 @@ def _fit(
     leak = float((others.abs().amax((1, 2, 3)) / inside).max())
     if leak <= limit:
         return False, leak
+    if columns - columns // heads < 2:
+        return None  # one number is always a multiple of another
     rest = base.view(1, tokens, heads, -1).repeat(queries, 1, 1, 1)
     rest[every, :, own] = 0
-    scale = (others * rest).sum((2, 3), keepdim=True) / (rest**2).sum((2, 3), keepdim=True)
+    norm = (rest**2).sum((2, 3), keepdim=True).clamp(min=1e-300)  # (queries, tokens, 1, 1)
+    scale = (others * rest).sum((2, 3), keepdim=True) / norm
     leak = float(((others - scale * rest).abs().amax((1, 2, 3)) / inside).max())
     return (True, leak) if leak <= limit else None
 

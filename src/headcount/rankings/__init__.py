@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from headcount.engine.evaluate import MEASUREMENT
+from headcount.errors import HeadcountError
 from headcount.heads import HeadScores
 from headcount.models.model import Model
 from headcount.rankings.attribution import attribution, integrated_gradients
@@ -33,6 +34,7 @@ def rank(
     method: str | Callable[[Model, Task], HeadScores] | HeadScores = "attribution",
     *,
     store: Store | None = None,
+    progress: bool = True,
     **settings: Any,
 ) -> HeadScores:
     """Score every head of `model` for `task`, on the task's ranking part.
@@ -46,12 +48,18 @@ def rank(
     >>> scores.values.shape
     (270,)
     """
-    if isinstance(method, HeadScores):
-        return method
     if not isinstance(method, str):
-        return method(model, task)
+        if settings:
+            raise HeadcountError(
+                f"Settings ({', '.join(settings)}) go with the name of a ranking, not with ready "
+                "scores or a function."
+            )
+        scores = method if isinstance(method, HeadScores) else method(model, task)
+        return _fitting(scores, model)
     entry = RANKINGS[method]
     parameters = entry.bind(**settings)
+    if "progress" in parameters:
+        parameters["progress"] = progress
     context = _context(model, task, method, parameters)
     kept = None if store is None else store.get_document("ranking", context)
     if kept is not None:
@@ -67,6 +75,17 @@ def rank(
     scores = replace(scores, method=method, parameters=provenance)
     if store is not None:
         store.put_document("ranking", context, scores.to_json())
+    return scores
+
+
+def _fitting(scores: HeadScores, model: Model) -> HeadScores:
+    """Refuse scores of another model, whose numbers would name other heads here."""
+    if scores.layout != model.layout:
+        raise HeadcountError(
+            f'The scores "{scores.method}" belong to another model: they are for '
+            f"{scores.layout.total} heads in {len(scores.layout.counts)} layers, and {model.name} "
+            f"has {model.layout.total} in {len(model.layout.counts)}."
+        )
     return scores
 
 

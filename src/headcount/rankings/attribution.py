@@ -16,8 +16,8 @@ import torch
 from jaxtyping import Float
 
 from headcount.engine.batch import make_batches
-from headcount.engine.evaluate import default_tokens
 from headcount.engine.forward import check_finite, measuring, score
+from headcount.engine.plan import default_tokens
 from headcount.engine.stand_in import make_stand_in
 from headcount.errors import HeadcountError
 from headcount.heads import HeadScores
@@ -60,7 +60,7 @@ def integrated_gradients(
     # Gauss–Legendre: for smooth paths the error falls far faster than with equal steps.
     points, weights = np.polynomial.legendre.leggauss(steps)
     at, weights = (points + 1) / 2, weights / 2
-    samples, ends = _derivatives(model, task, metric, stand_in, at, progress, weights)
+    samples, ends = _derivatives(model, task, metric, stand_in, at, progress, weights, ends=True)
     return HeadScores(
         model.layout,
         samples.mean(0),
@@ -78,8 +78,12 @@ def _derivatives(
     at: Float[np.ndarray, "points"],
     show: bool,
     weights: Float[np.ndarray, "points"] | None = None,
+    ends: bool = False,
 ) -> tuple[Float[np.ndarray, "examples heads"], Float[np.ndarray, "examples"]]:
-    """Derivatives with all gates at each of `at`, weighted and summed; metric(1) − metric(0)."""
+    """Derivatives with all gates at each of `at`, weighted and summed.
+
+    With `ends` also metric(all heads) − metric(no head), otherwise zeros.
+    """
     chosen = get_metric(metric)
     if not chosen.differentiable:
         usable = ", ".join(m.key for m in METRICS.values() if m.differentiable)
@@ -93,7 +97,7 @@ def _derivatives(
     tokens = default_tokens(model) // 2
     filler = make_stand_in(stand_in, model, ranking, ranking, tokens)
     samples = np.zeros((len(ranking), model.layout.total))
-    ends = np.zeros(len(ranking))
+    differences = np.zeros(len(ranking))
     weights = np.ones(len(at)) if weights is None else weights
     batches = make_batches(ranking, tokens=tokens, device=model.device)
     total = len(ranking) * len(at)
@@ -113,10 +117,11 @@ def _derivatives(
                 check_finite(values, model)
                 return values
 
-            if len(at) > 1:
+            if ends:
                 with torch.no_grad():
                     whole = torch.ones(1, model.layout.total)
-                    ends[rows] = (run(whole) - run(torch.zeros_like(whole))).double().cpu().numpy()
+                    difference = run(whole) - run(torch.zeros_like(whole))
+                differences[rows] = difference.double().cpu().numpy()
             for point, weight in zip(at, weights, strict=True):
                 gates = torch.full((batch.rows, model.layout.total), float(point))
                 gates = gates.to(model.device).requires_grad_()
@@ -124,7 +129,7 @@ def _derivatives(
                     (slope,) = torch.autograd.grad(run(gates).sum(), gates)
                 samples[rows] += weight * slope.double().cpu().numpy()
                 bar.update(batch.rows)
-    return samples, ends
+    return samples, differences
 
 
 @contextmanager

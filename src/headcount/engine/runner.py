@@ -1,0 +1,204 @@
+"""Run one batch of examples under many head sets, by the short cuts of a plan."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from headcount.engine.batch import Batch
+from headcount.engine.plan import SHORTEST_PREFIX, Plan
+from headcount.metrics.metric import Scored
+from headcount.models.gate import StandIns, gating
+from headcount.models.model import Model
+from headcount.models.replay import empty_cache, scored_logits
+from headcount.models.sites import accepted
+from headcount.models.trunk import Recording, recording, replaying, scored_only
+
+
+def shared_prefix(ids: Int[Tensor, "rows tokens"], scored: int) -> int:
+    """How many tokens all rows begin with, up to the last that need not be scored.
+
+    >>> shared_prefix(torch.tensor([[5, 6, 7, 8], [5, 6, 9, 8]]), scored=1)
+    2
+    """
+    same = (ids == ids[:1]).all(0)[: ids.shape[1] - scored]
+    return int(same.long().cumprod(0).sum())
+
+
+@dataclass
+class _Stretch:
+    """Some columns of the batch that run in one pass, and what their undisturbed pass gave."""
+
+    ids: Int[Tensor, "rows tokens"]
+    scored: int  # positions at the end whose logits are wanted
+    stand_ins: StandIns | None
+    kept: Recording | None = None
+
+
+class Runner:
+    """One batch, recorded once, then run under as many head sets as wanted.
+
+    Rows of a pass are ordered head set by head set: row f·rows + r is example r under set f.
+    """
+
+    def __init__(self, model: Model, batch: Batch, plan: Plan, stand_ins: StandIns | None) -> None:
+        self.model, self.batch, self.plan = model, batch, plan
+        self.count = batch.targets.shape[1]
+        cuts = plan.cuts
+        prefix = 0
+        if cuts.cache and batch.mask is None and batch.rows > 1:
+            prefix = shared_prefix(batch.ids, self.count)
+            if prefix < SHORTEST_PREFIX or not _equal_rows(stand_ins, prefix):
+                prefix = 0
+        self.prefix = prefix
+        self.head = (
+            None
+            if not prefix
+            else _Stretch(batch.ids[:1, :prefix], 0, _columns(stand_ins, slice(0, prefix), row=0))
+        )
+        self.rest = _Stretch(
+            batch.ids[:, prefix:], self.count, _columns(stand_ins, slice(prefix, None))
+        )
+        self.cache: Any = None  # keys and values of the undisturbed prefix
+
+    @property
+    def tokens(self) -> int:
+        """Tokens that one more head set adds to a pass."""
+        return self.rest.ids.numel()
+
+    def whole(self) -> Scored:
+        """Run the model with all its heads; keeps what later passes can start from."""
+        if self.head is not None:
+            self.cache = empty_cache(self.model.module, len(self.model.sites))
+            self._recorded(self.head, self.cache)
+        cache = None if self.cache is None else self._caches(self.cache, self.batch.rows)
+        return self._score(self._recorded(self.rest, cache))
+
+    def under(self, gates: Float[Tensor, "sets heads"], start: int) -> Scored:
+        """Run the batch under head sets none of which gates a head before site `start`."""
+        folds = len(gates)
+        cache = None
+        if self.head is not None:
+            cache = self._caches(self.cache, folds, upto=self._first(self.head, start))
+            self._gated(self.head, gates, start, cache)
+            cache = self._caches(cache, self.batch.rows)
+        logits = self._gated(self.rest, gates.repeat_interleave(self.batch.rows, 0), start, cache)
+        return self._score(logits, folds)
+
+    def _score(self, logits: Float[Tensor, "rows tokens vocab"], folds: int = 1) -> Scored:
+        batch = self.batch
+        if logits.shape[1] != self.count:
+            scored = batch.scored.repeat(folds, 1) - self.prefix
+            logits = logits.gather(1, scored[..., None].expand(-1, -1, logits.shape[-1]))
+        return Scored(logits, batch.targets.repeat(folds, 1), batch.foils.repeat(folds, 1))
+
+    def _recorded(self, stretch: _Stretch, cache: Any) -> Tensor:
+        trunk = self.plan.cuts.trunk
+        if trunk is None:
+            return self._run(stretch, stretch.ids, cache)
+        model = self.model
+        with recording(model.module, trunk, model.sites, rows=len(stretch.ids)) as kept:
+            logits = self._run(stretch, stretch.ids, cache)
+        stretch.kept = kept
+        return logits
+
+    def _gated(self, stretch: _Stretch, gates: Tensor, start: int, cache: Any) -> Tensor:
+        model, cuts = self.model, self.plan.cuts
+        folds = len(gates) // len(stretch.ids)
+        with ExitStack() as stack:
+            z0 = _repeat(stretch.stand_ins, folds)
+            stack.enter_context(gating(model.module, model.sites, gates, stand_ins=z0))
+            if stretch.kept is not None and cuts.trunk is not None:
+                replay = replaying(
+                    model.module,
+                    cuts.trunk,
+                    model.sites[start],
+                    stretch.kept,
+                    folds=folds,
+                    attention=cuts.attention,
+                )
+                stack.enter_context(replay)
+            return self._run(stretch, stretch.ids.repeat(folds, 1), cache)
+
+    def _run(self, stretch: _Stretch, ids: Tensor, cache: Any) -> Tensor:
+        module, cuts, batch = self.model.module, self.plan.cuts, self.batch
+        options: dict[str, Any] = {"use_cache": False}
+        if cache is not None:
+            options = {"past_key_values": cache, "use_cache": True}
+        if batch.mask is not None:
+            copies = len(ids) // batch.rows
+            positions = batch.positions()
+            assert positions is not None
+            options["attention_mask"] = batch.mask.repeat(copies, 1)
+            options["position_ids"] = positions.repeat(copies, 1)
+        with ExitStack() as stack:
+            if batch.mask is None and cuts.head:
+                stack.enter_context(scored_logits(module, stretch.scored))
+                if cuts.scored and cuts.trunk is not None:
+                    stack.enter_context(scored_only(module, cuts.trunk, stretch.scored))
+            output = module(input_ids=ids, **accepted(module, **options))
+        logits: Tensor = output.logits
+        return logits
+
+    def _first(self, stretch: _Stretch, start: int) -> int:
+        """How many sites' keys and values a pass from `start` leaves as they were."""
+        if stretch.kept is None or self.plan.cuts.trunk is None:
+            return 0
+        if self.plan.cuts.attention:
+            return start + 1
+        block_of = self.plan.cuts.trunk.block_of
+        return block_of.index(block_of[start])
+
+    def _caches(self, cache: Any, copies: int, upto: int | None = None) -> Any:
+        """A cache of its own whose rows are those of `cache`, each `copies` times."""
+        fresh = empty_cache(self.model.module, len(self.model.sites))
+        for index, layer in enumerate(cache.layers[:upto]):
+            keys, values = (x.repeat_interleave(copies, 0) for x in (layer.keys, layer.values))
+            fresh.update(keys, values, index)
+        return fresh
+
+
+def _columns(stand_ins: StandIns | None, columns: slice, row: int | None = None) -> StandIns | None:
+    """The stand-ins of some positions, of one row where the rows are equal."""
+    if stand_ins is None:
+        return None
+    rows = slice(None) if row is None else slice(row, row + 1)
+    return [
+        None if z is None else z[rows] if z.shape[1] == 1 else z[rows, columns] for z in stand_ins
+    ]
+
+
+def _repeat(stand_ins: StandIns | None, folds: int) -> StandIns | None:
+    if stand_ins is None or folds == 1:
+        return stand_ins
+    return [z if z is None or z.shape[0] == 1 else z.repeat(folds, 1, 1) for z in stand_ins]
+
+
+def _equal_rows(stand_ins: StandIns | None, prefix: int) -> bool:
+    """Whether all rows have the same stand-ins in the prefix, so that one row can serve all."""
+    for z in stand_ins or ():
+        if z is not None and z.shape[1] > 1:
+            start = z[:, :prefix]
+            if not torch.equal(start, start[:1].expand_as(start)):
+                return False
+    return True
+
+
+def chunks(starts: Sequence[int], most: int) -> Iterator[tuple[list[int], int]]:
+    """Cut head sets into chunks of up to `most` that start at nearly the same site.
+
+    Yields the places of the sets and the earliest of their starts.
+
+    >>> list(chunks([7, 2, 7, 3], most=2))
+    [([1, 3], 2), ([0, 2], 7)]
+    """
+    order = sorted(range(len(starts)), key=lambda place: starts[place])
+    for first in range(0, len(order), most):
+        places = order[first : first + most]
+        yield places, starts[places[0]]

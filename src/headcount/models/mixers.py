@@ -1,0 +1,95 @@
+"""Find where tokens mix outside the heads: linear attention, state-space layers, convolutions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from headcount.models.gate import gating
+from headcount.models.sites import (
+    TOKENS,
+    HeadSite,
+    coarsest_dtype,
+    plain,
+    probe_prompt,
+    run,
+)
+from headcount.models.slices import rows_differ, visible
+
+EARLY = 2  # the position at which the two prompts differ
+
+
+@torch.no_grad()
+def find_mixers(module: nn.Module, sites: Sequence[HeadSite]) -> tuple[str, ...]:
+    """Modules through which tokens see earlier tokens although every head is switched off.
+
+    Two rows differ in one early token. Where a module's input agrees at the later positions and its
+    output does not, tokens mix inside it; there the rows are made to agree again.
+    """
+    ids = probe_prompt(module, 2).clone()
+    ids[1, EARLY] = (ids[1, EARLY] + 3) % int(ids.max() + 1)
+    names: list[str] = []
+    limit = visible(coarsest_dtype(module))
+    gates = torch.zeros(1, sum(site.heads for site in sites))
+    with ExitStack() as stack:
+        for name, child in plain(module).named_modules():
+            if not any(_before_the_gate(name, site) for site in sites):
+                hook = child.register_forward_hook(_watch(name, names, limit), with_kwargs=True)
+                stack.callback(hook.remove)
+        stack.enter_context(gating(module, sites, gates))
+        run(module, ids)
+    return tuple(dict.fromkeys(names))  # a block that is shared runs more than once
+
+
+def _before_the_gate(name: str, site: HeadSite) -> bool:
+    """Whether the module is a part of an attention of which only the gated outcome counts.
+
+    Keys and values may be mixed on their way into the attention; what leaves the smallest module
+    that holds both the attention and its output projection went through a gate, or is a mixer.
+    """
+    around = _common(site.attention, site.module)
+    inside = name.startswith(f"{around}.") if around else bool(name)
+    return inside and (_is_in(name, site.attention) or _is_in(site.attention, name))
+
+
+def _is_in(name: str, other: str) -> bool:
+    return name == other or name.startswith(f"{other}.")
+
+
+def _common(first: str, second: str) -> str:
+    parts = zip(first.split("."), second.split("."), strict=False)
+    same = []
+    for a, b in parts:
+        if a != b:
+            break
+        same.append(a)
+    return ".".join(same)
+
+
+def _watch(name: str, names: list[str], limit: float) -> Callable[..., Any]:
+    def hook(_: nn.Module, args: Any, kwargs: dict[str, Any], output: Any) -> Any:
+        after = _later(output)
+        inputs = [t for t in map(_later, (*args, *kwargs.values())) if t is not None]
+        if after is None or not inputs or not rows_differ(after, limit):
+            return None
+        if any(rows_differ(x, limit) for x in inputs):
+            return None
+        names.append(name)
+        tensor = (output[0] if isinstance(output, tuple) else output).clone()
+        tensor[1, EARLY + 1 :] = tensor[0, EARLY + 1 :]
+        return (tensor, *output[1:]) if isinstance(output, tuple) else tensor
+
+    return hook
+
+
+def _later(value: Any) -> Tensor | None:
+    """The positions of a (rows, tokens, …) tensor after the one at which the rows differ."""
+    tensor = value[0] if isinstance(value, tuple) and value else value
+    if not isinstance(tensor, Tensor) or not tensor.is_floating_point():
+        return None
+    fits = tensor.ndim >= 3 and tensor.shape[:2] == (2, TOKENS)
+    return tensor[:, EARLY + 1 :].flatten(2) if fits else None

@@ -1,0 +1,321 @@
+"""Find the head sites of any causal LM by watching it run, with no knowledge of its architecture.
+
+A head site is the input of an attention block's output projection, where the heads still stand
+side by side. One forward pass finds them all. Its rows hold the same prompt; inside every attention
+call, row r has query head r − 1 disturbed. The first linear module to receive rows that differ is
+the output projection, and the columns in which row r differs are the slice of head r − 1. There the
+rows are made equal again, so that the next attention starts clean.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+
+from headcount.errors import HeadcountError
+from headcount.models.sites import (
+    TOKENS,
+    HeadSite,
+    Order,
+    coarsest_dtype,
+    from_rows,
+    input_order,
+    plain,
+    probe_prompt,
+    run,
+    to_rows,
+)
+from headcount.models.slices import (
+    is_projection,
+    linear_limit,
+    read_slices,
+    rows_differ,
+    visible,
+)
+
+
+@dataclass(frozen=True)
+class Found:
+    """A head site with what the probing pass saw there."""
+
+    site: HeadSite
+    projection: nn.Module
+    z: Float[Tensor, "tokens width"]  # the projection's input, undisturbed
+    shape: tuple[int, ...]  # of the projection's input in the probing pass
+    rows: int  # of the probing pass: more than there are heads
+    call_args: tuple[Any, ...]  # of the projection, after its first
+    call_kwargs: Mapping[str, Any]
+    leak: float  # largest change outside a head's own slice, relative to the change inside
+
+
+def find_sites(module: nn.Module) -> list[Found]:
+    """Return the head sites of `module` in the order in which they run, or refuse it by name."""
+    with _attention_visible(module):
+        counting = _Watcher(module, rows=2, disturb=False)
+        counting.run()
+        if not counting.calls:
+            raise HeadcountError(
+                f"{type(plain(module)).__name__} has no heads to measure: no softmax attention was "
+                "seen to run in it (linear attention and state-space layers have no heads)."
+            )
+        heads = max(call.heads for call in counting.calls)
+        watcher = _Watcher(module, rows=heads + 1, disturb=True)
+        watcher.run()
+    return watcher.finish()
+
+
+@contextmanager
+def _attention_visible(module: nn.Module) -> Iterator[None]:
+    """Use an attention kernel that runs inside torch while the sites are looked for.
+
+    Flash and flex kernels never reach a torch function. Which columns belong to which head does not
+    depend on the kernel: all return heads in the same place.
+    """
+    configs = {id(c): c for m in plain(module).modules() if (c := getattr(m, "config", None))}
+    kernels = [(c, getattr(c, "_attn_implementation", None)) for c in configs.values()]
+    hidden = [(c, kernel) for c, kernel in kernels if kernel not in (None, "eager", "sdpa")]
+    try:
+        # Not by `set_attn_implementation`, which would give a model's parts one and the same.
+        for config, _ in hidden:
+            config._attn_implementation_internal = "eager"
+        yield
+    finally:
+        for config, kernel in hidden:
+            config._attn_implementation_internal = kernel
+
+
+@dataclass
+class _Call:
+    """One softmax attention: the module in which it ran, its query heads and its queries."""
+
+    module: str
+    heads: int
+    queries: int
+
+
+class _AttentionMode(TorchFunctionMode):
+    """Sees every softmax attention that runs inside it and may disturb one head per row."""
+
+    def __init__(self, rows: int, disturb: bool, seen: Callable[[int, int], None]) -> None:
+        super().__init__()
+        self.rows = rows
+        self.disturb = disturb
+        self.seen = seen
+        self.generator = torch.Generator().manual_seed(0)
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        if func is F.scaled_dot_product_attention:
+            out = func(*args, **kwargs)
+            # Prompts packed into one row leave no row for each head: those count as mixers.
+            return out if out.shape[0] % self.rows else self._attention(out, out.shape[-2])
+        if func in _SOFTMAX:
+            scores = args[0] if args else kwargs["input"]
+            dim = kwargs.get("dim", args[1] if len(args) > 1 else None)
+            if dim in (-1, scores.ndim - 1) and self._is_attention(scores):
+                disturbed = self._attention(scores, scores.shape[-2])
+                if args:
+                    args = (disturbed, *args[1:])
+                else:
+                    kwargs = {**kwargs, "input": disturbed}
+        return func(*args, **kwargs)
+
+    def _is_attention(self, scores: Tensor) -> bool:
+        """Scores of queries over keys: (rows, heads…, queries, keys) or (rows·heads, …)."""
+        if scores.ndim < 3 or scores.shape[0] % self.rows:
+            return False
+        queries, keys = scores.shape[-2:]
+        if scores.ndim == 3 and queries != TOKENS:
+            return False
+        # Sinks add keys and soft prompts add queries; routers' last axis is shorter than TOKENS or
+        # they have no row of their own for each head.
+        return TOKENS <= queries <= keys
+
+    def _attention(self, tensor: Tensor, queries: int) -> Tensor:
+        """Report the call; with `disturb`, add noise to head r − 1 of each row r."""
+        heads = tensor.numel() // (self.rows * queries * tensor.shape[-1])
+        self.seen(heads, queries)
+        if not self.disturb:
+            return tensor
+        by_head = tensor.reshape(self.rows, heads, queries, tensor.shape[-1]).clone()
+        finite = by_head[by_head.isfinite()]
+        large = finite.abs() < torch.finfo(tensor.dtype).max / 4  # masks may be finite but huge
+        scale = finite[large].float().std().clamp(min=1e-3)
+        noise = torch.randn(by_head.shape[2:], generator=self.generator) * scale.cpu() * 3
+        chosen = torch.arange(heads)
+        by_head[chosen + 1, chosen] += noise.to(by_head)
+        return by_head.reshape(tensor.shape)
+
+
+_SOFTMAX = {torch.softmax, F.softmax, Tensor.softmax, torch._C._nn.__dict__.get("softmax")} - {None}
+
+
+@dataclass
+class _Watcher:
+    """Runs one probing pass and notes where the disturbed heads come out."""
+
+    module: nn.Module
+    rows: int
+    disturb: bool
+    calls: list[_Call] = field(default_factory=list)
+    pending: list[_Call] = field(default_factory=list)
+    found: list[Found] = field(default_factory=list)
+    refusal: str = ""
+    _stack: list[str] = field(default_factory=list)
+    _runs: dict[str, int] = field(default_factory=dict)
+    _trying: bool = False
+    _limit: float = 0.0
+
+    def run(self) -> None:
+        ids = probe_prompt(self.module, self.rows)
+        mode = _AttentionMode(self.rows, self.disturb, self._seen)
+        self._limit = visible(coarsest_dtype(self.module))
+        with ExitStack() as stack:
+            for name, module in plain(self.module).named_modules(remove_duplicate=True):
+                enter = module.register_forward_pre_hook(self._entering(name), with_kwargs=True)
+                leave = module.register_forward_hook(self._leaving(name), always_call=True)
+                stack.callback(enter.remove)
+                stack.callback(leave.remove)
+            stack.enter_context(mode)
+            logits = run(self.module, ids)
+        if self.disturb and not self.pending and rows_differ(logits, self._limit):
+            self._refuse_bypass("the logits")
+
+    def finish(self) -> list[Found]:
+        if self.pending:
+            self._refuse_pending()
+        if self.refusal:
+            raise HeadcountError(self.refusal)
+        return [
+            replace(f, site=replace(f.site, runs=self._runs[f.site.module])) for f in self.found
+        ]
+
+    def _refuse(self, sentence: str) -> None:
+        self.refusal = self.refusal or sentence  # what follows from the first is not worth telling
+
+    def _refuse_pending(self) -> None:
+        self._refuse(
+            f"Cannot prove the heads of {self.pending[0].module or 'the model'}: no linear output "
+            "projection receives what its attention computes, so its heads cannot be gated."
+        )
+
+    def _refuse_bypass(self, seen_at: str) -> None:
+        if not self.found:
+            self._refuse(
+                f"Cannot prove the heads of {type(plain(self.module)).__name__}: equal prompts "
+                f"come to differ at {seen_at} before any attention (dropout that is not off?)."
+            )
+            return
+        site = self.found[-1].site
+        self._refuse(
+            f"Cannot prove the heads of {site.attention}: part of what they compute reaches "
+            f"{seen_at} by another way than through {site.module}."
+        )
+
+    def _seen(self, heads: int, queries: int) -> None:
+        if self._trying:
+            return
+        call = _Call(self._stack[-1] if self._stack else "", heads, queries)
+        self.calls.append(call)
+        if self.disturb:
+            if self.pending and self.pending[0].module != call.module:
+                self._refuse_pending()
+            self.pending.append(call)
+
+    def _leaving(self, name: str) -> Callable[..., None]:
+        def hook(*_: Any) -> None:
+            if not self._trying and self._stack and self._stack[-1] == name:
+                self._stack.pop()
+
+        return hook
+
+    def _entering(self, name: str) -> Callable[..., Any]:
+        def hook(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+            if self._trying:
+                return None
+            self._stack.append(name)
+            call = self._runs.get(name, 0)
+            self._runs[name] = call + 1
+            if not self.disturb or self.refusal or not args or not isinstance(args[0], Tensor):
+                return None
+            x = args[0]
+            tokens = self.pending[0].queries if self.pending else TOKENS
+            order = input_order(x, self.rows, tokens)
+            if order is None or not x.is_floating_point():
+                return None
+            by_row = to_rows(x, order, self.rows)
+            if not rows_differ(by_row, self._limit):
+                return None
+            if not self.pending:
+                if order != "flat":  # experts receive their tokens in an order of their own
+                    self._refuse_bypass(name)
+                return None
+            if not self._is_projection(module, x, args[1:], kwargs):
+                return None
+            self._settle(name, call, module, x, order, args[1:], kwargs)
+            clean = by_row[:1].expand_as(by_row)
+            return (from_rows(clean, order, x), *args[1:]), kwargs
+
+        return hook
+
+    def _is_projection(
+        self, module: nn.Module, x: Tensor, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> bool:
+        self._trying = True
+        limit = linear_limit(module, x.dtype)
+        try:
+            return is_projection(lambda inputs: module(inputs, *args, **kwargs), x, limit)
+        except Exception:  # any module may be asked here: one that cannot answer is no projection
+            return False
+        finally:
+            self._trying = False
+
+    def _settle(
+        self,
+        name: str,
+        call: int,
+        module: nn.Module,
+        x: Tensor,
+        order: Order,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+    ) -> None:
+        by_row = to_rows(x, order, self.rows)
+        queries = max(call.heads for call in self.pending)
+        owner = self.pending[0].module or name
+        self.pending.clear()
+        slices = read_slices(by_row, queries, self._limit)
+        if slices is None:
+            self._refuse(
+                f"Cannot prove the heads of {owner}: {name}, the first linear layer to receive "
+                f"what its attention computes, does not take one slice for each of {queries} "
+                "query heads."
+            )
+            return
+        site = HeadSite(
+            index=len(self.found),
+            module=name,
+            attention=owner,
+            call=call,
+            heads=slices.heads,
+            size=slices.size,
+            width=by_row.shape[-1],
+            start=slices.start,
+            order=order,
+            queries=queries // slices.heads,
+            coupled=slices.coupled,
+        )
+        z = by_row[0].clone()
+        shape = tuple(x.shape)
+        found = Found(site, module, z, shape, self.rows, args, kwargs, slices.leak)
+        self.found.append(found)

@@ -1,0 +1,245 @@
+"""The blocks of a model as a line on which a pass can start late.
+
+Nothing before the first gated head has to run again: its blocks are stood in for by what they gave
+in an earlier, recorded pass over the same tokens. This is done by the model's own forward pass, in
+which the modules that are skipped answer from the recording. Whether a model can be replayed like
+that is proven, not assumed: see `prove_replay`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch import Tensor, nn
+
+from headcount.models.sites import HeadSite, plain
+
+Forward = Callable[..., Any]
+
+
+@dataclass(frozen=True)
+class Trunk:
+    """The blocks that run one after the other, and where the head sites are in them."""
+
+    blocks: tuple[str, ...]
+    block_of: tuple[int, ...]  # the block of each site
+    tokenwise: tuple[str, ...]  # modules after the last attention that treat each token alone
+
+
+@dataclass(eq=False)
+class Recording:
+    """What blocks, attentions and projections gave and were given in one pass."""
+
+    rows: int
+    blocks: dict[int, Any] = field(default_factory=dict)  # block → its output
+    attentions: dict[int, Any] = field(default_factory=dict)  # site → its attention's output
+    inputs: dict[int, Tensor] = field(default_factory=dict)  # site → its projection's input
+
+
+def find_trunk(module: nn.Module, sites: Sequence[HeadSite], ran: Sequence[str]) -> Trunk | None:
+    """Read the trunk off the names of the modules that `ran` in one pass, in their order.
+
+    None where blocks run more than once or sites lie outside one list of blocks.
+    """
+    named = dict(plain(module).named_modules())
+    container = _container(sites[0].module, named)
+    if container is None:
+        return None
+    start = f"{container}."
+    tops = [name for name in ran if _parent(name) == container]
+    if len(set(tops)) != len(tops) or any(site.call for site in sites):
+        return None
+    if not all(site.module.startswith(start) for site in sites):
+        return None
+    block_of = tuple(_index(tops, site.module) for site in sites)
+    if list(block_of) != sorted(block_of) or -1 in block_of:
+        return None
+    return Trunk(tuple(tops), block_of, _tokenwise(tops[-1], sites, named))
+
+
+def _parent(name: str) -> str:
+    return name.rpartition(".")[0]
+
+
+def _container(name: str, named: dict[str, nn.Module]) -> str | None:
+    """The outermost list of modules that a module lies in."""
+    parts = name.split(".")
+    for end in range(1, len(parts)):
+        prefix = ".".join(parts[:end])
+        if isinstance(named[prefix], nn.ModuleList):
+            return prefix
+    return None
+
+
+def _index(tops: Sequence[str], name: str) -> int:
+    return next((i for i, top in enumerate(tops) if name.startswith(f"{top}.")), -1)
+
+
+def _tokenwise(
+    block: str, sites: Sequence[HeadSite], named: dict[str, nn.Module]
+) -> tuple[str, ...]:
+    """The heavy modules of the last block beside its attention: in most models, its MLP.
+
+    With the projection itself, they are needed only where logits are scored.
+    """
+    last = sites[-1]
+    if not last.module.startswith(f"{block}."):
+        return ()
+    heavy = [
+        name
+        for name, child in named.items()
+        if _parent(name) == block
+        and not last.module.startswith(f"{name}.")
+        and any(p.ndim > 1 for p in child.parameters())
+    ]
+    return (last.module, *heavy)
+
+
+@contextmanager
+def recording(
+    module: nn.Module, trunk: Trunk, sites: Sequence[HeadSite], rows: int
+) -> Iterator[Recording]:
+    """Keep what is needed to replay the pass that runs in this context."""
+    kept = Recording(rows)
+    named = dict(plain(module).named_modules())
+    with ExitStack() as stack:
+        for number, name in enumerate(trunk.blocks):
+            handle = named[name].register_forward_hook(_keep(kept.blocks, number))
+            stack.callback(handle.remove)
+        for site in sites:
+            if not site.attention.startswith(trunk.blocks[trunk.block_of[site.index]]):
+                continue
+            handle = named[site.attention].register_forward_hook(_keep(kept.attentions, site.index))
+            stack.callback(handle.remove)
+            handle = named[site.module].register_forward_pre_hook(
+                _keep_input(kept.inputs, site.index), prepend=True
+            )
+            stack.callback(handle.remove)
+        yield kept
+
+
+def _keep(shelf: dict[int, Any], number: int) -> Callable[..., None]:
+    def hook(_: nn.Module, args: Any, output: Any) -> None:
+        shelf[number] = output
+
+    return hook
+
+
+def _keep_input(shelf: dict[int, Tensor], number: int) -> Callable[..., None]:
+    def hook(_: nn.Module, args: Any) -> None:
+        shelf[number] = args[0]
+
+    return hook
+
+
+@contextmanager
+def replaying(
+    module: nn.Module,
+    trunk: Trunk,
+    site: HeadSite,
+    kept: Recording,
+    *,
+    folds: int = 1,
+    attention: bool = True,
+) -> Iterator[None]:
+    """Start passes at `site`: what lies before it answers from the recording, `folds` times over.
+
+    The pass inside must run the recorded tokens `folds` times over, one copy after the other. With
+    `attention` the site's own attention is not run again either, only its output projection.
+    """
+    named = dict(plain(module).named_modules())
+    first = trunk.block_of[site.index]
+    with ExitStack() as stack:
+        for number, name in enumerate(trunk.blocks[:first]):
+            # Only the last of them is read by the block that runs next.
+            copies = folds if number == first - 1 else 1
+            answer = _answer(_fold(kept.blocks[number], copies, kept.rows))
+            stack.enter_context(instead(named[name], answer))
+        if attention and site.index in kept.attentions:
+            forward = _attend(named[site.module], site, kept, folds)
+            stack.enter_context(instead(named[site.attention], forward))
+        yield
+
+
+def _answer(value: Any) -> Forward:
+    return lambda *args, **kwargs: value
+
+
+def _attend(projection: nn.Module, site: HeadSite, kept: Recording, folds: int) -> Forward:
+    """The attention of a site, from its recorded heads on."""
+    before = kept.attentions[site.index]
+
+    def forward(*args: Any, **kwargs: Any) -> Any:
+        if not site.module.startswith(f"{site.attention}."):
+            return _fold(before, folds, kept.rows)  # the projection comes after this module
+        z = kept.inputs[site.index]
+        copies = (1, folds) if site.order == "tokens" else (folds,)
+        z = z.repeat(*copies, *(1,) * (z.ndim - len(copies)))
+        output = projection(z)
+        return (output, *before[1:]) if isinstance(before, tuple) else output
+
+    return forward
+
+
+def _fold(value: Any, folds: int, rows: int) -> Any:
+    """Repeat every tensor that has the recorded number of rows."""
+    if isinstance(value, tuple):
+        return tuple(_fold(item, folds, rows) for item in value)
+    if folds == 1 or not isinstance(value, Tensor) or value.ndim < 2 or value.shape[0] != rows:
+        return value
+    return value.repeat(folds, *(1,) * (value.ndim - 1))
+
+
+@contextmanager
+def scored_only(module: nn.Module, trunk: Trunk, count: int) -> Iterator[None]:
+    """Run what follows the last attention at the last `count` positions only; 0 elsewhere."""
+    named = dict(plain(module).named_modules())
+    with ExitStack() as stack:
+        for name in trunk.tokenwise:
+            stack.enter_context(instead(named[name], _at_end(named[name].forward, count)))
+        yield
+
+
+def _at_end(forward: Forward, count: int) -> Forward:
+    def at_end(x: Tensor, *args: Any, **kwargs: Any) -> Any:
+        output = forward(x[:, x.shape[1] - count :].contiguous(), *args, **kwargs)
+        some = output[0] if isinstance(output, tuple) else output
+        whole = some.new_zeros(x.shape[0], x.shape[1], *some.shape[2:])
+        whole[:, x.shape[1] - count :] = some
+        return (whole, *output[1:]) if isinstance(output, tuple) else whole
+
+    return at_end
+
+
+@contextmanager
+def instead(module: nn.Module, forward: Forward) -> Iterator[None]:
+    """Run `forward` instead of the module's own inside this context."""
+    before = module.__dict__.get("forward")
+    module.__dict__["forward"] = forward
+    try:
+        yield
+    finally:
+        if before is None:
+            del module.__dict__["forward"]
+        else:
+            module.__dict__["forward"] = before
+
+
+@contextmanager
+def watching(module: nn.Module, ran: list[str]) -> Iterator[None]:
+    """Note the names of the modules that run in this context, in the order in which they start."""
+    with ExitStack() as stack:
+        for name, child in plain(module).named_modules():
+            handle = child.register_forward_pre_hook(_note(ran, name))
+            stack.callback(handle.remove)
+        yield
+
+
+def _note(ran: list[str], name: str) -> Callable[..., None]:
+    def hook(*_: Any) -> None:
+        ran.append(name)
+
+    return hook

@@ -1,0 +1,117 @@
+"""The plain loop that the engine must agree with: one example, one head set, one pass at a time.
+
+It shares no code with headcount but the encoded examples: it knows where each architecture has its
+output projections, puts its own hooks there, makes its own stand-ins and computes its own metrics.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from headcount.tasks.encoding import Encoded
+
+PROJECTIONS = {
+    "llama": "model.layers.{}.self_attn.o_proj",  # rotary, grouped key/value heads
+    "mistral": "model.layers.{}.self_attn.o_proj",  # a window of 8 tokens
+    "gemma3_text": "model.layers.{}.self_attn.o_proj",  # windows here and there
+    "deepseek_v3": "model.layers.{}.self_attn.o_proj",  # latent attention, narrower values
+    "mixtral": "model.layers.{}.self_attn.o_proj",  # experts
+    "qwen3_next": "model.layers.{}.self_attn.o_proj",  # linear attention in most layers
+    "gpt2": "transformer.h.{}.attn.c_proj",  # learned positions, Conv1D
+    "opt": "model.decoder.layers.{}.self_attn.out_proj",  # learned positions with an offset
+    "bloom": "transformer.h.{}.self_attention.dense",  # ALiBi, which it makes from the mask
+    "mpt": "transformer.blocks.{}.attn.out_proj",  # ALiBi, which it makes from the length
+    "gpt_neox": "gpt_neox.layers.{}.attention.dense",  # parallel blocks
+}
+
+Z = list[Tensor]  # at each projection: (tokens, heads·size)
+
+
+def projections(module: nn.Module, model_type: str) -> list[nn.Module]:
+    named = dict(module.named_modules())
+    names = [PROJECTIONS[model_type].format(layer) for layer in range(9)]
+    return [named[name] for name in names if name in named]
+
+
+class SlowLoop:
+    """One model, with its output projections and the number of heads that each takes."""
+
+    def __init__(self, module: nn.Module, places: Sequence[nn.Module], heads: int) -> None:
+        self.module, self.places, self.heads = module, places, heads
+
+    @torch.no_grad()
+    def run(self, ids: Sequence[int], gates: Any, z0: Z) -> tuple[Tensor, Z]:
+        """Logits (tokens, vocab) of one sequence with gated heads, and the z before the gates."""
+        table = torch.as_tensor(np.asarray(gates)).view(len(self.places), self.heads)
+        seen: Z = []
+
+        def gate(row: Tensor, stand_in: Tensor) -> Any:
+            def hook(_: nn.Module, args: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+                (z,) = args[0]
+                seen.append(z)
+                g = row.repeat_interleave(z.shape[-1] // self.heads)  # (heads·size)
+                return ((g * z + (1 - g) * stand_in)[None].float(), *args[1:])
+
+            return hook
+
+        handles = [
+            place.register_forward_pre_hook(gate(row, stand_in))
+            for place, row, stand_in in zip(self.places, table, z0, strict=True)
+        ]
+        try:
+            logits = self.module(input_ids=torch.tensor([list(ids)]), use_cache=False).logits[0]
+        finally:
+            for handle in handles:
+                handle.remove()
+        return logits, seen
+
+    def values(self, ids: Sequence[int]) -> Z:
+        """What the heads of the whole model say on one sequence."""
+        whole = np.ones(len(self.places) * self.heads)
+        return self.run(ids, whole, self.nothing())[1]
+
+    def nothing(self) -> Z:
+        return [torch.zeros(()) for _ in self.places]
+
+    def twin(self, one: Encoded) -> Z:
+        """What the heads say on the corrupted twin, with the same target behind it."""
+        assert one.corrupted is not None
+        return self.values((*one.corrupted, *one.target[:-1]))
+
+    def mean(self, ranking: Sequence[Encoded], like: Encoded, *, by_position: bool) -> Z:
+        """The mean of `twin` over the ranking part, or over those that are like `like`."""
+        twins = [
+            self.twin(one)
+            for one in ranking
+            if not by_position
+            or (one.example.template, len(one.prompt), len(one.target))
+            == (like.example.template, len(like.prompt), len(like.target))
+        ]
+        if by_position:
+            return [torch.stack(site).mean(0) for site in zip(*twins, strict=True)]
+        return [torch.cat(site).mean(0) for site in zip(*twins, strict=True)]
+
+    def metrics(self, one: Encoded, gates: Any, z0: Z) -> dict[str, float]:
+        """Every metric of one example under one head set."""
+        ids = [*one.prompt, *one.target]
+        logits, _ = self.run(ids[:-1], gates, z0)
+        logits = logits[len(one.prompt) - 1 :].double()  # (target tokens, vocab)
+        logprobs = [
+            float(row[token] - row.exp().sum().log())
+            for row, token in zip(logits, one.target, strict=True)
+        ]
+        margin = logits[0, one.target[0]] - max(
+            (logits[0, foil[0]] for foil in one.foils), default=torch.nan
+        )
+        return {
+            "logprob": sum(logprobs),
+            "logprob_mean": sum(logprobs) / len(logprobs),
+            "accuracy": float(logits.argmax(-1).tolist() == list(one.target)),
+            "logit_difference": float(margin),
+            "choice": float(margin > 0),
+        }

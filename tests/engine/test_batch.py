@@ -1,0 +1,96 @@
+"""Batches: every example once, its tokens where they belong, on either side of the padding."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headcount import Example
+from headcount.engine.batch import make_batches
+from headcount.tasks import Encoded
+
+EXAMPLE = Example("0", "made", " up")
+
+
+def ids(least: int, most: int) -> st.SearchStrategy[tuple[int, ...]]:
+    return st.lists(st.integers(1, 99), min_size=least, max_size=most).map(tuple)
+
+
+ENCODINGS = st.lists(
+    st.builds(
+        Encoded,
+        st.just(EXAMPLE),
+        prompt=ids(1, 9),
+        target=ids(1, 3),
+        foils=st.lists(ids(1, 2), max_size=2).map(tuple),
+        corrupted=st.none() | ids(1, 9),
+    ),
+    min_size=1,
+    max_size=8,
+)
+
+
+@given(
+    encoded=ENCODINGS,
+    tokens=st.integers(1, 60),
+    padding=st.sampled_from(["none", "left", "right"]),
+    corrupted=st.booleans(),
+)
+def test_batches_hold_each_example_once_and_whole(
+    encoded: list[Encoded], tokens: int, padding: Any, corrupted: bool
+) -> None:
+    batches = make_batches(encoded, tokens=tokens, padding=padding, corrupted=corrupted)
+    assert sorted(e for batch in batches for e in batch.examples) == list(range(len(encoded)))
+    for batch in batches:
+        assert batch.rows == 1 or batch.ids.numel() <= tokens
+        assert (batch.mask is None) == (padding == "none")
+        for row, place in enumerate(batch.examples):
+            one = encoded[place]
+            prompt = one.corrupted if corrupted and one.corrupted else one.prompt
+            sequence = [*prompt, *one.target[:-1]]
+            ids = batch.ids[row]
+            if batch.mask is not None:
+                assert ids[batch.mask[row] == 0].sum() == 0
+                positions = batch.positions()
+                assert positions is not None
+                assert positions[row][batch.mask[row] == 1].tolist() == list(range(len(sequence)))
+                ids = ids[batch.mask[row] == 1]
+            assert ids.tolist() == sequence
+            # A target's token is predicted where the token before it stands.
+            before = [prompt[-1], *one.target[:-1]]
+            assert batch.ids[row, batch.scored[row]].tolist() == before
+            assert batch.targets[row].tolist() == list(one.target)
+            assert batch.foils[row].tolist() == [foil[0] for foil in one.foils]
+
+
+def test_the_padding_is_on_the_side_that_was_asked_for() -> None:
+    short, long = (
+        Encoded(EXAMPLE, prompt, (7,), (), None) for prompt in ((1, 2), (1, 2, 3, 4))
+    )
+    (left,) = make_batches([short, long], tokens=99, padding="left")
+    (right,) = make_batches([short, long], tokens=99, padding="right")
+    assert left.mask is not None
+    assert right.mask is not None
+    assert sorted(left.mask.tolist()) == [[0, 0, 1, 1], [1, 1, 1, 1]]
+    assert sorted(right.mask.tolist()) == [[1, 1, 0, 0], [1, 1, 1, 1]]
+    assert len(make_batches([short, long], tokens=99)) == 2
+
+
+def test_some_rows_of_a_batch() -> None:
+    encoded = [Encoded(EXAMPLE, (n, n + 1), (7,), ((8,),), None) for n in range(1, 5)]
+    (batch,) = make_batches(encoded, tokens=99, padding="left")
+    part = batch.part(1, 3)
+    assert part.examples == batch.examples[1:3]
+    for name in ("ids", "scored", "targets", "foils", "mask"):
+        assert getattr(part, name).tolist() == getattr(batch, name)[1:3].tolist()
+
+
+@pytest.mark.parametrize("tokens", [1, 6, 7, 12])
+def test_a_batch_holds_no_more_tokens_than_it_may(tokens: int) -> None:
+    encoded = [Encoded(EXAMPLE, (1, 2, 3), (7,), (), None) for _ in range(5)]
+    rows = [batch.rows for batch in make_batches(encoded, tokens=tokens)]
+    assert max(rows) == max(1, tokens // 3)
+    assert sum(rows) == 5

@@ -2,8 +2,33 @@
 
 from __future__ import annotations
 
-import jaxtyping
+import os
+from collections.abc import Callable
+from functools import cache
 
-# Before anything imports headcount: every annotated function and dataclass of the package checks
-# the types and shapes it is given, also those of other tests' arguments.
-jaxtyping.install_import_hook("headcount", "beartype.beartype")
+# Two threads that wait for each other on a busy machine are twenty times slower than one. Set
+# before torch is imported, and so that programs that tests start inherit it.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+import jaxtyping
+import pytest
+import torch
+from hypothesis import settings
+from tiny import tiny_model
+from transformers import PreTrainedModel
+
+# Before anything imports headcount, and after torch, which the metrics do not import by themselves:
+# all functions and dataclasses of the package check the shapes of the arrays they are given.
+jaxtyping.install_import_hook("headcount", "shapes.check_shapes")
+
+torch.set_num_threads(1)
+
+# The first example that needs a kernel takes its time; the same examples in every run.
+settings.register_profile("headcount", deadline=None, derandomize=True)
+settings.load_profile("headcount")
+
+
+@pytest.fixture(scope="session")
+def tiny() -> Callable[[str], PreTrainedModel]:
+    """Tiny models by type, built once: for tests that leave them as they are."""
+    return cache(tiny_model)

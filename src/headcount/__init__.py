@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from headcount.curves import Curve as Curve
     from headcount.curves import curve as curve
+    from headcount.engine.collect import collect as collect
     from headcount.engine.decode import generate as generate
     from headcount.engine.evaluate import evaluate as evaluate
     from headcount.engine.gated import gated as gated
@@ -43,6 +44,7 @@ _HOMES = {
     "generate": "headcount.engine.decode",
     "gated": "headcount.engine.gated",
     "export": "headcount.models.export",
+    "collect": "headcount.engine.collect",
     "load_model": "headcount.models.model",
     "make_task": "headcount.tasks",
     "rank": "headcount.rankings",

@@ -5,15 +5,12 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-import platformdirs
-
 from headcount.errors import HeadcountError
 
 
 def cache_dir() -> Path:
     """HEADCOUNT_CACHE, else the user's cache folder for headcount; made when first asked for."""
-    chosen = os.environ.get("HEADCOUNT_CACHE")
-    folder = Path(chosen or platformdirs.user_cache_dir("headcount", appauthor=False)).expanduser()
+    folder = Path(os.environ.get("HEADCOUNT_CACHE") or _usual()).expanduser()
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -22,3 +19,10 @@ def cache_dir() -> Path:
             "folder that can be written."
         ) from error
     return folder
+
+
+def _usual() -> str:
+    # Asked for only where nobody chose: measuring itself needs torch, transformers and NumPy alone.
+    import platformdirs
+
+    return platformdirs.user_cache_dir("headcount", appauthor=False)

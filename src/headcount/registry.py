@@ -20,7 +20,7 @@ T = TypeVar("T")
 # The kinds of settings, by the type of their defaults: what they are called, and what they take.
 _KINDS: dict[type, tuple[str, tuple[type, ...]]] = {
     bool: ("True or False", (bool,)),
-    int: ("a whole number", (Integral,)),
+    int: ("a whole number", (Integral,)),  # numpy's too
     float: ("a number", (Real,)),
     str: ("a text", (str, os.PathLike)),
 }
@@ -54,6 +54,7 @@ class Entry(Generic[T]):
         One that is unknown, or of another kind than its default, is refused by name.
         """
         known = self.defaults()
+        bound = dict(known)
         for name, value in chosen.items():
             if name not in known:
                 options = ", ".join(known) or "none"
@@ -61,14 +62,19 @@ class Entry(Generic[T]):
                     f'{self.key} has no setting "{name}" (it has: {options}).'
                     f"{did_you_mean(name, known)}"
                 )
-            kind, types = _KINDS.get(type(known[name]), ("", (object,)))
+            default = type(known[name])
+            if default not in _KINDS:
+                bound[name] = value
+                continue
+            kind, types = _KINDS[default]
             # Python counts truth values among the whole numbers.
-            if not isinstance(value, types) or (type(value) is bool and types == (Integral,)):
+            if not isinstance(value, types) or (type(value) is bool and default is int):
                 raise HeadcountError(
                     f'The setting "{name}" of {self.key} is {kind}, such as {known[name]!r}, not '
                     f"{value!r}."
                 )
-        return {**known, **chosen}
+            bound[name] = default(value)  # plain values, as logs can hold them
+        return bound
 
 
 @dataclass

@@ -1,16 +1,22 @@
-"""Read the heads' outputs while a model runs."""
+"""Read the heads' outputs while a model runs, and keep only what is asked for."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
+import numpy as np
+import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from headcount.engine.forward import measuring
+from headcount.engine.plan import default_tokens
+from headcount.errors import HeadcountError
 from headcount.models.model import Model
-from headcount.models.sites import HeadSite, plain, to_rows
+from headcount.models.sites import HeadSite, accepted, plain, to_rows
+from headcount.progress import progress as progress_bar
 
 
 @contextmanager
@@ -46,3 +52,72 @@ def reading(
             handle = named[name].register_forward_pre_hook(hook, prepend=True)
             stack.callback(handle.remove)
         yield
+
+
+@torch.no_grad()
+def collect(
+    model: Model,
+    sequences: Sequence[Sequence[int]],
+    positions: Sequence[Sequence[int]],
+    *,
+    mean: bool = False,
+    progress: bool = True,
+) -> list[Float[np.ndarray, "..."]]:
+    """Each head's output at chosen positions of token sequences, site by site.
+
+    Returns one array per site: (sequences, positions, heads, size) as float32, or, with `mean`,
+    (sequences, heads, size), averaged over the positions, which then may differ in number. Negative
+    positions count from the end.
+
+    >>> from headcount import collect, load_model
+    >>> model = load_model("smollm2-135m")
+    >>> ids = model.tokenizer.encode("The capital of France is")
+    >>> [z.shape for z in collect(model, [ids], [[-1]])][:1]
+    [(1, 1, 9, 64)]
+    """
+    if len(sequences) != len(positions):
+        raise HeadcountError(
+            f"Give the positions of each of the {len(sequences)} sequences, not of "
+            f"{len(positions)}."
+        )
+    for place, (ids, chosen) in enumerate(zip(sequences, positions, strict=True)):
+        if not chosen or not all(-len(ids) <= p < len(ids) for p in chosen):
+            raise HeadcountError(
+                f"Sequence {place} has {len(ids)} tokens: name at least one position, and none "
+                f"beyond them (asked for: {list(chosen)})."
+            )
+    counts = {len(chosen) for chosen in positions}
+    if not mean and len(counts) > 1:
+        raise HeadcountError("Ask for equally many positions of each sequence, or for their mean.")
+    found: list[dict[int, Tensor]] = [{} for _ in model.sites]
+    by_length: dict[int, list[int]] = {}
+    for place, ids in enumerate(sequences):
+        by_length.setdefault(len(ids), []).append(place)
+    with progress_bar("collecting", len(sequences), show=progress, unit="sequence") as bar:
+        for length, places in by_length.items():
+            rows = max(1, default_tokens(model) // length)
+            for start in range(0, len(places), rows):
+                chosen = places[start : start + rows]
+                _collect(model, sequences, positions, chosen, mean, found)
+                bar.update(len(chosen))
+    order = range(len(sequences))
+    return [torch.stack([at[place] for place in order]).numpy() for at in found]
+
+
+def _collect(
+    model: Model,
+    sequences: Sequence[Sequence[int]],
+    positions: Sequence[Sequence[int]],
+    places: Sequence[int],
+    mean: bool,
+    found: list[dict[int, Tensor]],
+) -> None:
+    def read(site: HeadSite, z: Tensor) -> None:
+        heads = z[..., site.span].unflatten(-1, (site.heads, site.size))
+        for row, place in enumerate(places):
+            some = heads[row, list(positions[place])].float()  # (positions, heads, size)
+            found[site.index][place] = (some.mean(0) if mean else some).cpu()
+
+    ids = torch.tensor([list(sequences[place]) for place in places], device=model.device)
+    with measuring(model), reading(model, read):
+        model.module(input_ids=ids, **accepted(model.module, use_cache=False))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -89,6 +90,7 @@ def evaluate(
     ):
         for batch in batches:
             work.run(batch, bar.update)
+        work.flush(bar.update)
     clusters = task.part(part).clusters
     names = tuple(one.example.id for one in examples)
     return Values(values, names, clusters, chosen, filler.description)
@@ -112,6 +114,8 @@ class _Work:
         self.metric, self.stand_in, self.plan = metric, stand_in, plan
         self.values, self.shelf = values, shelf
         self.starts = first_sites(sets, model.layout)
+        self.pending: list[tuple[list[int], list[int], torch.Tensor]] = []
+        self.asked = time.monotonic()
 
     def run(self, batch: Batch, done: Callable[[int], object]) -> None:
         """Measure what is missing of a batch; where memory is short, in smaller pieces."""
@@ -159,16 +163,26 @@ class _Work:
         values: Float[torch.Tensor, "sets examples"],
         done: Callable[[int], object],
     ) -> None:
-        if not rows:
-            return
-        check_finite(values, self.model)
-        new = int(np.isnan(self.values[np.ix_(rows, columns)]).sum())
-        self.values[np.ix_(rows, columns)] = values.double().cpu().numpy()
-        if self.shelf is not None:
-            batch = [self.examples[column] for column in columns]
-            keys, names = [one.key for one in batch], [one.example.id for one in batch]
-            self.shelf.write(self.sets[rows], keys, names, self.values[np.ix_(rows, columns)])
-        done(new)
+        if rows:
+            self.pending.append((rows, columns, values))
+        # Asking a GPU for its results makes it wait for us: once a second is often enough.
+        if self.model.device.type == "cpu" or time.monotonic() - self.asked > 1:
+            self.flush(done)
+
+    def flush(self, done: Callable[[int], object]) -> None:
+        """Fetch, check, keep and store what has been measured."""
+        pending, self.pending = self.pending, []
+        for rows, columns, values in pending:
+            check_finite(values, self.model)
+            cells = np.ix_(rows, columns)
+            new = int(np.isnan(self.values[cells]).sum())
+            self.values[cells] = values.double().cpu().numpy()
+            if self.shelf is not None:
+                batch = [self.examples[column] for column in columns]
+                keys, names = [one.key for one in batch], [one.example.id for one in batch]
+                self.shelf.write(self.sets[rows], keys, names, self.values[cells])
+            done(new)
+        self.asked = time.monotonic()
 
 
 def first_sites(sets: Float[np.ndarray, "sets heads"], layout: HeadLayout) -> list[int]:

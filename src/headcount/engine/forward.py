@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 
 import torch
 from torch import Tensor
@@ -12,6 +12,7 @@ from headcount.engine.batch import Batch
 from headcount.errors import HeadcountError
 from headcount.metrics.metric import Scored
 from headcount.models.model import Model
+from headcount.models.replay import scored_logits
 from headcount.models.sites import accepted
 
 
@@ -35,10 +36,15 @@ def score(model: Model, batch: Batch) -> Scored:
     options: dict[str, object] = {"use_cache": False}
     if batch.mask is not None:
         options |= {"attention_mask": batch.mask, "position_ids": batch.positions()}
-    output = model.module(input_ids=batch.ids, **accepted(model.module, **options))
-    logits: Tensor = output.logits  # (rows, tokens, vocab)
-    at = batch.scored[..., None].expand(-1, -1, logits.shape[-1])
-    return Scored(logits.gather(1, at), batch.targets, batch.foils)
+    count = batch.targets.shape[1]
+    only_scored = batch.mask is None and model.short_cuts.head
+    with scored_logits(model.module, count) if only_scored else nullcontext():
+        output = model.module(input_ids=batch.ids, **accepted(model.module, **options))
+    logits: Tensor = output.logits  # (rows, tokens or scored, vocab)
+    if not only_scored:
+        at = batch.scored[..., None].expand(-1, -1, logits.shape[-1])
+        logits = logits.gather(1, at)
+    return Scored(logits, batch.targets, batch.foils)
 
 
 def check_finite(values: Tensor, model: Model) -> None:

@@ -23,8 +23,8 @@ def as_model(model: Any) -> Model:
     inner = model if isinstance(model, nn.Module) else getattr(model, "model", None)
     if not isinstance(inner, nn.Module):
         raise HeadcountError(
-            f"Cannot gate a {type(model).__name__}: give a model of headcount or of Hugging Face, or "
-            "a pipeline."
+            f"Cannot gate a {type(model).__name__}: give a model of headcount or of Hugging Face, "
+            "or a pipeline."
         )
     return wrap(inner, tokenizer)
 

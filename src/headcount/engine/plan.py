@@ -23,6 +23,7 @@ class Plan:
     tokens: int
     cuts: ShortCuts = PLAIN
     fold: bool = False
+    compile: bool = False  # pays for long sweeps on a GPU: compiling takes up to a minute
 
     def explain(self, model: Model, lengths: Sequence[int], prefix: int, sets: int) -> str:
         """What will be done, in words."""

@@ -12,6 +12,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from headcount.engine.batch import Batch
+from headcount.engine.compiled import can_compile, compiled_blocks, static_gating
 from headcount.engine.plan import SHORTEST_PREFIX, Plan
 from headcount.metrics.metric import Scored
 from headcount.models.gate import StandIns, gating
@@ -66,6 +67,10 @@ class Runner:
             batch.ids[:, prefix:], self.count, _columns(stand_ins, slice(prefix, None))
         )
         self.cache: Any = None  # keys and values of the undisturbed prefix
+        # Passes with a cache or a mask differ from block to block in what would be compiled.
+        self.compile = (
+            plan.compile and not prefix and batch.mask is None and can_compile(model.sites)
+        )
 
     @property
     def tokens(self) -> int:
@@ -113,7 +118,17 @@ class Runner:
         folds = len(gates) // len(stretch.ids)
         with ExitStack() as stack:
             z0 = _repeat(stretch.stand_ins, folds)
-            stack.enter_context(gating(model.module, model.sites, gates, stand_ins=z0))
+            if self.compile and cuts.trunk is not None:
+                stack.enter_context(
+                    static_gating(
+                        model.module, model.sites, gates.to(model.device), z0, model.dtype
+                    )
+                )
+                first = cuts.trunk.block_of[start] + (1 if stretch.kept is not None else 0)
+                last = len(cuts.trunk.blocks) - (1 if cuts.scored else 0)
+                stack.enter_context(compiled_blocks(model.module, cuts.trunk, first, last))
+            else:
+                stack.enter_context(gating(model.module, model.sites, gates, stand_ins=z0))
             if stretch.kept is not None and cuts.trunk is not None:
                 replay = replaying(
                     model.module,

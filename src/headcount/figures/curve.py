@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
 from headcount.curves import SERIES, Curve
@@ -54,11 +55,12 @@ def plot_curve(curve: Curve, *, title: str | None = None) -> Figure:
     axes.set_ylabel(curve.metric.name)
     if curve.metric.binary:
         axes.set_ylim(-0.03, 1.03)
-    axes.set_title(title or f"{first.task} · {first.model} · ranked by {curve.scores.method}")
+    title = title or f"{first.task} · {first.model} · ranked by {curve.scores.method}"
+    axes.set_title(fill(title, 56))  # as many signs as the figure is wide
     axes.grid(alpha=0.25)
     figure.legend(loc="outside upper center", ncols=2, frameon=False)
     note = f"bands: 95 % intervals · n = {first.n} · stand-in: {curve.stand_in}"
-    figure.supxlabel(note, fontsize=7, color="#666666")
+    figure.supxlabel(fill(note, 96), fontsize=7, color="#666666")
     return figure
 
 

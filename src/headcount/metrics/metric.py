@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from jaxtyping import Float, Int
 
-if TYPE_CHECKING:
+if TYPE_CHECKING or "torch" in sys.modules:  # nobody waits for torch only to list the metrics
     from torch import Tensor
 
 

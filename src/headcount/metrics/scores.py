@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+import sys
 from typing import TYPE_CHECKING
 
 from jaxtyping import Float
 
 from headcount.metrics.metric import Metric, Scored
 
-if TYPE_CHECKING:
+if TYPE_CHECKING or "torch" in sys.modules:  # nobody waits for torch only to list the metrics
     from torch import Tensor
 
 

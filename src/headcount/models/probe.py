@@ -66,8 +66,9 @@ def find_sites(module: nn.Module) -> list[Found]:
                 f"{type(plain(module)).__name__} has no heads to measure: no softmax attention was "
                 "seen to run in it (linear attention and state-space layers have no heads)."
             )
-        heads = max(call.heads for call in counting.calls)
-        watcher = _Watcher(module, rows=heads + 1, disturb=True)
+        rows = max(call.heads for call in counting.calls) + 1
+        rows += rows == TOKENS  # rows and tokens must not be mistaken for each other
+        watcher = _Watcher(module, rows=rows, disturb=True)
         watcher.run()
     return watcher.finish()
 

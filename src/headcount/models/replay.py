@@ -44,7 +44,8 @@ def scored_logits(module: nn.Module, count: int) -> Iterator[None]:
 
     def hook(_: nn.Module, args: tuple[Any, ...]) -> Any:
         x = args[0]
-        return (x[:, x.shape[1] - count :], *args[1:])
+        # A strided input would make torch multiply row by row, reading all weights for each.
+        return (x[:, x.shape[1] - count :].contiguous(), *args[1:])
 
     handle = head.register_forward_pre_hook(hook)
     try:

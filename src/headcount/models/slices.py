@@ -79,7 +79,7 @@ def read_slices(
     """Read the heads' slices off rows of which row r has query head r − 1 disturbed.
 
     None where no way of cutting the columns gives each query head a slice of its own (or, as in
-    differential attention, each equal group of query heads).
+    differential attention, each of several equal groups of query heads).
     """
     base = by_row[0].double()  # (tokens, width)
     change = by_row[1 : queries + 1].double() - base  # (queries, tokens, width)
@@ -113,7 +113,7 @@ def _fit(
     queries, tokens, columns = change.shape
     slices = change.view(queries, tokens, heads, columns // heads)
     every = torch.arange(queries)
-    own = every if queries == heads else _shared_slices(slices)
+    own = every if queries == heads else _shared_slices(slices, limit)
     if own is None:
         return None
     inside = slices[every, :, own].abs().amax((1, 2))  # (queries,)
@@ -137,10 +137,19 @@ def _fit(
 
 
 def _shared_slices(
-    slices: Float[Tensor, "queries tokens heads size"],
+    slices: Float[Tensor, "queries tokens heads size"], limit: float
 ) -> Int[Tensor, "queries"] | None:
-    """The slice that each query head changes most, if every slice has equally many."""
+    """The slice that each query head changes most, if every slice has equally many.
+
+    Each must change more than half of its slice's columns, so that any two of them overlap: heads
+    that merely lie beside each other in a slice do not share it.
+    """
     queries, _, heads, _ = slices.shape
-    own = slices.abs().amax((1, 3)).argmax(1)
+    change = slices.abs().amax(1)  # (queries, heads, size)
+    own = change.amax(2).argmax(1)
+    change = change[torch.arange(queries), own]  # (queries, size)
+    touched = change > limit * change.amax(1, keepdim=True)
+    if not bool((touched.double().mean(1) > 0.5).all()):
+        return None
     even = torch.full((heads,), queries // heads, device=own.device)
     return own if torch.equal(torch.bincount(own, minlength=heads), even) else None

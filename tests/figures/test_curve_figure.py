@@ -1,0 +1,178 @@
+"""The figure of a curve, drawn from a table that is made by hand."""
+
+from __future__ import annotations
+
+import ast
+import math
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+
+import headcount.figures
+from headcount import Curve, HeadLayout, HeadScores
+from headcount.curves import Point
+from headcount.figures.curve import plot_curve, save_figure
+from headcount.metrics import METRICS
+
+
+def made_up(
+    counts: tuple[int, ...] = (0, 1, 2, 4, 8, 16),
+    series: tuple[str, ...] = ("top", "random", "matched"),
+    **changes: Any,
+) -> Curve:
+    """A curve that falls, with intervals of a tenth to either side."""
+    points = tuple(
+        Point("tiny", "ioi", name, "accuracy", count, value, value - 0.1, value + 0.1, 40, draws, 0)
+        for name in series
+        for draws in [1 if name in ("top", "bottom") else 5]
+        for count in counts
+        for value in [0.9 - (0.04 if name == "top" else 0.01) * count]
+    )
+    layout = HeadLayout((20, 20))
+    scores = HeadScores(layout, np.arange(40.0), method="attribution")
+    plain = Curve(points, {}, scores, METRICS["accuracy"], "mask", "zero", np.arange(40))
+    return replace(plain, **changes)
+
+
+def texts(figure: Figure) -> list[str]:
+    (legend,) = figure.legends
+    return [text.get_text() for text in legend.get_texts()]
+
+
+def ticks(figure: Figure) -> list[str]:
+    (axes,) = figure.axes
+    return [label.get_text() for label in axes.get_xticklabels()]
+
+
+def test_axes_say_what_they_show() -> None:
+    (axes,) = plot_curve(made_up()).axes
+    assert axes.get_xlabel() == "Number of heads masked (of 40)"
+    assert axes.get_ylabel() == "Accuracy"
+    assert axes.get_title() == "ioi · tiny · ranked by attribution"
+    (kept,) = plot_curve(made_up(mode="keep", metric=METRICS["logprob"]), title="Mine").axes
+    assert kept.get_xlabel() == "Number of heads kept (of 40)"
+    assert kept.get_ylabel() == "Log-probability of target"
+    assert kept.get_title() == "Mine"
+
+
+def test_the_legend_names_every_series_and_its_draws() -> None:
+    assert texts(plot_curve(made_up())) == [
+        "TopK",
+        "RandomK (mean of 5 draws)",
+        "RandomK, layer-matched (mean of 5 draws)",
+    ]
+    assert texts(plot_curve(made_up(series=("bottom",)))) == ["BottomK"]
+
+
+def test_every_count_has_a_tick_and_no_other() -> None:
+    assert ticks(plot_curve(made_up())) == ["0", "1", "2", "4", "8", "16"]
+    assert ticks(plot_curve(made_up(counts=(0, 3)))) == ["0", "3"]
+    (axes,) = plot_curve(made_up()).axes
+    assert list(axes.get_xticks(minor=True)) == []
+
+
+def test_lines_and_bands_are_the_points() -> None:
+    curve = made_up()
+    (axes,) = plot_curve(curve).axes
+    assert len(axes.lines) == len(axes.collections) == 3
+    for line, band, name in zip(
+        axes.lines, axes.collections, ("top", "random", "matched"), strict=True
+    ):
+        points = curve.series(name)
+        assert list(line.get_xdata()) == [point.count for point in points]
+        assert list(line.get_ydata()) == [point.value for point in points]
+        (path,) = band.get_paths()
+        corners = {tuple(np.round(corner, 6)) for corner in path.vertices}
+        for point in points:
+            assert (point.count, round(point.low, 6)) in corners
+            assert (point.count, round(point.high, 6)) in corners
+
+
+def test_series_differ_in_more_than_colour() -> None:
+    (axes,) = plot_curve(made_up(series=("top", "bottom", "random", "matched"))).axes
+    looks = [(line.get_linestyle(), line.get_marker()) for line in axes.lines]
+    assert len(set(looks)) == 4
+    assert len({line.get_color() for line in axes.lines}) == 4
+
+
+def test_accuracies_are_drawn_from_zero_to_one() -> None:
+    (axes,) = plot_curve(made_up()).axes
+    low, high = axes.get_ylim()
+    assert -0.1 < low < 0
+    assert 1 < high < 1.1
+    (free,) = plot_curve(made_up(metric=METRICS["logprob"])).axes
+    assert free.get_ylim() != (low, high)
+
+
+def test_the_note_tells_the_number_of_examples_and_the_stand_in() -> None:
+    figure = plot_curve(made_up(stand_in="mean over 3 prompts"))
+    (note,) = [text.get_text() for text in figure.texts]
+    assert note == "bands: 95 % intervals · n = 40 · stand-in: mean over 3 prompts"
+
+
+def test_intervals_that_are_not_known_leave_a_gap() -> None:
+    curve = made_up()
+    unknown = tuple(replace(point, low=math.nan, high=math.nan) for point in curve.points)
+    figure = plot_curve(replace(curve, points=unknown))
+    FigureCanvasAgg(figure).draw()
+    assert [len(line.get_xdata()) for line in figure.axes[0].lines] == [6, 6, 6]
+
+
+def test_long_texts_stay_within_the_figure() -> None:
+    long = made_up(
+        stand_in="mean over 100 corrupted prompts of the ranking part, per position within one "
+        "template and length",
+        points=tuple(
+            replace(point, model="some-organisation/a-language-model-of-some-size-instruct-v0.3")
+            for point in made_up().points
+        ),
+    )
+    figure = plot_curve(long)
+    canvas = FigureCanvasAgg(figure)
+    canvas.draw()
+    everything = figure.get_tightbbox(canvas.get_renderer())
+    width, height = figure.get_size_inches()
+    assert everything is not None
+    assert everything.x0 >= 0
+    assert everything.y0 >= 0
+    assert everything.x1 <= width
+    assert everything.y1 <= height
+
+
+def test_files_made_twice_are_equal_byte_for_byte(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, clock in (("one", "1"), ("two", "86400")):
+        (tmp_path / name).mkdir()
+        monkeypatch.setenv("SOURCE_DATE_EPOCH", clock)  # another day
+        save_figure(plot_curve(made_up()), tmp_path / name)
+    for suffix in ("png", "svg", "pdf"):
+        one, two = ((tmp_path / name / f"figure.{suffix}").read_bytes() for name in ("one", "two"))
+        assert len(one) > 1000
+        assert one == two, suffix
+
+
+def test_files_are_named_and_of_their_kind(tmp_path: Path) -> None:
+    paths = save_figure(plot_curve(made_up()), tmp_path, name="mine")
+    assert [path.name for path in paths] == ["mine.png", "mine.svg", "mine.pdf"]
+    starts = [path.read_bytes()[:6] for path in paths]
+    assert starts[0][1:4] == b"PNG"
+    assert starts[1].startswith(b"<?xml")
+    assert starts[2].startswith(b"%PDF")
+
+
+def test_figures_know_no_model() -> None:
+    """Tables in, figures out: whoever has a table can draw it."""
+    for path in Path(headcount.figures.__path__[0]).glob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            names = [alias.name for alias in getattr(node, "names", ())]
+            modules = [getattr(node, "module", None) or "", *names]
+            for module in modules:
+                parts = module.split(".")
+                assert parts[0] not in ("torch", "transformers"), path
+                assert parts[:2] not in (["headcount", "models"], ["headcount", "engine"]), path

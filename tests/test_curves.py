@@ -1,0 +1,277 @@
+"""Curves of planted circuits, where every point is known beforehand."""
+
+from __future__ import annotations
+
+import csv
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from planted import INTERFERENCE, Plant, plant
+
+from headcount import Curve, HeadcountError, HeadLayout, HeadScores, Store, curve, rank
+from headcount.curves import SERIES, _Plan, default_counts
+
+NEEDED, INTERFERING = ["0.1", "1.3", "2.0"], ["0.2", "2.1"]
+
+
+@cache
+def whole() -> Plant:
+    """All three needed heads must be there."""
+    return plant(needed=NEEDED, interfering=INTERFERING, seed=1)
+
+
+@cache
+def redundant() -> Plant:
+    """Any one of the three needed heads suffices."""
+    return plant(needed=NEEDED, interfering=INTERFERING, spare=2, seed=2)
+
+
+@cache
+def scores(planted: Any) -> HeadScores:
+    chosen: Plant = planted()
+    return rank(
+        chosen.model, chosen.task, "attribution", metric="logit_difference", progress=False
+    )
+
+
+def draw(planted: Any, **options: Any) -> Curve:
+    chosen: Plant = planted()
+    options = {"counts": [0, 1, 2, 3, 4, 5, 6], "seeds": 3, "progress": False, **options}
+    return curve(chosen.model, chosen.task, scores(planted), **options)
+
+
+def values(result: Curve, series: str) -> dict[int, float]:
+    return {point.count: round(point.value, 4) for point in result.series(series)}
+
+
+def test_masking_falls_exactly_at_the_last_needed_head() -> None:
+    result = draw(redundant)
+    assert values(result, "top") == {0: 1, 1: 1, 2: 1, 3: 0, 4: 0, 5: 0, 6: 0}
+    # Controls come from outside the best k, so from k = 3 on they leave every needed head alone.
+    for control in ("random", "matched"):
+        assert all(values(result, control)[count] == 1 for count in (0, 3, 4, 5, 6))
+
+
+def test_masking_one_head_of_a_circuit_without_spares_is_enough() -> None:
+    assert values(draw(whole, series=["top"]), "top") == {0: 1} | dict.fromkeys(range(1, 7), 0)
+
+
+def test_keeping_is_full_at_exactly_the_planted_number() -> None:
+    result = draw(whole, mode="keep", series=["top", "bottom"], counts=range(13))
+    expected = {count: 0 if count < 3 else 1 for count in range(13)}
+    assert values(result, "top") == expected
+    # The worst are the two that interfere; the needed ones come last of all.
+    assert values(result, "bottom") == {count: float(count == 12) for count in range(13)}
+
+
+def test_the_worst_heads_are_those_that_interfere() -> None:
+    result = draw(whole, series=["bottom"], metric="logit_difference", counts=[0, 1, 2, 9])
+    found = values(result, "bottom")
+    total = sum(whole().effects.values())
+    expected = [total, total + INTERFERENCE / 2, total + INTERFERENCE, total + INTERFERENCE]
+    np.testing.assert_allclose([found[count] for count in (0, 1, 2, 9)], expected, atol=1e-3)
+
+
+def test_every_count_up_to_all_heads() -> None:
+    result = draw(whole, counts=[0, 12], series=["top", "bottom"])
+    assert values(result, "top") == values(result, "bottom") == {0: 1, 12: 0}
+
+
+def test_stand_in_and_mode_come_with_the_curve() -> None:
+    result = draw(whole, stand_in="corrupted", mode="keep", counts=[0, 3])
+    assert (result.mode, result.stand_in) == ("keep", "the head's output on the corrupted twin")
+    assert values(result, "top") == {0: 0, 3: 1}
+
+
+# Points, intervals and controls
+
+
+def test_points_carry_what_the_table_needs() -> None:
+    result = draw(whole, counts=[0, 2])
+    test = whole().task.part("test")
+    assert [(p.series, p.count, p.draws) for p in result.points] == [
+        ("top", 0, 1),
+        ("top", 2, 1),
+        ("random", 0, 3),
+        ("random", 2, 3),
+        ("matched", 0, 3),
+        ("matched", 2, 3),
+    ]
+    for point in result.points:
+        assert (point.model, point.task, point.metric) == ("plant-1", "planted-1", "accuracy")
+        assert point.n == len(test)
+        assert 0 <= point.low <= point.value <= point.high <= 1
+        assert result.raw[point.series, point.count].shape == (point.draws, len(test))
+    np.testing.assert_array_equal(result.clusters, test.clusters)
+
+
+def test_an_accuracy_of_one_has_the_width_of_wilson() -> None:
+    (point,) = draw(whole, counts=[0], series=["top"]).points
+    assert point.value == 1
+    assert 0.5 < point.low < 0.95
+
+
+def test_differences_are_paired() -> None:
+    result = draw(redundant, counts=[0, 4])
+    for control in ("random", "matched"):
+        gap = result.difference("top", control, 4)
+        assert (gap.value, gap.low, gap.high) == (-1, -1, -1)
+        assert result.difference("top", control, 0).value == 0
+
+
+def test_unmatched_shares_are_reported() -> None:
+    """Three of the best four lie in a layer with a single spare head."""
+    values = np.array([9.0, 8, 7, 0, 6, 1, 2, 3, 0, 0, 0, 0])
+    chosen = whole()
+    by_hand = HeadScores(chosen.model.layout, values, method="by hand")
+    result = curve(chosen.model, chosen.task, by_hand, counts=[1, 4], seeds=2, progress=False)
+    shares = {(p.series, p.count): p.unmatched for p in result.points}
+    assert shares == {
+        ("top", 1): 0,
+        ("top", 4): 0,
+        ("random", 1): 0,
+        ("random", 4): 0,
+        ("matched", 1): 0,
+        ("matched", 4): 0.5,  # two of four from another layer
+    }
+
+
+def test_controls_beyond_half_are_left_out_with_a_sentence() -> None:
+    result = draw(whole, counts=[6, 7], seeds=1)
+    assert {(p.series, p.count) for p in result.points} == {
+        ("top", 6),
+        ("top", 7),
+        ("random", 6),
+        ("matched", 6),
+    }
+    assert result.left_out == (
+        "RandomK at 7 heads is left out: only 5 of 12 heads are outside the top 7.",
+        "RandomK, layer-matched at 7 heads is left out: only 5 of 12 heads are outside the top 7.",
+    )
+
+
+def test_the_table_reads_well() -> None:
+    lines = str(draw(whole, counts=[0, 3], series=["top"])).splitlines()
+    assert lines[0].split() == ["series", "heads", "value", "95", "%", "interval"]
+    assert lines[1].startswith("TopK")
+    assert "1.000" in lines[1]
+    assert "0.000" in lines[2]
+
+
+def test_the_csv_has_the_columns_of_the_design(tmp_path: Path) -> None:
+    result = draw(whole, counts=[0, 3])
+    result.to_csv(tmp_path / "curves.csv")
+    with (tmp_path / "curves.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    columns = ["model", "task", "series", "metric", "count", "value", "low", "high", "n"]
+    assert list(rows[0])[:9] == columns
+    assert len(rows) == len(result.points)
+    for row, point in zip(rows, result.points, strict=True):
+        assert float(row["value"]) == point.value
+        assert (int(row["count"]), int(row["n"])) == (point.count, point.n)
+        assert (row["series"], row["metric"]) == (point.series, "accuracy")
+
+
+# Which head sets are measured
+
+
+SCORES = st.lists(st.floats(-5, 5), min_size=12, max_size=12)
+
+
+@given(
+    found=SCORES,
+    counts=st.lists(st.integers(0, 6), min_size=1, unique=True),
+    seeds=st.integers(1, 4),
+    mode=st.sampled_from(["mask", "keep"]),
+)
+def test_each_set_has_exactly_its_count_of_heads(
+    found: list[float], counts: list[int], seeds: int, mode: Any
+) -> None:
+    layout = HeadLayout((4, 2, 6))
+    ranking = HeadScores(layout, np.array(found), method="m")
+    plan = _Plan(layout, ranking, mode)
+    for series in SERIES:
+        for count in counts:
+            plan.add(series, count, seeds)
+    gates = np.stack(plan.gates)
+    assert len(np.unique(gates, axis=0)) == len(gates)  # nothing is measured twice
+    marked = 0 if mode == "mask" else 1
+    for (series, count), rows in plan.rows.items():
+        assert len(rows) == (seeds if series in ("random", "matched") else 1)
+        sets = [set(np.flatnonzero(gates[row] == marked).tolist()) for row in rows]
+        assert all(len(heads) == count for heads in sets)
+        top = set(ranking.order()[:count].tolist())
+        if series == "top":
+            assert sets == [top]
+        elif series == "bottom":
+            worst = sorted(found)[:count]
+            assert sorted(found[number] for number in sets[0]) == worst
+        else:
+            assert all(heads.isdisjoint(top) for heads in sets)
+
+
+@given(counts=st.lists(st.integers(1, 12), min_size=1, max_size=40))
+def test_default_counts_double_up_to_half(counts: list[int]) -> None:
+    layout = HeadLayout(tuple(counts))
+    found = default_counts(layout)
+    assert found[0] == 0
+    assert found[1:] == [2**power for power in range(len(found) - 1)]
+    assert found[-1] <= layout.total / 2 < max(1, 2 * found[-1])
+
+
+def test_default_counts_have_all_controls() -> None:
+    chosen = whole()
+    result = curve(chosen.model, chosen.task, scores(whole), seeds=1, progress=False)
+    assert [point.count for point in result.series("matched")] == [0, 1, 2, 4]
+    assert result.left_out == ()
+
+
+def test_with_a_store_the_second_curve_computes_nothing(tmp_path: Path) -> None:
+    chosen = whole()
+    passes: list[int] = []
+    with Store(tmp_path / "store.sqlite") as store:
+        options: dict[str, Any] = {"counts": [0, 2], "seeds": 2, "store": store, "progress": False}
+        first = curve(chosen.model, chosen.task, **options)
+        handle = chosen.model.module.register_forward_pre_hook(lambda *_: passes.append(1))
+        again = curve(chosen.model, chosen.task, **options)
+        handle.remove()
+    assert passes == []
+    assert again.points == first.points
+
+
+# Refusals
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"counts": [0, 13]}, "Cannot choose 13 heads: this model has 12"),
+        ({"counts": [-1]}, "Cannot choose -1 heads"),
+        ({"counts": []}, "at least one series and count"),
+        ({"series": []}, "at least one series and count"),
+        ({"series": ["random"], "counts": [7]}, "RandomK at 7 heads is left out"),
+        ({"series": ["tpo"]}, 'no series "tpo" (known: top, bottom, random, matched). Did you mean'),
+        ({"seeds": 0}, "at least one seed, not 0"),
+        ({"metric": "acuracy"}, 'Did you mean "accuracy"?'),
+        ({"stand_in": "men"}, 'Did you mean "mean"?'),
+    ],
+)
+def test_bad_input_is_refused_in_a_sentence(options: dict[str, Any], words: str) -> None:
+    with pytest.raises(HeadcountError) as caught:
+        draw(whole, **options)
+    assert words in str(caught.value)
+
+
+def test_an_unknown_metric_is_refused_before_anything_is_measured() -> None:
+    chosen = whole()
+    passes: list[int] = []
+    handle = chosen.model.module.register_forward_pre_hook(lambda *_: passes.append(1))
+    with pytest.raises(HeadcountError):
+        curve(chosen.model, chosen.task, "attribution", metric="acuracy", progress=False)
+    handle.remove()
+    assert passes == []

@@ -1,0 +1,137 @@
+"""Factories by name, and the settings that go with them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from headcount import HeadcountError
+from headcount.errors import did_you_mean
+from headcount.registry import Entry, Registry
+
+
+@pytest.fixture
+def registry() -> Registry[Any]:
+    made: Registry[Any] = Registry("method")
+
+    @made.register("walk", "Walking")
+    def walk(
+        model: object,
+        *,
+        steps: int = 16,
+        speed: float = 1.5,
+        back: bool = False,
+        where: str = "home",
+        dog: object = None,
+    ) -> dict[str, Any]:
+        """One step after the other.
+
+        And so on.
+        """
+        return {"steps": steps, "speed": speed, "back": back, "where": where, "dog": dog}
+
+    @made.register("stand", "Standing")
+    def stand(model: object) -> dict[str, Any]:
+        return {}
+
+    return made
+
+
+def test_an_entry_knows_its_name_summary_and_settings(registry: Registry[Any]) -> None:
+    entry = registry["walk"]
+    assert (entry.key, entry.name) == ("walk", "Walking")
+    assert entry.summary == "One step after the other."
+    assert entry.defaults() == {
+        "steps": 16,
+        "speed": 1.5,
+        "back": False,
+        "where": "home",
+        "dog": None,
+    }
+    assert registry["stand"].summary == ""
+    assert registry["stand"].defaults() == {}
+    assert [entry.key for entry in registry] == ["walk", "stand"]
+
+
+def test_bound_settings_rebuild_the_object(registry: Registry[Any]) -> None:
+    entry = registry["walk"]
+    bound = entry.bind(steps=3)
+    assert bound == {**entry.defaults(), "steps": 3}
+    assert entry.function(None, **bound) == bound
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"steps": 3},
+        {"steps": np.int64(3)},
+        {"speed": 2},
+        {"speed": np.float32(2.5)},
+        {"back": True},
+        {"where": "away"},
+        {"where": Path("away")},
+        {"dog": "Rex"},
+        {"dog": 3},
+    ],
+)
+def test_settings_of_the_right_kind(registry: Registry[Any], settings: dict[str, Any]) -> None:
+    ((name, value),) = settings.items()
+    bound = registry["walk"].bind(**settings)
+    assert bound[name] == (str(value) if name == "where" else value)
+    json.dumps(bound)  # plain values, such as a log can hold
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"steps": "many"}, "\"steps\" of walk is a whole number, such as 16, not 'many'"),
+        ({"steps": 2.5}, "a whole number"),
+        ({"steps": True}, "a whole number"),
+        ({"steps": None}, "a whole number"),
+        ({"speed": "fast"}, "a number, such as 1.5"),
+        ({"back": 1}, "True or False"),
+        ({"back": "yes"}, "True or False"),
+        ({"where": 3}, "a text, such as 'home'"),
+        ({"stesp": 3}, 'no setting "stesp" (it has: steps, speed, back, where, dog). Did you mean'),
+        ({"model": 3}, 'no setting "model"'),
+    ],
+)
+def test_settings_of_the_wrong_kind_are_refused(
+    registry: Registry[Any], settings: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(HeadcountError) as caught:
+        registry["walk"].bind(**settings)
+    assert words in str(caught.value)
+
+
+def test_without_settings_there_are_none(registry: Registry[Any]) -> None:
+    with pytest.raises(HeadcountError, match=r'stand has no setting "steps" \(it has: none\)'):
+        registry["stand"].bind(steps=3)
+
+
+def test_an_unknown_name_is_refused_with_a_suggestion(registry: Registry[Any]) -> None:
+    with pytest.raises(HeadcountError) as caught:
+        registry["wlak"]
+    assert str(caught.value) == (
+        'There is no method "wlak" (known: walk, stand). Did you mean "walk"?'
+    )
+    with pytest.raises(HeadcountError) as caught:
+        registry["zebra"]
+    assert str(caught.value) == 'There is no method "zebra" (known: walk, stand).'
+
+
+def test_a_name_is_registered_once(registry: Registry[Any]) -> None:
+    with pytest.raises(ValueError, match="'walk' is registered twice"):
+        registry.register("walk", "Again")(dict)
+
+
+def test_suggestions_do_not_mind_capitals() -> None:
+    assert did_you_mean("Accuracy", ["accuracy", "choice"]) == ' Did you mean "accuracy"?'
+
+
+def test_entries_are_values() -> None:
+    assert Entry("a", "A", dict) == Entry("a", "A", dict)

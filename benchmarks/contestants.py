@@ -1,4 +1,4 @@
-"""Five ways to switch off heads one by one, each as its own documentation or its experts write it.
+"""Six ways to switch off heads one by one, each as its own documentation or its experts write it.
 
 Every contestant gets the same weights, prompts and heads, and gives the log-probability of the
 target at the last position for each head and prompt. All run without gradients and without a
@@ -10,6 +10,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from importlib.util import find_spec
 
 import numpy as np
@@ -126,8 +127,12 @@ def _nnsight_plain(problem: Problem) -> Sweep:
     return sweep
 
 
-def _nnsight_expert(problem: Problem) -> Sweep:
-    """Layer inputs saved once per sweep; then, per head, all layers before its own are skipped."""
+def _nnsight_expert(problem: Problem, *, contiguous: bool = False) -> Sweep:
+    """Layer inputs saved once per sweep; then, per head, all layers before its own are skipped.
+
+    `logits_to_keep=1` leaves the last positions apart in memory, and on a CPU torch then reads the
+    whole unembedding once for each prompt. `contiguous` puts them side by side first.
+    """
     import nnsight
 
     model = nnsight.NNsight(problem.own_module())
@@ -143,6 +148,8 @@ def _nnsight_expert(problem: Problem) -> Sweep:
                 for layer in layers[: head.layer]:
                     layer.skip(inputs[head.layer])  # only the last one's output is read
                 layers[head.layer].self_attn.o_proj.input[..., columns] = 0
+                if contiguous:
+                    model.lm_head.input = model.lm_head.input.contiguous()
                 logits = nnsight.save(model.lm_head.output)
             values.append(target_logprob(logits[:, -1], problem.targets))
         return torch.stack(values)
@@ -177,6 +184,13 @@ CONTESTANTS = {
         ),
         Contestant("nnsight_plain", "nnsight, plain", "nnsight", "nnsight", _nnsight_plain),
         Contestant(EXPERT, "nnsight, expert", "nnsight", "nnsight", _nnsight_expert),
+        Contestant(
+            "nnsight_tuned",
+            "nnsight, expert, tuned",
+            "nnsight",
+            "nnsight",
+            partial(_nnsight_expert, contiguous=True),
+        ),
         Contestant("headcount", "headcount", "headcount", "headcount", _headcount),
     ]
 }

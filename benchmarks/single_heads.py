@@ -39,6 +39,7 @@ class Entry:
     setup_seconds: float
     warmup_seconds: float = 0.0
     seconds: list[float] = field(default_factory=list)
+    cpu_seconds: list[float] = field(default_factory=list)  # of all threads
     difference: float = 0.0
     peak_bytes: int | None = None
     before_bytes: int | None = None
@@ -70,7 +71,7 @@ class Race:
         """Run everybody once, so that nobody's first sweep pays for what is compiled and cached."""
         reference = None
         for entry in self.entries:
-            entry.warmup_seconds, values = self._timed(entry, heads)
+            entry.warmup_seconds, _, values = self._timed(entry, heads)
             reference = values if reference is None else reference
             self._compare(entry, values, reference)
 
@@ -79,23 +80,23 @@ class Race:
         for turn in range(repeats):
             first = turn % len(self.entries)
             for entry in (*self.entries[first:], *self.entries[:first]):
-                seconds, values = self._timed(entry, self.problem.heads)
+                seconds, busy, values = self._timed(entry, self.problem.heads)
                 entry.seconds.append(seconds)
+                entry.cpu_seconds.append(busy)
                 self.reference = values if self.reference is None else self.reference
                 self._compare(entry, values, self.reference)
-                say(f"round {turn + 1} of {repeats}: {entry.contestant.name} {seconds:.2f} s")
+                where = f"round {turn + 1} of {repeats}: {entry.contestant.name}"
+                say(f"{where} {seconds:.2f} s ({busy:.2f} s CPU)")
 
-    def _timed(self, entry: Entry, heads: Sequence[Head]) -> tuple[float, Tensor]:
+    def _timed(self, entry: Entry, heads: Sequence[Head]) -> tuple[float, float, Tensor]:
+        """The seconds that a sweep took, on the clock and of CPU time, and its values."""
         gc.collect()
-        on_gpu = self.problem.ids.is_cuda
-        if on_gpu:
+        if self.problem.ids.is_cuda:
             torch.cuda.synchronize()
-        started = time.perf_counter()
+        started, busy = time.perf_counter(), time.process_time()
         with torch.no_grad():
             values = entry.sweep(heads).double().cpu()
-        if on_gpu:
-            torch.cuda.synchronize()
-        return time.perf_counter() - started, values
+        return time.perf_counter() - started, time.process_time() - busy, values
 
     def _compare(self, entry: Entry, values: Tensor, reference: Tensor) -> None:
         difference = float((values - reference).abs().max())
@@ -159,7 +160,7 @@ def build(arguments: argparse.Namespace, heads: int | None) -> Problem:
     )
 
 
-def measure_memory(arguments: argparse.Namespace, contestant: Contestant) -> tuple[int, int]:
+def measure_memory(contestant: Contestant) -> tuple[int, int]:
     """Peak memory of one contestant in a process of its own, and the memory in use before."""
     command = [sys.executable, __file__, *sys.argv[1:], "--measure-memory-of", contestant.key]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
@@ -172,6 +173,8 @@ def report_memory(arguments: argparse.Namespace, contestant: Contestant) -> None
     """The other end of `measure_memory`."""
     problem = build(arguments, arguments.memory_heads)
     sweep = contestant.prepare(problem)
+    for parameter in problem.module.parameters():
+        parameter.sum()  # weights stay in their file until they are first read
     memory = PeakMemory(arguments.device)
     gc.collect()
     memory.start()
@@ -212,6 +215,7 @@ def result(arguments: argparse.Namespace, race: Race, machine: dict[str, Any]) -
                 "key": entry.contestant.key,
                 "name": entry.contestant.name,
                 "seconds": entry.seconds,
+                "cpu_seconds": entry.cpu_seconds,
                 "setup_seconds": entry.setup_seconds,
                 "warmup_seconds": entry.warmup_seconds,
                 "difference": entry.difference,
@@ -241,7 +245,7 @@ def main() -> None:
     race.warm_up(problem.heads[:: -(-len(problem.heads) // count)])
     if arguments.memory_heads != 0:
         for entry in race.entries:
-            entry.peak_bytes, entry.before_bytes = measure_memory(arguments, entry.contestant)
+            entry.peak_bytes, entry.before_bytes = measure_memory(entry.contestant)
     race.run(arguments.repeats)
     measured = result(arguments, race, machine)
     print(f"{title(measured)}\n\n{table(measured)}")

@@ -11,10 +11,10 @@ needed        look at the subject and write *toward* its name, each by about STR
 interfering   look at the subject and write *against* its name, by less
 irrelevant    look at all tokens and write where nothing reads: z is not zero, the effect is
 
-"nobody" is an answer that is always at hand. Its logit is set so that the right name wins only while
-enough needed heads are there: all of them or, with `spare`, all but that many (redundancy). So
-accuracy says whether the circuit is whole, and the logit difference of target and foil is a plain
-sum over heads: +STRENGTH for each needed one, less for each interfering one.
+"nobody" is an answer that is always at hand. Its logit is set so that the right name wins only
+while enough needed heads are there: all of them or, with `spare`, all but that many (redundancy).
+So accuracy says whether the circuit is whole, and the logit difference of target and foil is a
+plain sum over heads: +STRENGTH for each needed one, less for each interfering one.
 
 Nothing composes and nothing is curved: what heads write is in no subspace that heads read, the MLPs
 write nothing, and RMSNorm with a huge epsilon is a constant factor. Grouped key/value heads share

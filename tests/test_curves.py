@@ -34,9 +34,7 @@ def redundant() -> Plant:
 @cache
 def scores(planted: Any) -> HeadScores:
     chosen: Plant = planted()
-    return rank(
-        chosen.model, chosen.task, "attribution", metric="logit_difference", progress=False
-    )
+    return rank(chosen.model, chosen.task, "attribution", metric="logit_difference", progress=False)
 
 
 def draw(planted: Any, **options: Any) -> Curve:
@@ -255,7 +253,10 @@ def test_with_a_store_the_second_curve_computes_nothing(tmp_path: Path) -> None:
         ({"counts": []}, "at least one series and count"),
         ({"series": []}, "at least one series and count"),
         ({"series": ["random"], "counts": [7]}, "RandomK at 7 heads is left out"),
-        ({"series": ["tpo"]}, 'no series "tpo" (known: top, bottom, random, matched). Did you mean'),
+        (
+            {"series": ["tpo"]},
+            'no series "tpo" (known: top, bottom, random, matched). Did you mean',
+        ),
         ({"seeds": 0}, "at least one seed, not 0"),
         ({"metric": "acuracy"}, 'Did you mean "accuracy"?'),
         ({"stand_in": "men"}, 'Did you mean "mean"?'),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from pathlib import Path
 from typing import Any
@@ -77,12 +78,14 @@ def test_a_site_without_heads_is_no_site() -> None:
 # Scores
 
 
-@given(values=arrays(np.float64, 6, elements=st.floats(-10, 10) | st.sampled_from([0.0, -0.0, 1.0])))
+@given(
+    values=arrays(np.float64, 6, elements=st.floats(-10, 10) | st.sampled_from([0.0, -0.0, 1.0]))
+)
 def test_the_order_is_from_high_to_low_and_ties_keep_head_order(values: np.ndarray) -> None:
     scores = HeadScores(HeadLayout((4, 2)), values, method="m")
     order = scores.order().tolist()
     assert sorted(order) == list(range(6))
-    for before, after in zip(order, order[1:], strict=False):
+    for before, after in itertools.pairwise(order):
         assert (values[before], -before) > (values[after], -after)
     assert scores.top(3) == [scores.layout.head(number) for number in order[:3]]
     assert scores.top(0) == []

@@ -34,7 +34,10 @@ def test_everything_is_written_the_picture_first(tmp_path: Path) -> None:
     paths = write(tmp_path / "new" / "folder")
     assert [path.name for path in paths] == [*FILES, "claims.json"]
     assert all(path.stat().st_size > 0 for path in paths)
-    assert {path.name for path in (tmp_path / "new" / "folder").iterdir()} == {*FILES, "claims.json"}
+    assert {path.name for path in (tmp_path / "new" / "folder").iterdir()} == {
+        *FILES,
+        "claims.json",
+    }
 
 
 def test_without_claims_there_is_no_such_file(tmp_path: Path) -> None:

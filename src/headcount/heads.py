@@ -180,6 +180,7 @@ class HeadScores:
 
     def save(self, path: str | Path) -> None:
         """Write the scores as JSON."""
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
         Path(path).write_text(json.dumps(self.to_json(), indent=1) + "\n", encoding="utf-8")
 
     @classmethod

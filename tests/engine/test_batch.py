@@ -59,9 +59,7 @@ def test_batches_hold_each_example_once_and_whole(
 
 
 def test_the_padding_is_on_the_side_that_was_asked_for() -> None:
-    short, long = (
-        Encoded(EXAMPLE, prompt, (7,), (), None) for prompt in ((1, 2), (1, 2, 3, 4))
-    )
+    short, long = (Encoded(EXAMPLE, prompt, (7,), (), None) for prompt in ((1, 2), (1, 2, 3, 4)))
     (left,) = make_batches([short, long], tokens=99, padding="left")
     (right,) = make_batches([short, long], tokens=99, padding="right")
     assert left.mask is not None

@@ -94,9 +94,7 @@ def test_only_differences_between_logits_count(
     foil = (target + 1) % 4
     moved = [[[logit + shift for logit in logits]]]
     for metric in ("logprob", "logprob_mean", "logit_difference"):
-        before, after = (
-            value(metric, rows, [[target]], [[foil]]) for rows in ([[logits]], moved)
-        )
+        before, after = (value(metric, rows, [[target]], [[foil]]) for rows in ([[logits]], moved))
         assert before == pytest.approx(after, abs=1e-4)
     assert value("logprob", [[logits]], [[target]])[0] <= 1e-6
 

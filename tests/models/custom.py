@@ -124,7 +124,7 @@ class SoftmaxByHand(Attention):
     def attend(self, x: Tensor) -> Tensor:
         q, k, v = self.queries_keys_values(x)
         scores = q @ k.transpose(-1, -2) / self.size**0.5
-        scores = scores + torch.full(scores.shape[-2:], -torch.inf).triu(1)
+        scores = scores + torch.full_like(scores[0, 0], -torch.inf).triu(1)
         return (self.mix(scores.softmax(-1)) @ v).transpose(1, 2)
 
     def mix(self, weights: Tensor) -> Tensor:
@@ -288,16 +288,17 @@ class CustomLM(nn.Module):
         self.blocks = nn.ModuleList(Block(attention) for attention in attentions)
         self.norm, self.head = nn.RMSNorm(WIDTH), nn.Linear(WIDTH, VOCAB, bias=False)
         generator = torch.Generator().manual_seed(seed)
-        for parameter in self.parameters():
-            if parameter.ndim > 1:
-                nn.init.normal_(parameter, std=parameter.shape[-1] ** -0.5, generator=generator)
+        for name, parameter in self.named_parameters():
+            if parameter.ndim > 1 or name.endswith("bias"):
+                std = 0.1 if parameter.ndim == 1 else parameter.shape[-1] ** -0.5
+                nn.init.normal_(parameter, std=std, generator=generator)
         self.eval()
 
     def get_input_embeddings(self) -> nn.Module:
         return self.embed
 
-    def forward(self, input_ids: Tensor) -> Any:
-        x = self.embed(input_ids)
+    def forward(self, input_ids: Tensor | None = None, inputs_embeds: Tensor | None = None) -> Any:
+        x = self.embed(input_ids) if inputs_embeds is None else inputs_embeds
         # A position is a plain shift, so that the order of tokens matters.
         x = x + torch.linspace(-1, 1, x.shape[1] * WIDTH, dtype=x.dtype).view(x.shape[1:])
         for block in self.blocks:

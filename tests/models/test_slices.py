@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import pytest
 import torch
 from hypothesis import assume, given
@@ -227,8 +229,21 @@ class TestLimits:
 
     def test_stored_in_eight_bits(self) -> None:
         eight = nn.Linear(2, 2).to(torch.float8_e4m3fn)
-        assert linear_limit(eight, torch.bfloat16) == tolerance(torch.bfloat16) == 0.03125
         assert linear_limit(eight, torch.float32) == QUANTISED
+
+    @pytest.mark.parametrize("width", [20, 64, 300])
+    @torch.no_grad()
+    def test_eight_bit_rounding_of_inputs_is_forgiven(self, width: int) -> None:
+        for seed in range(5):
+            with torch.random.fork_rng(devices=[]):
+                torch.manual_seed(seed)
+                layer, x = nn.Sequential(nn.Linear(width, width)), torch.randn(5, TOKENS, width)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", DeprecationWarning)
+                layer = torch.ao.quantization.quantize_dynamic(layer, {nn.Linear})
+            assert is_projection(layer, x, linear_limit(layer, x.dtype))
+            assert not is_projection(layer, x, tolerance(x.dtype))
+            assert not is_projection(lambda x: layer(x).relu(), x, QUANTISED)  # noqa: B023
 
     @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
     def test_rounding_is_no_difference(self, dtype: torch.dtype) -> None:

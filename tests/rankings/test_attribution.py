@@ -95,9 +95,7 @@ def test_the_sign_tells_the_role(method: str, metric: str) -> None:
 @pytest.mark.parametrize("stand_in", STAND_INS)
 def test_integrated_gradients_add_up_for_every_example(model_type: str, stand_in: str) -> None:
     model, task = built(model_type), toy_task(8)
-    scores = rank(
-        model, task, "integrated-gradients", stand_in=stand_in, steps=32, progress=False
-    )
+    scores = rank(model, task, "integrated-gradients", stand_in=stand_in, steps=32, progress=False)
     expected = ends(model, task, stand_in=stand_in)
     assert scores.samples is not None
     np.testing.assert_allclose(scores.samples.sum(1), expected, atol=5e-3)
@@ -153,6 +151,19 @@ def test_metrics_without_a_derivative_are_refused(method: str) -> None:
     for metric in ("accuracy", "choice"):
         with pytest.raises(HeadcountError, match=f'"{metric}" has no derivative .* logprob'):
             rank(built("llama"), toy_task(), method, metric=metric)
+
+
+@pytest.mark.parametrize("stand_in", STAND_INS)
+def test_a_model_may_be_ranked_before_anything_else(stand_in: str) -> None:
+    """What is proven about a model at its first use is not proven under gates."""
+    task = toy_task(12)
+    first, used = (wrap(tiny_model("llama"), toy_tokenizer()) for _ in range(2))
+    evaluate(used, task, np.ones(8), progress=False)
+    scores, expected = (
+        rank(model, task, stand_in=stand_in, progress=False).values for model in (first, used)
+    )
+    np.testing.assert_allclose(scores, expected, atol=1e-6)
+    assert first.short_cuts == used.short_cuts
 
 
 def test_the_same_bits_twice() -> None:

@@ -25,9 +25,7 @@ def choose(layout: HeadLayout, share: float, seed: int) -> list[int]:
 
 
 @given(counts=COUNTS, share=st.floats(0, 1), size=st.integers(0, 40), seed=SEEDS)
-def test_random_heads_lie_outside(
-    counts: list[int], share: float, size: int, seed: int
-) -> None:
+def test_random_heads_lie_outside(counts: list[int], share: float, size: int, seed: int) -> None:
     layout = HeadLayout(tuple(counts))
     outside = choose(layout, share, seed)
     left = layout.total - len(outside)
@@ -43,9 +41,7 @@ def test_random_heads_lie_outside(
 
 
 @given(counts=COUNTS, share=st.floats(0, 0.5), seed=SEEDS)
-def test_matched_heads_lie_in_the_same_layers(
-    counts: list[int], share: float, seed: int
-) -> None:
+def test_matched_heads_lie_in_the_same_layers(counts: list[int], share: float, seed: int) -> None:
     layout = HeadLayout(tuple(counts))
     chosen = choose(layout, share, seed)
     assume(2 * len(chosen) <= layout.total)

@@ -63,9 +63,7 @@ def test_only_the_ranking_part_is_looked_at(model: Model) -> None:
     assert scores.samples is not None
     assert scores.samples.shape == (len(task.part("ranking")), 8)
     test = {example.id for example in task.part("test")}
-    spoilt = tuple(
-        replace(e, target=" ba ba ba") if e.id in test else e for e in task.examples
-    )
+    spoilt = tuple(replace(e, target=" ba ba ba") if e.id in test else e for e in task.examples)
     again = rank(model, replace(task, examples=spoilt), progress=False)
     np.testing.assert_array_equal(again.values, scores.values)
 
@@ -82,7 +80,9 @@ def test_scores_of_another_model_are_refused(model: Model, counts: tuple[int, ..
     layout = HeadLayout(counts)
     scores = HeadScores(layout, np.arange(float(layout.total)), method="elsewhere")
     for method in (scores, lambda *_: scores):
-        with pytest.raises(HeadcountError, match=r'"elsewhere" belong to another model.*tiny has 8'):
+        with pytest.raises(
+            HeadcountError, match=r'"elsewhere" belong to another model.*tiny has 8'
+        ):
             rank(model, toy_task(), method)
 
 

@@ -31,7 +31,7 @@ def _list(arguments: Namespace, store: Store) -> int:
                 (
                     row.model,
                     row.task,
-                    row.metric or "(ranking)",
+                    f"({row.context.get('method')})" if row.documents else row.metric,
                     row.stand_in.split(" ")[0],
                     row.head_sets,
                     row.examples,

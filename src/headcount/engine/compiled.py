@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from functools import lru_cache
+from functools import cache
 from types import MethodType
 from typing import Any
 
@@ -67,9 +67,9 @@ def _gate(projection: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...]:
     return (z.flatten(-2), *args[1:])
 
 
-@lru_cache(maxsize=32)
-def _compiled(kind: Any) -> Callable[..., Any]:
-    return torch.compile(kind.forward, dynamic=False)
+@cache
+def _compiled(forward: Callable[..., Any]) -> Callable[..., Any]:
+    return torch.compile(forward)
 
 
 @contextmanager
@@ -80,5 +80,7 @@ def compiled_blocks(module: nn.Module, trunk: Trunk, first: int, last: int) -> I
         for name in trunk.blocks[first:last]:
             block = named[name]
             if "forward" not in block.__dict__:
-                stack.enter_context(instead(block, MethodType(_compiled(type(block)), block)))
+                stack.enter_context(
+                    instead(block, MethodType(_compiled(type(block).forward), block))
+                )
         yield

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from headcount.engine.batch import Batch
 from headcount.engine.compiled import can_compile, compiled_blocks, static_gating
+from headcount.engine.graphs import Graphs
 from headcount.engine.plan import SHORTEST_PREFIX, Plan
 from headcount.metrics.metric import Scored
 from headcount.models.gate import StandIns, gating
@@ -71,6 +72,8 @@ class Runner:
         self.compile = (
             plan.compile and not prefix and batch.mask is None and can_compile(model.sites)
         )
+        on_gpu = model.device.type == "cuda"
+        self.graphs = Graphs(model.module, model.device) if self.compile and on_gpu else None
 
     @property
     def tokens(self) -> int:
@@ -93,7 +96,13 @@ class Runner:
             cache = self._caches(self.cache, folds, upto=self._first(self.head, start))
             self._gated(self.head, gates, start, cache)
             cache = self._caches(cache, self.batch.rows)
-        logits = self._gated(self.rest, gates.repeat_interleave(self.batch.rows, 0), start, cache)
+        by_row = gates.repeat_interleave(self.batch.rows, 0)
+        if self.graphs is not None:
+            logits = self.graphs.run(
+                (start, folds), by_row, lambda g: self._gated(self.rest, g, start, None)
+            )
+        else:
+            logits = self._gated(self.rest, by_row, start, cache)
         return self._score(logits, folds)
 
     def _score(self, logits: Float[Tensor, "rows tokens vocab"], folds: int = 1) -> Scored:

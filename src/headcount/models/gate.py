@@ -146,7 +146,8 @@ class _Gate:
         if key in self._ready:
             return self._ready[key]
         exact = torch.promote_types(x.dtype, torch.float32)  # b is a product: round it once
-        site, gates = self.site, self.gates[:, self.heads].to(x.device, exact)
+        site = self.site
+        gates = self.gates[:, self.heads].to(x.device, exact, non_blocking=x.is_cuda)
         by_token = gates[:, :, None] if gates.ndim == 2 else gates  # (rows, heads, tokens or 1)
         g = by_token.transpose(1, 2).unsqueeze(-1)  # (rows, tokens or 1, heads, 1)
         b = None

@@ -54,7 +54,7 @@ def prove(module: nn.Module) -> Proof:
 
     The proof runs the model on one short made-up prompt and changes nothing in it.
     """
-    _require_finite(module)
+    _require_logits(module)
     found = find_sites(module)
     sites = tuple(f.site for f in found)
     limit = visible(coarsest_dtype(module))
@@ -79,8 +79,15 @@ def prove(module: nn.Module) -> Proof:
     return Proof(sites, checks, find_mixers(module, sites))
 
 
-def _require_finite(module: nn.Module) -> None:
-    if not run(module, probe_prompt(module, 1)).isfinite().all():
+def _require_logits(module: nn.Module) -> None:
+    ids = probe_prompt(module, 1)
+    logits = run(module, ids)
+    if logits.shape[:2] != ids.shape:
+        raise HeadcountError(
+            f"{type(plain(module)).__name__} gives logits for {logits.shape[1]} places of a prompt "
+            f"of {ids.shape[1]} tokens (a soft prompt?): one for each token is needed."
+        )
+    if not logits.isfinite().all():
         raise HeadcountError(
             "The model's logits are not finite numbers (NaN or infinite) on a plain prompt: "
             "load it in another dtype (float32 is safest) or check its weights."

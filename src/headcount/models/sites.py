@@ -108,7 +108,7 @@ def probe_prompt(module: nn.Module, rows: int, tokens: int = TOKENS) -> Int[Tens
 
 
 @torch.no_grad()
-def run(module: nn.Module, ids: Int[Tensor, "rows tokens"]) -> Float[Tensor, "rows tokens vocab"]:
+def run(module: nn.Module, ids: Int[Tensor, "rows tokens"]) -> Float[Tensor, "rows places vocab"]:
     """The logits of an ordinary forward pass without padding and without a cache."""
     options = accepted(module, use_cache=False)
     with torch.compiler.set_stance("force_eager"):

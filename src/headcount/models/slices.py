@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-QUANTISED = 3e-2  # what eight-bit rounding of a projection's inputs may cost
+QUANTISED = 0.1  # what eight-bit (or, with some kernels, seven-bit) rounding of inputs may cost
 
 
 def tolerance(dtype: torch.dtype) -> float:

@@ -55,6 +55,11 @@ def make_task(
     """Make a task from its name, from the path of a JSON Lines file, or pass a ready one through.
 
     All settings of the factory, chosen or default, are kept in the task's `parameters`.
+
+    >>> from headcount import load_model, make_task
+    >>> task = make_task("ioi", load_model("smollm2-135m").tokenizer, n=100)
+    >>> len(task.part("ranking")) + len(task.part("test"))
+    100
     """
     if isinstance(spec, Task):
         if settings:

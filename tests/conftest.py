@@ -10,16 +10,16 @@ from functools import cache
 # before torch is imported, and so that programs that tests start inherit it.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-import jaxtyping
 import pytest
 import torch
 from hypothesis import settings
+from shapes import check_shapes_of
 from tiny import tiny_model
 from transformers import PreTrainedModel
 
 # Before anything imports headcount, and after torch, which the metrics do not import by themselves:
 # all functions and dataclasses of the package check the shapes of the arrays they are given.
-jaxtyping.install_import_hook("headcount", "shapes.check_shapes")
+check_shapes_of("headcount")
 
 torch.set_num_threads(1)
 

@@ -43,6 +43,7 @@ class SlowLoop:
 
     def __init__(self, module: nn.Module, places: Sequence[nn.Module], heads: int) -> None:
         self.module, self.places, self.heads = module, places, heads
+        self.twins: dict[str, Z] = {}
 
     @torch.no_grad()
     def run(self, ids: Sequence[int], gates: Any, z0: Z) -> tuple[Tensor, Z]:
@@ -81,7 +82,9 @@ class SlowLoop:
     def twin(self, one: Encoded) -> Z:
         """What the heads say on the corrupted twin, with the same target behind it."""
         assert one.corrupted is not None
-        return self.values((*one.corrupted, *one.target[:-1]))
+        if one.key not in self.twins:
+            self.twins[one.key] = self.values((*one.corrupted, *one.target[:-1]))
+        return self.twins[one.key]
 
     def mean(self, ranking: Sequence[Encoded], like: Encoded, *, by_position: bool) -> Z:
         """The mean of `twin` over the ranking part, or over those that are like `like`."""

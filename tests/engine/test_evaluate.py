@@ -81,7 +81,7 @@ def test_equals_the_slow_loop(model_type: str, task: Task) -> None:
     assert len({len(one.prompt) for one in examples}) > 1
     assert {len(one.target) for one in examples} == {1, 2}
     expected = [[slow.metrics(one, row, slow.nothing()) for one in examples] for row in gates]
-    for metric in METRICS:
+    for metric in METRICS if model_type in FEW else ["logprob", "logit_difference"]:
         values = evaluate(model, task, gates, metric=metric, progress=False)
         assert values.examples == tuple(one.example.id for one in examples)
         np.testing.assert_allclose(
@@ -137,15 +137,20 @@ def staircase(model: Model) -> np.ndarray:
     return np.stack(rows)
 
 
-@pytest.mark.parametrize("stand_in", ["zero", "mean", "corrupted"])
-@pytest.mark.parametrize("shared", [0, 12])
-@pytest.mark.parametrize("model_type", ["llama", "gpt2", "bloom", "mistral", "gpt_neox"])
+@pytest.mark.parametrize(
+    ("model_type", "shared", "stand_in"),
+    [
+        *(("llama", shared, name) for shared in (0, 12) for name in ("zero", "mean", "corrupted")),
+        *((name, 0, "zero") for name in ("gpt2", "bloom", "mistral", "gpt_neox")),
+        *((name, 12, "corrupted") for name in ("gpt2", "bloom", "mistral", "gpt_neox")),
+    ],
+)
 def test_no_plan_changes_a_value(model_type: str, shared: int, stand_in: str) -> None:
     """Whatever prompts share at their start, and wherever a head set begins."""
     model = deeper(model_type)
-    task = with_prefix(toy_task(12), shared)
+    task = with_prefix(toy_task(16, targets=[1, 1, 1, 2], lengths=[5, 8]), shared)
     gates = staircase(model)
-    plans = [best_plan(model, 60), None, Plan(tokens=40, cuts=PLAIN), Plan(tokens=1, cuts=PLAIN)]
+    plans = [best_plan(model, 60), None, Plan(tokens=100, cuts=PLAIN)]
     *found, plain = (
         evaluate(model, task, gates, stand_in=stand_in, plan=plan, progress=False).values
         for plan in plans
@@ -289,11 +294,11 @@ def test_randomness_elsewhere_is_not_disturbed(llama: Model, task: Task) -> None
 
 
 def test_logits_that_are_not_numbers_are_refused(task: Task) -> None:
+    module = tiny_model("llama")
+    model = wrap(module, toy_tokenizer(), name="broken")
+    with torch.no_grad():
+        module.model.norm.weight.fill_(torch.nan)
     for metric in METRICS:
-        module = tiny_model("llama")
-        model = wrap(module, toy_tokenizer(), name="broken")
-        with torch.no_grad():
-            module.model.norm.weight.fill_(torch.nan)
         with pytest.raises(HeadcountError, match=r"broken gave logits .* not finite"):
             evaluate(model, task, soft_gates(model), metric=metric, progress=False)
 
@@ -409,8 +414,9 @@ def test_a_head_set_that_comes_twice_is_computed_once(
     assert sum(passes) <= sum(once)
 
 
-def test_what_differs_in_anything_does_not_collide(task: Task, store: Store) -> None:
+def test_what_differs_in_anything_does_not_collide(store: Store) -> None:
     """Weights, metric, stand-in, foils and the twins behind a mean: each has its own values."""
+    task = toy_task(6, lengths=[6], targets=[1])
     gates = np.zeros((1, 8))
     other_twins = replace(
         task,

@@ -40,6 +40,19 @@ class Batch:
             return None
         return (self.mask.cumsum(-1) - 1).clamp(min=0)
 
+    def shared_prefix(self) -> int:
+        """How many tokens all rows begin with, up to the last that need not be scored.
+
+        >>> from headcount.tasks import Encoded, Example
+        >>> some = Example("0", "made", " up")
+        >>> prompts = ((5, 6, 7, 8), (5, 6, 9, 8))
+        >>> (batch,) = make_batches([Encoded(some, p, (1,), (), None) for p in prompts], tokens=99)
+        >>> batch.shared_prefix()
+        2
+        """
+        same = (self.ids == self.ids[:1]).all(0)[: self.ids.shape[1] - self.targets.shape[1]]
+        return int(same.long().cumprod(0).sum())
+
     def part(self, start: int, stop: int) -> Batch:
         """Some of the rows."""
         rows = slice(start, stop)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -12,7 +13,7 @@ import torch
 from jaxtyping import Float, Int
 
 from headcount.engine.batch import Batch, Padding, make_batches
-from headcount.engine.forward import check_finite, measuring
+from headcount.engine.forward import check_finite, measuring, out_of_memory
 from headcount.engine.plan import Plan, best_plan
 from headcount.engine.runner import Runner, chunks
 from headcount.engine.stand_in import StandIn, make_stand_in
@@ -24,6 +25,8 @@ from headcount.progress import progress as progress_bar
 from headcount.store import Store, StoreContext
 from headcount.tasks import Encoded, Task, encode, require_foils
 from headcount.tasks.task import Part
+
+LOG = logging.getLogger("headcount.plan")  # every plan, in words, before it is carried out
 
 MEASUREMENT = 1  # raised when the engine's numbers change: stored values of another are not reused
 
@@ -73,9 +76,10 @@ def evaluate(
     examples = encode(task.part(part), model.tokenizer)
     if chosen.needs_foils:
         require_foils(examples, f"the metric {chosen.key}")
-    plan = plan or best_plan(model)
+    ahead = len(sets) * sum(len(one.prompt) + len(one.target) for one in examples)
+    plan = plan or best_plan(model, ahead)
     ranking = encode(task.part("ranking"), model.tokenizer) if stand_in == "mean" else []
-    filler = make_stand_in(stand_in, model, examples, ranking, plan.tokens)
+    filler = _stand_in(stand_in, model, examples, ranking, plan.tokens)
     shelf = None
     values = np.full((len(sets), len(examples)), np.nan)
     if store is not None:
@@ -84,6 +88,8 @@ def evaluate(
     work = _Work(model, sets, examples, chosen, filler, plan, values, shelf)
     missing = int(np.isnan(values).sum())
     batches = make_batches(examples, tokens=plan.tokens, device=model.device, padding=padding)
+    if LOG.isEnabledFor(logging.INFO):
+        LOG.info("%s", plan.explain(batches, len(sets), missing))
     with (
         progress_bar(f"{task.name}: {chosen.key}", missing, show=progress) as bar,
         measuring(model),
@@ -119,22 +125,36 @@ class _Work:
 
     def run(self, batch: Batch, done: Callable[[int], object]) -> None:
         """Measure what is missing of a batch; where memory is short, in smaller pieces."""
+        length = batch.ids.shape[1]
+        pieces = [batch]
+        while pieces:
+            piece = pieces.pop()
+            rows = max(1, self.plan.tokens // length)
+            if piece.rows > rows:  # memory was short before, perhaps in another batch
+                starts = range(0, piece.rows, rows)
+                pieces += [piece.part(start, start + rows) for start in reversed(starts)]
+            elif not self._fits(piece, done):
+                tried = min(self.plan.tokens, piece.ids.numel() * len(self.sets))
+                if tried <= length:
+                    raise _too_large(self.model, length)
+                self.plan = replace(self.plan, tokens=max(length, tried // 2))
+                pieces.append(piece)
+
+    def _fits(self, batch: Batch, done: Callable[[int], object]) -> bool:
+        """Measure a batch, or find that it does not fit into memory.
+
+        What the failed pass had allocated is free again when this returns, not before: the error
+        holds on to it.
+        """
         try:
             self._run(batch, done)
+            return True
         except RuntimeError as error:
             if not out_of_memory(error):
                 raise
-            if self.plan.tokens <= batch.ids.shape[1]:
-                raise HeadcountError(
-                    f"There is not enough memory to run {self.model.name} on a single example of "
-                    f"{batch.ids.shape[1]} tokens: use a smaller dtype or a larger device."
-                ) from error
-            self.plan = replace(self.plan, tokens=self.plan.tokens // 2)
-            if self.model.device.type == "cuda":
-                torch.cuda.empty_cache()
-            rows = max(1, self.plan.tokens // batch.ids.shape[1])
-            for start in range(0, batch.rows, rows):
-                self.run(batch.part(start, start + rows), done)
+        if self.model.device.type == "cuda":
+            torch.cuda.empty_cache()
+        return False
 
     @torch.no_grad()
     def _run(self, batch: Batch, done: Callable[[int], object]) -> None:
@@ -196,9 +216,27 @@ def first_sites(sets: Float[np.ndarray, "sets heads"], layout: HeadLayout) -> li
     return [int(start) for start in starts]
 
 
-def out_of_memory(error: RuntimeError) -> bool:
-    """Whether a device or the machine ran out of memory."""
-    return isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error)
+def _too_large(model: Model, length: int) -> HeadcountError:
+    return HeadcountError(
+        f"There is not enough memory to run {model.name} on a single example of {length} tokens: "
+        "use a smaller dtype or a larger device."
+    )
+
+
+def _stand_in(
+    name: str, model: Model, examples: Sequence[Encoded], ranking: Sequence[Encoded], tokens: int
+) -> StandIn:
+    """Make a stand-in; where memory is short, in smaller batches."""
+    longest = max((len(one.prompt) + len(one.target) - 1 for one in ranking), default=1)
+    while True:
+        try:
+            return make_stand_in(name, model, examples, ranking, tokens)
+        except RuntimeError as error:
+            if not out_of_memory(error):
+                raise
+        if tokens <= longest:
+            raise _too_large(model, longest)
+        tokens = max(longest, tokens // 2)
 
 
 def _context(model: Model, task: Task, metric: Metric, stand_in: StandIn) -> dict[str, Any]:

@@ -12,23 +12,16 @@ from headcount.engine.batch import Batch
 from headcount.errors import HeadcountError
 from headcount.metrics.metric import Scored
 from headcount.models.model import Model
-from headcount.models.replay import scored_logits
+from headcount.models.replay import exactly, scored_logits
 from headcount.models.sites import accepted
 
 
 @contextmanager
 def measuring(model: Model) -> Iterator[None]:
     """Evaluation mode and full float32 products inside; as it was afterwards."""
-    precision = torch.get_float32_matmul_precision()
-    training = [module for module in model.module.modules() if module.training]
-    torch.set_float32_matmul_precision("highest")
-    model.module.eval()
-    try:
+    model.short_cuts  # noqa: B018  (proven when first asked for, which must not be under gates)
+    with exactly(model.module):
         yield
-    finally:
-        torch.set_float32_matmul_precision(precision)
-        for module in training:
-            module.training = True
 
 
 def score(model: Model, batch: Batch) -> Scored:
@@ -38,7 +31,11 @@ def score(model: Model, batch: Batch) -> Scored:
         options |= {"attention_mask": batch.mask, "position_ids": batch.positions()}
     count = batch.targets.shape[1]
     only_scored = batch.mask is None and model.short_cuts.head
-    with scored_logits(model.module, count) if only_scored else nullcontext():
+    with (
+        scored_logits(model.module, count) if only_scored else nullcontext(),
+        # A user's compiled graph does not see hooks that came after it.
+        torch.compiler.set_stance("force_eager"),
+    ):
         output = model.module(input_ids=batch.ids, **accepted(model.module, **options))
     logits: Tensor = output.logits  # (rows, tokens or scored, vocab)
     if not only_scored:
@@ -54,3 +51,13 @@ def check_finite(values: Tensor, model: Model) -> None:
             f"{model.name} gave logits that are not finite numbers (NaN or infinite): load it in "
             "another dtype (float32 is safest), or check its weights and the gates."
         )
+
+
+def out_of_memory(error: RuntimeError) -> bool:
+    """Whether a device or the machine ran out of memory."""
+    said = str(error).lower()
+    return (
+        isinstance(error, torch.OutOfMemoryError)
+        or "can't allocate memory" in said
+        or "out of memory" in said
+    )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,23 +14,13 @@ from torch import Tensor
 from headcount.engine.batch import Batch
 from headcount.engine.compiled import can_compile, compiled_blocks, static_gating
 from headcount.engine.graphs import Graphs
-from headcount.engine.plan import SHORTEST_PREFIX, Plan
+from headcount.engine.plan import Plan
 from headcount.metrics.metric import Scored
 from headcount.models.gate import StandIns, gating
 from headcount.models.model import Model
-from headcount.models.replay import empty_cache, scored_logits
+from headcount.models.replay import empty_cache, scored_end, spread_cache
 from headcount.models.sites import accepted
-from headcount.models.trunk import Recording, recording, replaying, scored_only
-
-
-def shared_prefix(ids: Int[Tensor, "rows tokens"], scored: int) -> int:
-    """How many tokens all rows begin with, up to the last that need not be scored.
-
-    >>> shared_prefix(torch.tensor([[5, 6, 7, 8], [5, 6, 9, 8]]), scored=1)
-    2
-    """
-    same = (ids == ids[:1]).all(0)[: ids.shape[1] - scored]
-    return int(same.long().cumprod(0).sum())
+from headcount.models.trunk import Recording, recording, replaying
 
 
 @dataclass
@@ -38,7 +28,7 @@ class _Stretch:
     """Some columns of the batch that run in one pass, and what their undisturbed pass gave."""
 
     ids: Int[Tensor, "rows tokens"]
-    scored: int  # positions at the end whose logits are wanted
+    scored: int  # positions at the end whose logits are wanted; for the prefix, as few as possible
     stand_ins: StandIns | None
     kept: Recording | None = None
 
@@ -52,17 +42,14 @@ class Runner:
     def __init__(self, model: Model, batch: Batch, plan: Plan, stand_ins: StandIns | None) -> None:
         self.model, self.batch, self.plan = model, batch, plan
         self.count = batch.targets.shape[1]
-        cuts = plan.cuts
-        prefix = 0
-        if cuts.cache and batch.mask is None and batch.rows > 1:
-            prefix = shared_prefix(batch.ids, self.count)
-            if prefix < SHORTEST_PREFIX or not _equal_rows(stand_ins, prefix):
-                prefix = 0
+        prefix = plan.prefix(batch)
+        if not _equal_rows(stand_ins, prefix):
+            prefix = 0
         self.prefix = prefix
         self.head = (
             None
             if not prefix
-            else _Stretch(batch.ids[:1, :prefix], 0, _columns(stand_ins, slice(0, prefix), row=0))
+            else _Stretch(batch.ids[:1, :prefix], 1, _columns(stand_ins, slice(0, prefix), row=0))
         )
         self.rest = _Stretch(
             batch.ids[:, prefix:], self.count, _columns(stand_ins, slice(prefix, None))
@@ -82,10 +69,11 @@ class Runner:
 
     def whole(self) -> Scored:
         """Run the model with all its heads; keeps what later passes can start from."""
+        cache = None
         if self.head is not None:
-            self.cache = empty_cache(self.model.module, len(self.model.sites))
+            self.cache = self._empty()
             self._recorded(self.head, self.cache)
-        cache = None if self.cache is None else self._caches(self.cache, self.batch.rows)
+            cache = spread_cache(self._empty(), self.cache, self.cache, 1, self.batch.rows)
         return self._score(self._recorded(self.rest, cache))
 
     def under(self, gates: Float[Tensor, "sets heads"], start: int) -> Scored:
@@ -93,9 +81,9 @@ class Runner:
         folds = len(gates)
         cache = None
         if self.head is not None:
-            cache = self._caches(self.cache, folds, upto=self._first(self.head, start))
+            cache = self._empty()
             self._gated(self.head, gates, start, cache)
-            cache = self._caches(cache, self.batch.rows)
+            cache = spread_cache(self._empty(), cache, self.cache, folds, self.batch.rows)
         by_row = gates.repeat_interleave(self.batch.rows, 0)
         if self.graphs is not None:
             logits = self.graphs.run(
@@ -105,6 +93,9 @@ class Runner:
             logits = self._gated(self.rest, by_row, start, cache)
         return self._score(logits, folds)
 
+    def _empty(self) -> Any:
+        return empty_cache(self.model.module, len(self.model.sites))
+
     def _score(self, logits: Float[Tensor, "rows tokens vocab"], folds: int = 1) -> Scored:
         batch = self.batch
         if logits.shape[1] != self.count:
@@ -113,12 +104,13 @@ class Runner:
         return Scored(logits, batch.targets.repeat(folds, 1), batch.foils.repeat(folds, 1))
 
     def _recorded(self, stretch: _Stretch, cache: Any) -> Tensor:
-        trunk = self.plan.cuts.trunk
-        if trunk is None:
-            return self._run(stretch, stretch.ids, cache)
-        model = self.model
-        with recording(model.module, trunk, model.sites, rows=len(stretch.ids)) as kept:
-            logits = self._run(stretch, stretch.ids, cache)
+        model, trunk = self.model, self.plan.cuts.trunk
+        # A user's compiled graph does not see hooks that came after it.
+        with torch.compiler.set_stance("force_eager"):
+            if trunk is None:
+                return self._run(stretch, stretch.ids, cache)
+            with recording(model.module, trunk, model.sites, rows=len(stretch.ids)) as kept:
+                logits = self._run(stretch, stretch.ids, cache)
         stretch.kept = kept
         return logits
 
@@ -161,31 +153,11 @@ class Runner:
             assert positions is not None
             options["attention_mask"] = batch.mask.repeat(copies, 1)
             options["position_ids"] = positions.repeat(copies, 1)
-        with ExitStack() as stack:
-            if batch.mask is None and cuts.head:
-                stack.enter_context(scored_logits(module, stretch.scored))
-                if cuts.scored and cuts.trunk is not None:
-                    stack.enter_context(scored_only(module, cuts.trunk, stretch.scored))
+        scored = scored_end(module, cuts, stretch.scored) if batch.mask is None else nullcontext()
+        with scored:
             output = module(input_ids=ids, **accepted(module, **options))
         logits: Tensor = output.logits
         return logits
-
-    def _first(self, stretch: _Stretch, start: int) -> int:
-        """How many sites' keys and values a pass from `start` leaves as they were."""
-        if stretch.kept is None or self.plan.cuts.trunk is None:
-            return 0
-        if self.plan.cuts.attention:
-            return start + 1
-        block_of = self.plan.cuts.trunk.block_of
-        return block_of.index(block_of[start])
-
-    def _caches(self, cache: Any, copies: int, upto: int | None = None) -> Any:
-        """A cache of its own whose rows are those of `cache`, each `copies` times."""
-        fresh = empty_cache(self.model.module, len(self.model.sites))
-        for index, layer in enumerate(cache.layers[:upto]):
-            keys, values = (x.repeat_interleave(copies, 0) for x in (layer.keys, layer.values))
-            fresh.update(keys, values, index)
-        return fresh
 
 
 def _columns(stand_ins: StandIns | None, columns: slice, row: int | None = None) -> StandIns | None:

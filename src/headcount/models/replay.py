@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from headcount.models.gate import gating
-from headcount.models.sites import HeadSite, accepted, plain, probe_prompt, run
+from headcount.models.sites import HeadSite, accepted, coarsest_dtype, plain, probe_prompt, run
 from headcount.models.slices import tolerance
 from headcount.models.trunk import (
     Recording,
@@ -23,7 +24,8 @@ from headcount.models.trunk import (
     watching,
 )
 
-SITES_TRIED = 4  # spread over the model, the last one always among them
+GATED = 4  # sites at which the proof switches a head off; a late start is tried at every site
+SCORED = 3  # positions that the proof scores: not as many as it has rows
 
 
 @dataclass(frozen=True)
@@ -35,6 +37,21 @@ class ShortCuts:
     attention: bool = False  # … and there, from the output projection on
     scored: bool = False  # the end of the last block only where logits are scored
     cache: bool = False  # tokens that all rows share run once, through the key/value cache
+
+
+@contextmanager
+def exactly(module: nn.Module) -> Iterator[None]:
+    """Evaluation mode and full float32 products inside; as it was afterwards."""
+    precision = torch.get_float32_matmul_precision()
+    training = [part for part in module.modules() if part.training]
+    torch.set_float32_matmul_precision("highest")
+    module.eval()
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(precision)
+        for part in training:  # not `train`, which would also wake the frozen parts
+            part.training = True
 
 
 @contextmanager
@@ -54,116 +71,15 @@ def scored_logits(module: nn.Module, count: int) -> Iterator[None]:
         handle.remove()
 
 
-@torch.no_grad()
-def prove_short_cuts(module: nn.Module, sites: Sequence[HeadSite]) -> ShortCuts:
-    """Try every short cut on a made-up prompt and keep those that reproduce the logits.
-
-    Replayed passes have the heads of their first site switched off in the second of two folds.
-    """
-    ids = probe_prompt(module, 2).clone()
-    ids[1] = ids[1].flip(0)
-    prover = _Prover(module, sites, ids)
-    found = ShortCuts()
-    if prover.same(ShortCuts(head=True)):
-        found = replace(found, head=True)
-    ran: list[str] = []
-    with watching(module, ran):
-        run(module, ids[:1])
-    trunk = find_trunk(module, sites, ran)
-    if trunk is not None:
-        found = prover.replayed(found, trunk)
-        scored = replace(found, trunk=trunk, scored=True)
-        if found.head and trunk.tokenwise and prover.same(scored):
-            found = replace(found, scored=found.trunk is not None)
-    return replace(found, cache=prover.caches())
-
-
-def _spread(sites: Sequence[HeadSite]) -> list[HeadSite]:
-    last = len(sites) - 1
-    places = {round(i * last / max(SITES_TRIED - 1, 1)) for i in range(SITES_TRIED)}
-    return [sites[place] for place in sorted(places, reverse=True)]
-
-
-class _Prover:
-    """The logits of one prompt, in many ways."""
-
-    def __init__(self, module: nn.Module, sites: Sequence[HeadSite], ids: Tensor) -> None:
-        self.module, self.sites, self.ids = module, sites, ids
-        self.whole = run(module, ids).float()
-        # More rows alone round differently, in half precision by a lot.
-        again = run(module, ids.repeat(2, 1))[: len(ids)].float()
-        rounding = float((again - self.whole).abs().max() / self.whole.abs().max())
-        self.limit = max(tolerance(torch.float32) / 10, 4 * rounding)
-
-    def close(self, got: Tensor, expected: Tensor) -> bool:
-        if got.shape != expected.shape or not got.isfinite().all():
-            return False
-        error = (got.float() - expected).abs().max() / expected.abs().max()
-        return bool(error <= self.limit)
-
-    def same(self, cuts: ShortCuts, scored: int = 2) -> bool:
-        """Whether the logits of the last positions come out right with these cuts."""
-        try:
-            with ExitStack() as stack:
-                stack.enter_context(scored_logits(self.module, scored))
-                if cuts.scored and cuts.trunk is not None:
-                    stack.enter_context(scored_only(self.module, cuts.trunk, scored))
-                got = run(self.module, self.ids)
-        except Exception:  # a model that a cut breaks in any way does without it
-            return False
-        return self.close(got, self.whole[:, -scored:])
-
-    def replayed(self, cuts: ShortCuts, trunk: Trunk) -> ShortCuts:
-        """`cuts` with as late a start as reproduces whole passes."""
-        try:
-            with recording(self.module, trunk, self.sites, rows=2) as kept:
-                run(self.module, self.ids)
-            run(self.module, self.ids.roll(1, 1))  # nothing left over may help
-        except Exception:  # see `same`
-            return cuts
-        for attention in (True, False):
-            if all(self._replays(trunk, site, kept, attention) for site in _spread(self.sites)):
-                return replace(cuts, trunk=trunk, attention=attention)
-        return cuts
-
-    def _replays(self, trunk: Trunk, site: HeadSite, kept: Recording, attention: bool) -> bool:
-        """Whether a pass that starts at `site` gives what a whole gated pass gives."""
-        gates = torch.ones(2, sum(s.heads for s in self.sites))
-        before = sum(s.heads for s in self.sites[: site.index])
-        gates[1, before : before + site.heads] = 0  # a whole site: to be seen in half precision too
-        try:
-            with gating(self.module, self.sites, gates[1:]):
-                expected = torch.cat((self.whole, run(self.module, self.ids).float()))
-            with (
-                gating(self.module, self.sites, gates.repeat_interleave(2, 0)),
-                replaying(self.module, trunk, site, kept, folds=2, attention=attention),
-            ):
-                got = run(self.module, self.ids.repeat(2, 1))
-        except Exception:  # see `same`
-            return False
-        return self.close(got, expected)
-
-    def caches(self) -> bool:
-        """Whether a shared prefix and the rest, through the cache, give what a whole pass gives."""
-        ids = self.ids.clone()
-        split = ids.shape[1] // 2
-        ids[1, :split] = ids[0, :split]
-        try:
-            expected = run(self.module, ids).float()[:, split:]
-            cache = empty_cache(self.module, len(self.sites))
-            if cache is None:
-                return False
-            options = accepted(self.module, past_key_values=cache, use_cache=True)
-            if "past_key_values" not in options:
-                return False
-            self.module(input_ids=ids[:1, :split], **options)
-            if not all(layer.get_seq_length() == split for layer in cache.layers):
-                return False
-            cache.batch_repeat_interleave(2)
-            got = self.module(input_ids=ids[:, split:], **options).logits
-        except Exception:  # see `same`
-            return False
-        return self.close(got, expected)
+@contextmanager
+def scored_end(module: nn.Module, cuts: ShortCuts, count: int) -> Iterator[None]:
+    """Run the end of the model at the last `count` positions only, as far as `cuts` allow."""
+    last_block = cuts.head and cuts.scored and cuts.trunk is not None
+    with (
+        scored_logits(module, count) if cuts.head else nullcontext(),
+        scored_only(module, cuts.trunk, count) if last_block and cuts.trunk else nullcontext(),
+    ):
+        yield
 
 
 def empty_cache(module: nn.Module, sites: int) -> Any:
@@ -176,3 +92,178 @@ def empty_cache(module: nn.Module, sites: int) -> Any:
     cache = DynamicCache(config=plain(module).config)  # type: ignore[arg-type]
     simple = all(type(layer) is DynamicLayer for layer in cache.layers)
     return cache if simple and len(cache.layers) == sites else None
+
+
+def spread_cache(fresh: Any, prefix: Any, undisturbed: Any, folds: int, rows: int) -> Any:
+    """Fill the `fresh` cache for `rows` rows under each of `folds` head sets; returns it.
+
+    `prefix` comes from a pass of `folds` rows over the tokens that all rows share. Layers that its
+    late start left empty say what they say in the pass of one row that was left `undisturbed`.
+    """
+    for index, layer in enumerate(prefix.layers):
+        ran = layer.is_initialized
+        source, copies = (layer, rows) if ran else (undisturbed.layers[index], folds * rows)
+        keys, values = (x.repeat_interleave(copies, 0) for x in (source.keys, source.values))
+        fresh.update(keys, values, index)
+    return fresh
+
+
+@torch.no_grad()
+def prove_short_cuts(module: nn.Module, sites: Sequence[HeadSite]) -> ShortCuts:
+    """Try every short cut on a made-up prompt and keep those that reproduce the logits."""
+    ids = probe_prompt(module, 2).clone()
+    ids[1] = ids[1].flip(0)
+    with exactly(module):
+        prover = _Prover(module, sites, ids)
+        found = ShortCuts(head=prover.ends(ShortCuts(head=True)))
+        ran: list[str] = []
+        with watching(module, ran):
+            run(module, ids[:1])
+        trunk = find_trunk(module, sites, ran)
+        if trunk is not None:
+            found = prover.starts_late(found, trunk)
+        if found.head and found.trunk is not None and found.trunk.tokenwise:
+            found = replace(found, scored=prover.ends(replace(found, scored=True)))
+        return replace(found, cache=prover.caches(found))
+
+
+class _Prover:
+    """The logits of two made-up prompts, in many ways: as they are, or in two folds.
+
+    In the second fold the heads of some site are off.
+    """
+
+    def __init__(self, module: nn.Module, sites: Sequence[HeadSite], ids: Tensor) -> None:
+        self.module, self.sites, self.ids = module, sites, ids
+        self.whole = run(module, ids).float()
+        last = len(sites) - 1
+        places = {round(i * last / (GATED - 1)) for i in range(GATED)}
+        self.some = [sites[place] for place in sorted(places)]  # the last one among them
+        # More rows alone round differently, in half precision by a lot; but a model that differs by
+        # more than rounding does not get more leeway for it.
+        again = run(module, ids.repeat(2, 1))[: len(ids)].float()
+        rounding = float((again - self.whole).abs().max() / self.whole.abs().max())
+        most = tolerance(coarsest_dtype(module))
+        self.limit = min(max(4 * rounding, most / 10), most)
+
+    def close(self, got: Tensor, expected: Tensor) -> bool:
+        """Whether logits are the same up to rounding."""
+        if got.shape != expected.shape or not got.isfinite().all():
+            return False
+        return bool((got.float() - expected).abs().max() <= self.limit * expected.abs().max())
+
+    def folds(self, site: HeadSite) -> Float[Tensor, "folds heads"]:
+        """Gates that leave the first fold alone and switch off a whole site in the second.
+
+        Less would not be seen in half precision.
+        """
+        gates = torch.ones(2, sum(s.heads for s in self.sites))
+        before = sum(s.heads for s in self.sites[: site.index])
+        gates[1, before : before + site.heads] = 0
+        return gates
+
+    def expected(self, site: HeadSite, ids: Tensor) -> Float[Tensor, "rows tokens vocab"]:
+        """The logits of both folds by whole passes."""
+        whole = run(self.module, ids)
+        with gating(self.module, self.sites, self.folds(site)[1:]):
+            return torch.cat((whole, run(self.module, ids))).float()
+
+    def replayed(
+        self,
+        cuts: ShortCuts,
+        site: HeadSite,
+        kept: Recording | None,
+        ids: Tensor,
+        cache: Any = None,
+        gated: bool = True,
+    ) -> Float[Tensor, "rows tokens vocab"]:
+        """The logits of both folds by passes that start at `site`, where there are recordings."""
+        module, gates = self.module, self.folds(site).repeat_interleave(len(ids), 0)
+        with ExitStack() as stack:
+            if gated:
+                stack.enter_context(gating(module, self.sites, gates))
+            if cuts.trunk is not None and kept is not None:
+                late = replaying(module, cuts.trunk, site, kept, folds=2, attention=cuts.attention)
+                stack.enter_context(late)
+            return self.cached(ids.repeat(2, 1), cache)
+
+    def cached(self, ids: Tensor, cache: Any) -> Float[Tensor, "rows tokens vocab"]:
+        """The logits of tokens that follow what a cache holds, if one is given."""
+        if cache is None:
+            return run(self.module, ids)
+        options = {"past_key_values": cache, "use_cache": True}
+        logits: Tensor = self.module(input_ids=ids, **accepted(self.module, **options)).logits
+        return logits
+
+    def ends(self, cuts: ShortCuts) -> bool:
+        """Whether the logits of the last positions come out right with these cuts."""
+        try:
+            with scored_end(self.module, cuts, SCORED):
+                got = run(self.module, self.ids)
+        except Exception:  # a model that a cut breaks in any way does without it
+            return False
+        return self.close(got, self.whole[:, -SCORED:])
+
+    def starts_late(self, cuts: ShortCuts, trunk: Trunk) -> ShortCuts:
+        """`cuts` with as late a start as reproduces whole passes, tried at every site."""
+        gated = {site.index: self.expected(site, self.ids) for site in self.some}
+        untouched = self.whole.repeat(2, 1, 1)
+        for attention in (True, False):
+            found = replace(cuts, trunk=trunk, attention=attention)
+            try:
+                with recording(self.module, trunk, self.sites, rows=2) as kept:
+                    run(self.module, self.ids)
+                # What a model keeps between passes is now another prompt's. From the last site to
+                # the first, no block before the site has seen this one since: nothing left helps.
+                run(self.module, self.ids.roll(1, 1).repeat(2, 1))
+                if all(
+                    self.close(
+                        self.replayed(found, site, kept, self.ids, gated=site.index in gated),
+                        gated.get(site.index, untouched),
+                    )
+                    for site in reversed(self.sites)
+                ):
+                    return found
+            except Exception:  # see `ends`
+                continue
+        return cuts
+
+    def caches(self, cuts: ShortCuts) -> bool:
+        """Whether a shared prefix and the rest, through the cache, give what whole passes give."""
+        ids = self.ids.clone()
+        split = ids.shape[1] // 2
+        ids[1, :split] = ids[0, :split]
+        prefix, rest = ids[:1, :split], ids[:, split:]
+        try:
+            undisturbed = empty_cache(self.module, len(self.sites))
+            if undisturbed is None or "past_key_values" not in accepted(
+                self.module, past_key_values=undisturbed
+            ):
+                return False
+            with self._recorded(cuts, rows=1) as before:
+                self.cached(prefix, undisturbed)
+            if not all(layer.get_seq_length() == split for layer in undisturbed.layers):
+                return False
+            with self._recorded(cuts, rows=2) as behind:
+                cache = empty_cache(self.module, len(self.sites))
+                got = self.cached(rest, spread_cache(cache, undisturbed, undisturbed, 1, 2))
+            if not self.close(got, run(self.module, ids).float()[:, split:]):
+                return False
+            for site in self.some:
+                expected = self.expected(site, ids)[:, split:]
+                cache, fresh = (empty_cache(self.module, len(self.sites)) for _ in range(2))
+                self.replayed(cuts, site, before, prefix, cache)
+                spread_cache(fresh, cache, undisturbed, 2, 2)
+                if not self.close(self.replayed(cuts, site, behind, rest, fresh), expected):
+                    return False
+        except Exception:  # see `ends`
+            return False
+        return True
+
+    @contextmanager
+    def _recorded(self, cuts: ShortCuts, rows: int) -> Iterator[Recording | None]:
+        if cuts.trunk is None:
+            yield None
+            return
+        with recording(self.module, cuts.trunk, self.sites, rows) as kept:
+            yield kept

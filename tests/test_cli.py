@@ -18,9 +18,12 @@ import pytest
 import torch
 from models.checkpoints import write_gguf
 from planted import Plant, plant
+from tasks.tiny_tokenizers import word_level
+from tiny import tiny_model
 
-from headcount import HeadScores
+from headcount import HeadScores, wrap
 from headcount.cli import build_parser, main
+from headcount.commands import demo
 from headcount.metrics import METRICS
 from headcount.models import load, model
 
@@ -219,6 +222,29 @@ def test_curve_from_a_scores_file(disk: Disk, run: Run, run_json: Callable[..., 
         assert [float(row["value"]) for row in csv.DictReader(file)] == [
             point["value"] for point in points
         ]
+
+
+def test_demo(
+    run: Run, run_json: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """With a small random model in the place of the bundled one: it knows nothing, and is told."""
+    tokenizer = word_level()
+    module = tiny_model("llama", num_hidden_layers=4, vocab_size=len(tokenizer))
+    small = wrap(module, tokenizer, name="smollm2-135m")
+    monkeypatch.setattr(demo, "load_model", lambda name: small)
+    monkeypatch.setattr(demo, "EXAMPLES", 24)
+    monkeypatch.setattr(demo, "SETTINGS", {"counts": [0, 8], "seeds": 2})
+    lines = run("demo", "--quiet", "--out", "there").splitlines()
+    assert "16 heads in 4 layers, each proven to be a head" in lines
+    verdicts = [line for line in lines if "masking the top 8 heads costs more accuracy" in line]
+    assert len(verdicts) == 2
+    assert lines[-2] == "The picture: there/figure.png"
+    assert lines[-1].startswith("Beside it: figure.svg, figure.pdf, curves.csv")
+    printed = run_json("demo", "--quiet", "--out", "there")
+    assert printed["claims"] == json.loads(Path("there/claims.json").read_text())
+    assert all(Path(path).exists() for path in printed["files"])
+    for claim, line in zip(printed["claims"], verdicts, strict=True):
+        assert line.startswith(f"{claim['verdict']}: {claim['claim']}")
 
 
 def test_list(run: Run, run_json: Callable[..., Any]) -> None:
@@ -607,6 +633,8 @@ def unread() -> Iterator[Callable[..., subprocess.Popen[bytes]]]:
                 [sys.executable, "-m", "headcount.cli", *words],
                 stdout=writer,
                 stderr=subprocess.PIPE,
+                # Buffered, as users have it: what is written last meets the pipe last.
+                env={k: v for k, v in os.environ.items() if k != "PYTHONUNBUFFERED"},
             )
         finally:
             os.close(writer)

@@ -150,7 +150,7 @@ def test_no_plan_changes_a_value(model_type: str, shared: int, stand_in: str) ->
     model = deeper(model_type)
     task = with_prefix(toy_task(16, targets=[1, 1, 1, 2], lengths=[5, 8]), shared)
     gates = staircase(model)
-    plans = [best_plan(model, 60), None, Plan(tokens=100, cuts=PLAIN)]
+    plans = [best_plan(model, tokens=60), None, Plan(tokens=100, cuts=PLAIN)]
     *found, plain = (
         evaluate(model, task, gates, stand_in=stand_in, plan=plan, progress=False).values
         for plan in plans

@@ -15,6 +15,7 @@ from toy import toy_task, toy_tokenizer
 from headcount import HeadcountError, HeadLayout, HeadScores, Store, Task, rank, wrap
 from headcount.models.model import Model
 from headcount.rankings import RANKINGS
+from headcount.registry import Entry
 
 
 @pytest.fixture(scope="module")
@@ -116,7 +117,16 @@ def test_with_a_store_a_ranking_is_computed_once(
     assert again.to_json() == first.to_json()
 
 
-def test_what_differs_in_anything_does_not_collide(model: Model, store: Store) -> None:
+def upside_down(model: Model, task: Task, *, seed: int = 0) -> HeadScores:
+    """A random ranking from its other end, with the same settings."""
+    scores = rank(model, task, "random", seed=seed)
+    return replace(scores, values=-scores.values)
+
+
+def test_what_differs_in_anything_does_not_collide(
+    model: Model, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(RANKINGS.entries, "upside-down", Entry("upside-down", "-", upside_down))
     other = wrap(tiny_model("llama", seed=1), toy_tokenizer(), name="tiny")
     cases: list[tuple[Model, Task, str, dict[str, Any]]] = [
         (model, toy_task(), "attribution", {}),
@@ -128,6 +138,7 @@ def test_what_differs_in_anything_does_not_collide(model: Model, store: Store) -
         (model, toy_task(), "integrated-gradients", {"steps": 2}),
         (model, toy_task(), "random", {}),
         (model, toy_task(), "random", {"seed": 1}),
+        (model, toy_task(), "upside-down", {"seed": 1}),
     ]
     plain = [rank(m, t, k, progress=False, **s).values for m, t, k, s in cases]
     for _ in range(2):  # the second time all come from the store

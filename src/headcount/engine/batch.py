@@ -73,25 +73,28 @@ def make_batches(
     device: torch.device | str = "cpu",
     padding: Padding = "none",
     corrupted: bool = False,
+    places: Sequence[int] | None = None,
 ) -> list[Batch]:
     """Group examples into batches of up to `tokens` tokens.
 
     Without padding all sequences of a batch have one length; with it, shorter ones are filled up on
-    that side. `corrupted` takes each example's twin in place of its prompt, same target.
+    that side. `corrupted` takes each example's twin in place of its prompt, same target. `places`
+    are those of the examples that are wanted: all unless given.
     """
     groups: dict[tuple[int, int, int], list[int]] = {}
-    for place, one in enumerate(encoded):
+    for place in range(len(encoded)) if places is None else places:
+        one = encoded[place]
         prompt = _prompt(one, corrupted)
         length = len(prompt) if padding == "none" else 0
         groups.setdefault((length, len(one.target), len(one.foils)), []).append(place)
     batches = []
-    for places in groups.values():
+    for group in groups.values():
         # Longest first: what does not fit into memory is noticed at once.
-        places.sort(key=lambda place: -len(_prompt(encoded[place], corrupted)))
-        longest = len(_prompt(encoded[places[0]], corrupted)) + len(encoded[places[0]].target) - 1
+        group.sort(key=lambda place: -len(_prompt(encoded[place], corrupted)))
+        longest = len(_prompt(encoded[group[0]], corrupted)) + len(encoded[group[0]].target) - 1
         rows = max(1, tokens // longest)
-        for start in range(0, len(places), rows):
-            chosen = places[start : start + rows]
+        for start in range(0, len(group), rows):
+            chosen = group[start : start + rows]
             batches.append(_batch(encoded, chosen, padding, corrupted, device))
     return batches
 

@@ -11,6 +11,7 @@ import hashlib
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -87,7 +88,7 @@ def generate(
     results: dict[int, Generation] = {}
     sampler = None if temperature == 0 else (temperature, top_p, seed)
     with progress_bar("decoding", len(ids), show=progress, unit="prompt") as bar, measuring(model):
-        for batch in _batches(ids, rows or _rows(model, ids, max_new_tokens)):
+        for batch in _batches(model, ids, rows or _rows(model, ids, max_new_tokens)):
             chosen = None if gates is None else torch.from_numpy(gates[batch].copy())
             texts = _decode(
                 model, [ids[i] for i in batch], chosen, max_new_tokens, scope, sampler, stop
@@ -109,10 +110,16 @@ def _rows(model: Model, ids: Sequence[Sequence[int]], new: int) -> int:
     return max(1, 16 * default_tokens(model) // (max(map(len, ids)) + new))
 
 
-def _batches(ids: Sequence[Sequence[int]], rows: int) -> list[list[int]]:
-    """Prompts of like length together, so that there is little padding."""
+def _batches(model: Model, ids: Sequence[Sequence[int]], rows: int) -> list[list[int]]:
+    """Prompts of like length together, so that there is little padding.
+
+    Where a model does not bear padding on the left, only prompts of one length go together.
+    """
     order = sorted(range(len(ids)), key=lambda place: (-len(ids[place]), place))
-    return [order[start : start + rows] for start in range(0, len(order), rows)]
+    alike = [order]
+    if len({len(prompt) for prompt in ids}) > 1 and not model.pads("left"):
+        alike = [list(group) for _, group in groupby(order, key=lambda place: len(ids[place]))]
+    return [group[start : start + rows] for group in alike for start in range(0, len(group), rows)]
 
 
 @torch.no_grad()

@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 
 from headcount.engine.batch import Batch, Padding, make_batches
-from headcount.engine.forward import check_finite, measuring, out_of_memory
-from headcount.engine.plan import Plan, best_plan
+from headcount.engine.forward import check_finite, measuring, out_of_memory, too_large
+from headcount.engine.plan import Plan, best_plan, default_tokens
 from headcount.engine.runner import Runner, chunks
 from headcount.engine.stand_in import StandIn, make_stand_in
 from headcount.errors import HeadcountError
@@ -71,35 +71,57 @@ def evaluate(
     >>> bool(values.mean() > 0.7)
     True
     """
-    sets = check_gates(gates, model.layout)
+    sets, place = np.unique(check_gates(gates, model.layout) + 0, axis=0, return_inverse=True)
     chosen = get_metric(metric)
     examples = encode(task.part(part), model.tokenizer)
     if chosen.needs_foils:
         require_foils(examples, f"the metric {chosen.key}")
-    ahead = len(sets) * sum(len(one.prompt) + len(one.target) for one in examples)
-    plan = plan or best_plan(model, ahead)
+    if padding != "none" and not model.pads(padding):
+        raise HeadcountError(
+            f"{model.name} gives other values when prompts are padded on the {padding}: leave "
+            "padding at none."
+        )
     ranking = encode(task.part("ranking"), model.tokenizer) if stand_in == "mean" else []
-    filler = _stand_in(stand_in, model, examples, ranking, plan.tokens)
+    at_once = default_tokens(model) if plan is None else plan.tokens
+    filler = make_stand_in(stand_in, model, examples, ranking, at_once)
     shelf = None
     values = np.full((len(sets), len(examples)), np.nan)
     if store is not None:
         shelf = store.context(_context(model, task, chosen, filler), layout=model.layout)
         values = shelf.read(sets, [one.key for one in examples])
-    work = _Work(model, sets, examples, chosen, filler, plan, values, shelf)
-    missing = int(np.isnan(values).sum())
-    batches = make_batches(examples, tokens=plan.tokens, device=model.device, padding=padding)
-    if LOG.isEnabledFor(logging.INFO):
-        LOG.info("%s", plan.explain(batches, len(sets), missing))
-    with (
-        progress_bar(f"{task.name}: {chosen.key}", missing, show=progress) as bar,
-        measuring(model),
-    ):
-        for batch in batches:
-            work.run(batch, bar.update)
-        work.flush(bar.update)
+    missing = np.isnan(values)
+    if missing.any():
+        ahead = sum(len(examples[e].prompt) + len(examples[e].target) for e in missing.nonzero()[1])
+        plan = plan or best_plan(model, ahead)
+        work = _Work(model, sets, examples, chosen, filler, plan, values, shelf)
+        batches = make_batches(
+            examples,
+            tokens=plan.tokens,
+            device=model.device,
+            padding=padding,
+            places=np.flatnonzero(missing.any(axis=0)).tolist(),
+        )
+        _tell(plan, batches, missing)
+        with (
+            progress_bar(f"{task.name}: {chosen.key}", int(missing.sum()), show=progress) as bar,
+            measuring(model),
+        ):
+            try:
+                for batch in batches:
+                    work.run(batch, bar.update)
+            finally:
+                work.flush(bar.update)  # also when interrupted: what is measured is kept
+    else:
+        LOG.info("  nothing to do: all %d values are known already", missing.size)
     clusters = task.part(part).clusters
     names = tuple(one.example.id for one in examples)
-    return Values(values, names, clusters, chosen, filler.description)
+    return Values(values[place.reshape(-1)], names, clusters, chosen, filler.description)
+
+
+def _tell(plan: Plan, batches: Sequence[Batch], missing: Bool[np.ndarray, "sets examples"]) -> None:
+    if LOG.isEnabledFor(logging.INFO):
+        known = int(missing.size - missing.sum())
+        LOG.info("%s", plan.explain(batches, int(missing.any(axis=1).sum()), known))
 
 
 class _Work:
@@ -136,7 +158,7 @@ class _Work:
             elif not self._fits(piece, done):
                 tried = min(self.plan.tokens, piece.ids.numel() * len(self.sets))
                 if tried <= length:
-                    raise _too_large(self.model, length)
+                    raise too_large(self.model, length)
                 self.plan = replace(self.plan, tokens=max(length, tried // 2))
                 pieces.append(piece)
 
@@ -214,29 +236,6 @@ def first_sites(sets: Float[np.ndarray, "sets heads"], layout: HeadLayout) -> li
     gated = sets != 1
     starts = np.where(gated.any(axis=1), layout.layers[gated.argmax(axis=1)], len(layout.counts))
     return [int(start) for start in starts]
-
-
-def _too_large(model: Model, length: int) -> HeadcountError:
-    return HeadcountError(
-        f"There is not enough memory to run {model.name} on a single example of {length} tokens: "
-        "use a smaller dtype or a larger device."
-    )
-
-
-def _stand_in(
-    name: str, model: Model, examples: Sequence[Encoded], ranking: Sequence[Encoded], tokens: int
-) -> StandIn:
-    """Make a stand-in; where memory is short, in smaller batches."""
-    longest = max((len(one.prompt) + len(one.target) - 1 for one in ranking), default=1)
-    while True:
-        try:
-            return make_stand_in(name, model, examples, ranking, tokens)
-        except RuntimeError as error:
-            if not out_of_memory(error):
-                raise
-        if tokens <= longest:
-            raise _too_large(model, longest)
-        tokens = max(longest, tokens // 2)
 
 
 def _context(model: Model, task: Task, metric: Metric, stand_in: StandIn) -> dict[str, Any]:

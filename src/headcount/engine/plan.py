@@ -37,13 +37,12 @@ class Plan:
         shared = batch.shared_prefix()
         return shared if shared >= SHORTEST_PREFIX else 0
 
-    def explain(self, batches: Sequence[Batch], sets: int, missing: int | None = None) -> str:
+    def explain(self, batches: Sequence[Batch], sets: int, known: int = 0) -> str:
         """What will be done, in words, to measure these batches under so many head sets.
 
-        `missing` values are not in the store yet; None where there is no store.
+        So many values are `known` already, from the store.
         """
         examples = sum(batch.rows for batch in batches)
-        known = sets * examples - (sets * examples if missing is None else missing)
         lengths = _span([batch.ids.shape[1] for batch in batches])
         prefixes = [prefix for batch in batches if (prefix := self.prefix(batch))]
         padded = any(batch.mask is not None for batch in batches)
@@ -52,7 +51,7 @@ class Plan:
             at_end += " and the last block's MLP"
         steps = [
             f"{_count(sets, 'head set')} × {_count(examples, 'example')} of {lengths} tokens"
-            + (f", {known} of {sets * examples} values known already" if known else ""),
+            + (f"; {_count(known, 'value')} known already" if known else ""),
             f"passes start at the first gated head, at its {self._start()}"
             if self.cuts.trunk is not None
             else "every pass runs all blocks",
@@ -86,13 +85,14 @@ def default_tokens(model: Model) -> int:
     return 512 if model.device.type == "cpu" else 32_768
 
 
-def best_plan(model: Model, work: int = 0) -> Plan:
+def best_plan(model: Model, work: int = 0, *, tokens: int | None = None) -> Plan:
     """Every short cut that the model is proven to carry.
 
     `work` is how many tokens there are to run. Where it is much, it pays to measure first how many
     tokens the device likes at once, and, on a GPU, to compile.
     """
-    tokens = liked_tokens(model) if work > WORTH_MEASURING * default_tokens(model) else None
+    if tokens is None and work > WORTH_MEASURING * default_tokens(model):
+        tokens = liked_tokens(model)
     on_gpu = model.device.type == "cuda"
     numbers = sum(p.numel() for p in model.module.parameters())
     seconds = 2 * numbers * work / GPU_RATE

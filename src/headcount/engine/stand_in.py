@@ -10,8 +10,10 @@ corrupted   its output on the example's corrupted twin, position by position
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Literal, get_args
 
 import torch
@@ -20,7 +22,7 @@ from torch import Tensor
 
 from headcount.engine.batch import Batch, make_batches
 from headcount.engine.collect import reading
-from headcount.engine.forward import measuring, score
+from headcount.engine.forward import measuring, score, within_memory
 from headcount.errors import HeadcountError, did_you_mean
 from headcount.models.gate import StandIns
 from headcount.models.model import Model
@@ -75,10 +77,10 @@ def head_outputs(model: Model, batch: Batch) -> list[Float[Tensor, "rows tokens 
 
 def _corrupted(model: Model, examples: Sequence[Encoded]) -> Callable[[Batch], StandIns]:
     def provide(batch: Batch) -> StandIns:
-        rows = [examples[place] for place in batch.examples]
-        (twins,) = make_batches(rows, tokens=batch.ids.numel(), device=model.device, corrupted=True)
         if batch.mask is not None:
             raise HeadcountError("The corrupted stand-in needs batches without padding.")
+        rows = [examples[place] for place in batch.examples]
+        (twins,) = make_batches(rows, tokens=batch.ids.numel(), device=model.device, corrupted=True)
         return head_outputs(model, twins)
 
     return provide
@@ -99,29 +101,37 @@ def _mean(
     there = {place(one, corrupted=True) for one in ranking}
     wanted = {place(one, corrupted=False) for one in examples}
     by_position = all(template for template, _ in wanted) and wanted <= there
-    sums: dict[Place, list[Tensor]] = {}
-    counts: dict[Place, int] = {}
-    for batch in make_batches(ranking, tokens=tokens, device=model.device, corrupted=True):
-        outputs = head_outputs(model, batch)
-        for row, example in enumerate(batch.examples):
-            key = place(ranking[example], corrupted=True) if by_position else ("", 0)
-            z = [o[row].float() for o in outputs]  # (tokens, width) at each site
-            z = z if by_position else [o.sum(0, keepdim=True) for o in z]
-            counts[key] = counts.get(key, 0) + (1 if by_position else outputs[0].shape[1])
-            sums[key] = [a + b for a, b in zip(sums[key], z, strict=True)] if key in sums else z
-    means = {key: [total / counts[key] for total in totals] for key, totals in sums.items()}
+
+    def average(tokens: int) -> dict[Place, list[Tensor]]:
+        sums: dict[Place, list[Tensor]] = {}
+        counts: dict[Place, int] = {}
+        for batch in make_batches(ranking, tokens=tokens, device=model.device, corrupted=True):
+            outputs = head_outputs(model, batch)
+            for row, example in enumerate(batch.examples):
+                key = place(ranking[example], corrupted=True) if by_position else ("", 0)
+                z = [o[row].float() for o in outputs]  # (tokens, width) at each site
+                z = z if by_position else [o.sum(0, keepdim=True) for o in z]
+                counts[key] = counts.get(key, 0) + (1 if by_position else outputs[0].shape[1])
+                sums[key] = [a + b for a, b in zip(sums[key], z, strict=True)] if key in sums else z
+        return {key: [total / counts[key] for total in totals] for key, totals in sums.items()}
+
+    @cache  # computed when first needed: where the store knows all values, it is not
+    def means() -> dict[Place, list[Tensor]]:
+        longest = max(place(one, corrupted=True)[1] for one in ranking)
+        return within_memory(model, average, tokens, longest)
 
     def provide(batch: Batch) -> StandIns:
         if not by_position:
-            return [mean[None] for mean in means["", 0]]  # (1, 1, width)
+            return [mean[None] for mean in means()["", 0]]  # (1, 1, width)
         if batch.mask is not None:
             raise HeadcountError("The mean stand-in by position needs batches without padding.")
-        rows = [means[place(examples[e], corrupted=False)] for e in batch.examples]
+        rows = [means()[place(examples[e], corrupted=False)] for e in batch.examples]
         return [torch.stack(site) for site in zip(*rows, strict=True)]
 
     prompts = "corrupted prompts" if any(one.corrupted for one in ranking) else "prompts"
     where = "per position within one template and length" if by_position else "over all positions"
-    keys = hashlib.sha256("".join(one.key for one in ranking).encode()).hexdigest()
+    grouped = [(one.key, one.example.template if by_position else "") for one in ranking]
+    keys = hashlib.sha256(json.dumps(grouped).encode()).hexdigest()
     return StandIn(
         "mean",
         f"mean over {len(ranking)} {prompts} of the ranking part, {where}",

@@ -37,6 +37,7 @@ def _accuracy(scored: Scored) -> Float[Tensor, "rows"]:
 
 
 def _foil_margin(scored: Scored) -> Float[Tensor, "rows"]:
+    """By first tokens, also of longer answers: tasks whose answers share theirs are refused."""
     first = scored.logits[:, 0].float()  # (rows, vocab)
     answer = first.gather(-1, scored.targets[:, :1]).squeeze(-1)
     strongest = first.gather(-1, scored.foils).amax(-1)

@@ -18,6 +18,7 @@ from headcount.models.fingerprint import (
     fingerprint_tokenizer,
 )
 from headcount.models.load import load_pretrained
+from headcount.models.padding import prove_padding
 from headcount.models.proof import Proof, prove
 from headcount.models.replay import ShortCuts, prove_short_cuts
 from headcount.models.sites import HeadSite, input_device, plain
@@ -35,6 +36,7 @@ class Model:
     name: str
     proof: Proof = field(repr=False)
     weight_files: Sequence[Path] | None = field(default=None, repr=False)
+    _pads: dict[str, bool] = field(default_factory=dict, init=False, repr=False)
 
     @property
     def sites(self) -> tuple[HeadSite, ...]:
@@ -51,6 +53,13 @@ class Model:
         """The short cuts that the model is proven to carry; proven when first asked for."""
         with torch.compiler.set_stance("force_eager"):
             return prove_short_cuts(self.module, self.sites)
+
+    def pads(self, side: str) -> bool:
+        """Whether prompts may be filled up on this side ("left" or "right"); proven once."""
+        if side not in self._pads:
+            with torch.compiler.set_stance("force_eager"):
+                self._pads[side] = prove_padding(self.module, side)
+        return self._pads[side]
 
     @cached_property
     def device(self) -> torch.device:

@@ -112,7 +112,7 @@ def _fit(
     """
     queries, tokens, columns = change.shape
     slices = change.view(queries, tokens, heads, columns // heads)
-    every = torch.arange(queries)
+    every = torch.arange(queries, device=change.device)
     own = every if queries == heads else _shared_slices(slices, limit)
     if own is None:
         return None
@@ -147,7 +147,7 @@ def _shared_slices(
     queries, _, heads, _ = slices.shape
     change = slices.abs().amax(1)  # (queries, heads, size)
     own = change.amax(2).argmax(1)
-    change = change[torch.arange(queries), own]  # (queries, size)
+    change = change[torch.arange(queries, device=own.device), own]  # (queries, size)
     touched = change > limit * change.amax(1, keepdim=True)
     if not bool((touched.double().mean(1) > 0.5).all()):
         return None

@@ -35,7 +35,8 @@ class Recording:
 
     rows: int
     blocks: dict[int, Any] = field(default_factory=dict)  # block → its output
-    attentions: dict[int, Any] = field(default_factory=dict)  # site → its attention's output
+    # site → its attention's output, less what its projection gives, which is made anew
+    attentions: dict[int, Any] = field(default_factory=dict)
     inputs: dict[int, Tensor] = field(default_factory=dict)  # site → its projection's input
 
 
@@ -112,8 +113,8 @@ def recording(
         for site in sites:
             if not site.attention.startswith(trunk.blocks[trunk.block_of[site.index]]):
                 continue
-            handle = named[site.attention].register_forward_hook(_keep(kept.attentions, site.index))
-            stack.callback(handle.remove)
+            keep = _keep(kept.attentions, site.index, beside=_inside(site))
+            stack.callback(named[site.attention].register_forward_hook(keep).remove)
             handle = named[site.module].register_forward_pre_hook(
                 _keep_input(kept.inputs, site.index), prepend=True
             )
@@ -121,8 +122,17 @@ def recording(
         yield kept
 
 
-def _keep(shelf: dict[int, Any], number: int) -> Callable[..., None]:
+def _inside(site: HeadSite) -> bool:
+    """Whether the projection is part of the module in which the attention runs."""
+    return site.module.startswith(f"{site.attention}.")
+
+
+def _keep(shelf: dict[int, Any], number: int, *, beside: bool = False) -> Callable[..., None]:
+    """Keep a module's output, or only what comes beside its first tensor."""
+
     def hook(_: nn.Module, args: Any, output: Any) -> None:
+        if beside:
+            output = (None, *output[1:]) if isinstance(output, tuple) else None
         shelf[number] = output
 
     return hook
@@ -173,7 +183,7 @@ def _attend(projection: nn.Module, site: HeadSite, kept: Recording, folds: int) 
     before = kept.attentions[site.index]
 
     def forward(*args: Any, **kwargs: Any) -> Any:
-        if not site.module.startswith(f"{site.attention}."):
+        if not _inside(site):
             return _fold(before, folds, kept.rows)  # the projection comes after this module
         z = kept.inputs[site.index]
         copies = (1, folds) if site.order == "tokens" else (folds,)

@@ -13,11 +13,13 @@ from __future__ import annotations
 import argparse
 import copy
 import json
+import sys
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
 
 import torch
+import transformers
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from headcount.engine.batch import Batch
@@ -229,7 +231,8 @@ def sweep(shape: str, rows: int, tokens: int) -> list[dict]:
         runner.whole()
         values = torch.empty(len(sets), rows, device="cuda")
         starts = [head.layer for head in places]
-        for chosen, start in chunks(starts, max(1, plan.tokens // ids.numel())):
+        most = max(1, plan.tokens // ids.numel())
+        for chosen, start in chunks(starts, most, len(model.sites)):
             logits = runner.under(sets[chosen], start).logits
             tall = target.repeat(len(chosen))
             last = logits[:, -1].float()
@@ -318,7 +321,12 @@ def main() -> None:
         rows += decoding(shape)
     if arguments.json:
         with open(arguments.json, "w") as file:
-            json.dump({"rate": rate, "rows": rows}, file, indent=1)
+            facts = {
+                "device": torch.cuda.get_device_name(),
+                "versions": {"torch": torch.__version__, "transformers": transformers.__version__},
+                "command": f"python {' '.join(sys.argv)}",
+            }
+            json.dump({**facts, "rate": rate, "rows": rows}, file, indent=1)
 
 
 if __name__ == "__main__":

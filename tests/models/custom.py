@@ -131,6 +131,17 @@ class SoftmaxByHand(Attention):
         return weights
 
 
+class Packed(Attention):
+    """All prompts in one row, kept apart by a mask: there is no row in which to disturb a head."""
+
+    def attend(self, x: Tensor) -> Tensor:
+        rows, tokens = x.shape[:2]
+        q, k, v = self.queries_keys_values(x.reshape(1, rows * tokens, -1))
+        mask = torch.block_diag(*torch.ones(rows, tokens, tokens).tril()).bool()
+        z = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+        return z.transpose(1, 2).unflatten(1, (rows, tokens))[0]
+
+
 class RunningMean(Attention):
     """No attention at all, but tokens mix."""
 
@@ -143,6 +154,32 @@ class HeadsAndMean(Attention):
 
     def forward(self, x: Tensor) -> Tensor:
         return super().forward(x) + x.cumsum(1) / x.shape[1]
+
+
+class HeadsAndModule(Attention):
+    """Heads in a module of their own, and another module that mixes tokens beside it."""
+
+    class Core(nn.Module):
+        def forward(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+            return F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.core, self.beside = self.Core(), RunningMean()
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.o_proj(self.core(*self.queries_keys_values(x)).flatten(2)) + self.beside(x)
+
+
+class Routed(Attention):
+    """Heads, and a router that weighs more experts than there are tokens, row by row."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.router, self.experts = nn.Linear(WIDTH, 16), nn.Linear(16, WIDTH)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x) + self.experts(self.router(x).softmax(-1))
 
 
 # From here on: not one of these may be given heads.
@@ -316,3 +353,23 @@ class LateBypass(CustomLM):
         logits = super().forward(input_ids).logits
         z = self.blocks[-1].attention.said.flatten(2)
         return SimpleNamespace(logits=logits + F.pad(z, (0, VOCAB - z.shape[-1])))
+
+
+class NothingAfter(CustomLM):
+    """No module comes after the last attention."""
+
+    def __init__(self) -> None:
+        super().__init__(Functional)
+
+    def forward(self, input_ids: Tensor) -> Any:
+        x = self.embed(input_ids)
+        x = x + self.blocks[0].attention(x)
+        return SimpleNamespace(logits=x @ self.embed.weight.T)
+
+
+class RunTwice(CustomLM):
+    """All blocks run a second time."""
+
+    def __init__(self, *attentions: type[Attention]) -> None:
+        super().__init__(*attentions)
+        self.blocks.extend(list(self.blocks))

@@ -39,7 +39,6 @@ from headcount.models.proof import Proof, prove
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 REFUSED = {
-    "blt": "no linear output projection receives",  # several models in one
     "jetmoe": "does not take one slice",  # experts hold the output projection
     "prophetnet": "does not take one slice",  # several streams of queries in one attention
     "reformer": "no softmax attention was seen",  # buckets of keys, normalised by a logsumexp
@@ -53,6 +52,9 @@ HEADLESS = {"linear_attention", "conv", "moe", "mlp"}  # kinds of layers without
 
 # Heads and their sizes at each site, where one head count and size do not say it all.
 GEOMETRY = {
+    # a model that cuts bytes into patches (2), one from bytes to patches (2 and 1 across), one of
+    # patches (2), and one from patches to bytes (2 and 2 across)
+    "blt": [(4, 8)] * 11,
     "cpmant": [(4, 16), (4, 16)],  # its config calls the size dim_head
     "diffllama": [(2, 32), (2, 32)],  # two query heads make one
     "gemma4": [(4, 16), (4, 24)],  # layers that see the whole text have larger heads
@@ -67,10 +69,11 @@ GEOMETRY = {
     "recurrent_gemma": [(4, 8)],  # block_types: one recurrent, one attention
 }
 
-# Modules in which tokens mix without heads, by name within "model.layers.".
+# Modules in which tokens mix without heads; numbers are those of "model.layers".
 MIXERS = {
     "bailing_hybrid": ["0.self_attn"],
     "bamba": ["0.mamba"],
+    "blt": ["model"],  # embeddings of several bytes together, patches
     "falcon_h1": ["0.mamba", "1.mamba"],  # beside the heads
     "granitemoehybrid": ["0.mamba"],
     "inkling_text": ["0.mlp_sconv", "1.mlp_sconv"],  # short convolutions
@@ -86,8 +89,9 @@ MIXERS = {
     "qwen3_5_moe_text": ["0.linear_attn"],
     "qwen3_5_text": ["0.linear_attn"],
     "qwen3_next": ["0.linear_attn"],
-    "qwen4_exp": ["0.ple", "0.linear_attn"],  # ple: an embedding of several tokens together
-    "qwen4_exp_text": ["0.ple", "0.linear_attn"],
+    # embeddings of several tokens together, then a convolution
+    "qwen4_exp": ["0.ple.ple_embedding", "0.ple", "0.linear_attn"],
+    "qwen4_exp_text": ["0.ple.ple_embedding", "0.ple", "0.linear_attn"],
     "recurrent_gemma": ["0.temporal_block"],
     "zamba": ["0.mamba", "1.mamba_decoder.mamba", "2.mamba", "3.mamba_decoder.mamba"],
     "zamba2": ["0.mamba", "1.mamba_decoder.mamba", "2.mamba", "3.mamba_decoder.mamba"],
@@ -132,7 +136,7 @@ def test_proven(name: str) -> None:
     assert [(site.heads, site.size) for site in shown.sites] == geometry(name)
     assert [site.index for site in shown.sites] == list(range(len(shown.sites)))
     assert all(check.holds for check in shown.checks)
-    assert list(shown.mixers) == [f"model.layers.{mixer}" for mixer in MIXERS.get(name, [])]
+    assert [mixer.removeprefix("model.layers.") for mixer in shown.mixers] == MIXERS.get(name, [])
     for site in shown.sites:
         assert (site.start, site.width) == (0, site.heads * site.size)
         assert site.queries == (2 if name == "diffllama" else 1)
@@ -149,6 +153,15 @@ def test_refused(name: str) -> None:
 def test_no_heads(name: str) -> None:
     with pytest.raises(HeadcountError, match="has no heads to measure"):
         prove(tiny_model(name))
+
+
+@pytest.mark.parametrize(
+    ("name", "field"),
+    [("zaya", "num_experts"), ("mixtral", "num_local_experts"), ("gpt_oss", "num_local_experts")],
+)
+def test_more_experts_than_tokens(name: str, field: str) -> None:
+    # The softmax of such a router looks much like that of an attention.
+    assert prove(tiny_model(name, **{field: 16})).sites == proof(name).sites
 
 
 def test_the_share_that_is_proven() -> None:

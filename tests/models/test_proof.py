@@ -12,7 +12,7 @@ from typing import Any
 import custom
 import pytest
 import torch
-from custom import Attention, CustomLM, LateBypass
+from custom import Attention, CustomLM, LateBypass, NothingAfter, RunTwice
 from tiny import tiny_model
 from torch import Tensor, nn
 from transformers import AttentionInterface
@@ -110,6 +110,13 @@ class TestRefusals:
         text = refusal(LateBypass())
         assert "blocks.1.attention: part of what they compute reaches the logits" in text
 
+    def test_nothing_after_the_attention(self) -> None:
+        text = refusal(NothingAfter())
+        assert "blocks.0.attention: no linear output projection receives" in text
+
+    def test_prompts_packed_into_one_row(self) -> None:
+        assert "has no heads to measure" in refusal(CustomLM(custom.Packed))
+
     def test_a_model_that_is_never_the_same(self) -> None:
         assert "equal prompts come to differ at blocks.0" in refusal(CustomLM(custom.Random))
 
@@ -165,12 +172,27 @@ class TestMixers:
             ((custom.RunningMean, Attention), ("blocks.0.attention",)),
             ((Attention, custom.RunningMean), ("blocks.1.attention",)),
             ((Attention, custom.HeadsAndMean), ("blocks.1.attention",)),
+            ((Attention, custom.HeadsAndModule), ("blocks.1.attention.beside",)),
+            ((Attention, custom.Packed), ("blocks.1.attention",)),  # heads that cannot be seen
         ],
     )
     def test_tokens_that_mix_outside_heads(
         self, kinds: tuple[type[Attention], ...], mixers: tuple[str, ...]
     ) -> None:
         assert prove(CustomLM(*kinds)).mixers == mixers
+
+    def test_a_mixer_that_runs_twice_is_named_once(self) -> None:
+        proof = prove(RunTwice(custom.RunningMean, Attention))
+        assert proof.mixers == ("blocks.0.attention",)
+        assert [(site.module, site.call, site.runs) for site in proof.sites] == [
+            ("blocks.1.attention.o_proj", 0, 2),
+            ("blocks.1.attention.o_proj", 1, 2),
+        ]
+
+    def test_a_router_is_neither(self) -> None:
+        proof = prove(CustomLM(custom.Routed, Attention))
+        assert [site.heads for site in proof.sites] == [4, 4]
+        assert not proof.mixers
 
 
 def fingerprint(module: nn.Module) -> dict[str, Any]:

@@ -131,6 +131,12 @@ class TestReadSlices:
             rows[query + 1, :, owner * size : (owner + 1) * size] += torch.randn(TOKENS, size)
         assert cut(rows, len(owners)) == (0, slices, size)
 
+    def test_slices_shared_by_unequal_groups_are_refused(self) -> None:
+        rows = torch.randn(1, TOKENS, 12).repeat(5, 1, 1)
+        for query, owner in enumerate((0, 0, 0, 1)):
+            rows[query + 1, :, owner * 6 : (owner + 1) * 6] += torch.randn(TOKENS, 6)
+        assert cut(rows, 4) is None
+
     @pytest.mark.parametrize("heads", [2, 4])
     def test_a_norm_over_all_heads_is_recognised(self, heads: int) -> None:
         rows = torch.nn.functional.rms_norm(disturbed(heads, 6), (heads * 6,))
@@ -231,13 +237,22 @@ class TestLimits:
         eight = nn.Linear(2, 2).to(torch.float8_e4m3fn)
         assert linear_limit(eight, torch.float32) == QUANTISED
 
+    def test_weights_of_a_kind_of_their_own(self) -> None:
+        class Packed(nn.Parameter):
+            """As quantisers have them: they look like plain numbers and multiply otherwise."""
+
+        layer = nn.Linear(2, 2)
+        layer.weight = Packed(layer.weight.data)
+        assert linear_limit(layer, torch.float32) == QUANTISED
+
     @pytest.mark.parametrize("width", [20, 64, 300])
     @torch.no_grad()
     def test_eight_bit_rounding_of_inputs_is_forgiven(self, width: int) -> None:
-        for seed in range(5):
+        for seed in range(10):
             with torch.random.fork_rng(devices=[]):
                 torch.manual_seed(seed)
                 layer, x = nn.Sequential(nn.Linear(width, width)), torch.randn(5, TOKENS, width)
+            x[1:, :, : width // 4] *= 4  # a head that is disturbed makes coarser steps for all
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # torch lets go of this, users have not yet
                 layer = torch.ao.quantization.quantize_dynamic(layer, {nn.Linear})

@@ -92,11 +92,23 @@ def make_batches(
         # Longest first: what does not fit into memory is noticed at once.
         group.sort(key=lambda place: -len(_prompt(encoded[place], corrupted)))
         longest = len(_prompt(encoded[group[0]], corrupted)) + len(encoded[group[0]].target) - 1
-        rows = max(1, tokens // longest)
+        rows = _even_rows(len(group), max(1, tokens // longest))
         for start in range(0, len(group), rows):
             chosen = group[start : start + rows]
             batches.append(_batch(encoded, chosen, padding, corrupted, device))
     return batches
+
+
+def _even_rows(examples: int, rows: int) -> int:
+    """Up to `rows` for each batch, or a few more where that saves a small last one.
+
+    >>> _even_rows(32, 28), _even_rows(60, 28), _even_rows(5, 28)
+    (32, 30, 5)
+    """
+    batches = max(1, round(examples / rows))
+    if examples / batches > 1.25 * rows:
+        batches += 1
+    return max(1, -(-examples // batches))
 
 
 def _prompt(one: Encoded, corrupted: bool) -> tuple[int, ...]:

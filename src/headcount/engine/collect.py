@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from typing import Any
 
 import numpy as np
@@ -11,10 +11,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from headcount.engine.forward import measuring
+from headcount.engine.forward import measuring, within_memory
 from headcount.engine.plan import default_tokens
 from headcount.errors import HeadcountError
 from headcount.models.model import Model
+from headcount.models.replay import scored_logits
 from headcount.models.sites import HeadSite, accepted, plain, to_rows
 from headcount.progress import progress as progress_bar
 
@@ -89,17 +90,24 @@ def collect(
     counts = {len(chosen) for chosen in positions}
     if not mean and len(counts) > 1:
         raise HeadcountError("Ask for equally many positions of each sequence, or for their mean.")
-    found: list[dict[int, Tensor]] = [{} for _ in model.sites]
+    if not sequences:
+        raise HeadcountError("Give at least one sequence to collect from.")
+    found: list[dict[int, Tensor]] = [{} for _ in model.sites]  # site → sequence → z
     by_length: dict[int, list[int]] = {}
     for place, ids in enumerate(sequences):
         by_length.setdefault(len(ids), []).append(place)
     with progress_bar("collecting", len(sequences), show=progress, unit="sequence") as bar:
-        for length, places in by_length.items():
-            rows = max(1, default_tokens(model) // length)
-            for start in range(0, len(places), rows):
-                chosen = places[start : start + rows]
-                _collect(model, sequences, positions, chosen, mean, found)
-                bar.update(len(chosen))
+
+        def work(tokens: int) -> None:
+            for length, alike in by_length.items():
+                left = [place for place in alike if place not in found[-1]]
+                rows = max(1, tokens // length)
+                for start in range(0, len(left), rows):
+                    chosen = left[start : start + rows]
+                    _collect(model, sequences, positions, chosen, mean, found)
+                    bar.update(len(chosen))
+
+        within_memory(model, work, default_tokens(model), max(by_length))
     order = range(len(sequences))
     return [torch.stack([at[place] for place in order]).numpy() for at in found]
 
@@ -114,10 +122,14 @@ def _collect(
 ) -> None:
     def read(site: HeadSite, z: Tensor) -> None:
         heads = z[..., site.span].unflatten(-1, (site.heads, site.size))
-        for row, place in enumerate(places):
-            some = heads[row, list(positions[place])].float()  # (positions, heads, size)
-            found[site.index][place] = (some.mean(0) if mean else some).cpu()
+        some = [heads[row, list(positions[place])].float() for row, place in enumerate(places)]
+        # (rows, positions, heads, size), or without the positions; fetched in one go
+        kept = torch.stack([one.mean(0) for one in some] if mean else some).cpu()
+        found[site.index].update(zip(places, kept, strict=True))
 
     ids = torch.tensor([list(sequences[place]) for place in places], device=model.device)
-    with measuring(model), reading(model, read):
+    only_last = scored_logits(model.module, 1) if model.short_cuts.head else nullcontext()
+    # A user's compiled graph does not see hooks that came after it.
+    eager = torch.compiler.set_stance("force_eager")
+    with measuring(model), reading(model, read), only_last, eager:
         model.module(input_ids=ids, **accepted(model.module, use_cache=False))

@@ -1,31 +1,34 @@
 """Decoding under gates: greedy or sampled, each row under its own head set.
 
-The model's own `generate` does the decoding; gates act inside it. Sampling adds to each row's
-logits Gumbel noise from a generator of that row's own and takes the largest, which draws from the
-same distribution as usual and does not depend on what else is in the batch.
+The model's own `generate` does the decoding; gates act inside it.
 """
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Sequence
-from contextlib import ExitStack
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from itertools import groupby
 from typing import Any, Literal, get_args
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
 from jaxtyping import Float
-from torch import Tensor
+from torch import Tensor, nn
 
-from headcount.engine.forward import measuring
+from headcount.engine.forward import check_finite, out_of_memory, too_large
 from headcount.engine.plan import default_tokens
+from headcount.engine.sampling import Sampling, Watch
 from headcount.errors import HeadcountError, did_you_mean
 from headcount.heads import as_gates
-from headcount.models.gate import Passes, gating
+from headcount.models.gate import gating
 from headcount.models.model import Model
-from headcount.models.sites import plain
+from headcount.models.replay import exactly
+from headcount.models.sites import coarsest_dtype, plain, probe_prompt
+from headcount.models.slices import tolerance
 from headcount.progress import progress as progress_bar
 
 Scope = Literal["all", "decode"]
@@ -33,7 +36,10 @@ Scope = Literal["all", "decode"]
 
 @dataclass(frozen=True)
 class Generation:
-    """What a model wrote after one prompt."""
+    """What a model wrote after one prompt.
+
+    `ids` are the tokens before the end; where a stop string ended the text, they include it.
+    """
 
     ids: tuple[int, ...]
     text: str
@@ -50,7 +56,7 @@ def generate(
     temperature: float = 0.0,
     top_p: float = 1.0,
     seed: int = 0,
-    stop: Sequence[str] = (),
+    stop: str | Sequence[str] = (),
     rows: int | None = None,
     progress: bool = True,
 ) -> list[Generation]:
@@ -58,56 +64,106 @@ def generate(
 
     `heads` is a list of heads that are off, or gates: one row for all prompts or one for each.
     Scope "all" gates prompt and new tokens; "decode" gates only the passes over single new tokens,
-    so the first new token comes from the whole model. Temperature 0 is greedy. Text from one of the
-    `stop` strings on is cut off.
+    so the first new token comes from the whole model. Temperature 0 is greedy; at any other, a
+    prompt and a seed always draw the same numbers: for several texts, give several seeds. Text from
+    one of the `stop` strings on is cut off. Of the model's own generation settings only the end
+    tokens are heeded: no beams, no penalties.
 
     >>> from headcount import generate, load_model
     >>> model = load_model("smollm2-135m")
     >>> generate(model, ["The capital of France is"], max_new_tokens=1)[0].text
     ' Paris'
     """
-    if scope not in get_args(Scope):
-        raise HeadcountError(
-            f'There is no scope "{scope}" (known: {", ".join(get_args(Scope))}).'
-            f"{did_you_mean(scope, get_args(Scope))}"
+    if isinstance(prompts, str):
+        raise HeadcountError("Give a list of prompts, even where there is only one.")
+    stop = [stop] if isinstance(stop, str) else list(stop)
+    _check(model, scope, max_new_tokens, temperature, top_p, stop)
+    ids = [_ids(model, prompt, max_new_tokens) for prompt in prompts]
+    gates = None if heads is None else _gates(model, heads, len(ids))
+    if gates is not None and scope == "decode" and max_new_tokens == 1:
+        warnings.warn(
+            'Scope "decode" leaves the first new token as it is, so with one new token these heads '
+            "change nothing.",
+            stacklevel=2,
         )
-    if max_new_tokens < 1:
-        raise HeadcountError(f"Ask for at least one new token, not {max_new_tokens}.")
-    if temperature < 0 or not 0 < top_p <= 1:
-        raise HeadcountError("The temperature must be at least 0, and top_p above 0 and at most 1.")
-    ids = [_ids(model, prompt) for prompt in prompts]
-    gates = None
-    if heads is not None:
-        gates = as_gates(heads, model.layout)
-        if len(gates) not in (1, len(ids)):
-            raise HeadcountError(
-                f"Give one row of gates or one for each of the {len(ids)} prompts, not "
-                f"{len(gates)}."
-            )
-        gates = np.broadcast_to(gates, (len(ids), model.layout.total))
+    sampler = None if temperature == 0 else partial(Sampling, temperature, top_p, seed)
+    job = _Job(model, max_new_tokens, scope, stop, sampler)
     results: dict[int, Generation] = {}
-    sampler = None if temperature == 0 else (temperature, top_p, seed)
-    with progress_bar("decoding", len(ids), show=progress, unit="prompt") as bar, measuring(model):
-        for batch in _batches(model, ids, rows or _rows(model, ids, max_new_tokens)):
-            chosen = None if gates is None else torch.from_numpy(gates[batch].copy())
-            texts = _decode(
-                model, [ids[i] for i in batch], chosen, max_new_tokens, scope, sampler, stop
-            )
+    with (
+        progress_bar("decoding", len(ids), show=progress, unit="prompt") as bar,
+        exactly(model.module),
+    ):
+        batches = _batches(model, ids, rows or _rows(model, ids, max_new_tokens))
+        while batches:
+            batch = batches.pop(0)
+            texts = job.try_run([ids[i] for i in batch], None if gates is None else gates[batch])
+            if texts is None:  # out of memory
+                if len(batch) == 1:
+                    raise too_large(model, len(ids[batch[0]]) + max_new_tokens)
+                half = len(batch) // 2
+                batches[:0] = [batch[:half], batch[half:]]
+                continue
             results.update(zip(batch, texts, strict=True))
             bar.update(len(batch))
     return [results[place] for place in range(len(ids))]
 
 
-def _ids(model: Model, prompt: str | Sequence[int]) -> tuple[int, ...]:
-    found = tuple(model.tokenizer.encode(prompt)) if isinstance(prompt, str) else tuple(prompt)
+def _check(
+    model: Model,
+    scope: str,
+    new: int,
+    temperature: float,
+    top_p: float,
+    stop: Sequence[str],
+) -> None:
+    if scope not in get_args(Scope):
+        raise HeadcountError(
+            f'There is no scope "{scope}" (known: {", ".join(get_args(Scope))}).'
+            f"{did_you_mean(scope, get_args(Scope))}"
+        )
+    if new < 1:
+        raise HeadcountError(f"Ask for at least one new token, not {new}.")
+    if not (temperature >= 0 and 0 < top_p <= 1):
+        raise HeadcountError("The temperature must be at least 0, and top_p above 0 and at most 1.")
+    if not all(stop):
+        raise HeadcountError("A stop string is empty, which would end every text at once.")
+    if stop and model.tokenizer is None:
+        raise HeadcountError("Stop strings need a tokenizer, which this model was given none of.")
+    if not hasattr(plain(model.module), "generate"):
+        raise HeadcountError(
+            f"{model.name} cannot decode: it has no `generate`, as Hugging Face models do."
+        )
+
+
+def _ids(model: Model, prompt: str | Sequence[int], new: int) -> tuple[int, ...]:
+    if isinstance(prompt, str) and model.tokenizer is None:
+        raise HeadcountError("Give prompts as token ids: this model was given no tokenizer.")
+    found = tuple(map(int, model.tokenizer.encode(prompt) if isinstance(prompt, str) else prompt))
     if not found:
         raise HeadcountError("A prompt has no tokens: write at least one word.")
+    config = getattr(plain(model.module), "config", None)
+    text = getattr(config, "get_text_config", lambda: config)()
+    limit = getattr(text, "max_position_embeddings", None)
+    if isinstance(limit, int) and 0 < limit < len(found) + new - 1:  # the last one is not read
+        raise HeadcountError(
+            f"A prompt of {len(found)} tokens and {new} new ones do not fit into the {limit} that "
+            f"{model.name} can read: shorten the prompt or ask for fewer new tokens."
+        )
     return found
+
+
+def _gates(model: Model, heads: Any, prompts: int) -> Float[np.ndarray, "prompts heads"]:
+    gates = as_gates(heads, model.layout)
+    if len(gates) not in (1, prompts):
+        raise HeadcountError(
+            f"Give one row of gates or one for each of the {prompts} prompts, not {len(gates)}."
+        )
+    return np.broadcast_to(gates, (prompts, model.layout.total))
 
 
 def _rows(model: Model, ids: Sequence[Sequence[int]], new: int) -> int:
     """Decoding reads all weights for each token: many rows at once, while their caches fit."""
-    return max(1, 16 * default_tokens(model) // (max(map(len, ids)) + new))
+    return max(1, 16 * default_tokens(model) // (max(map(len, ids), default=1) + new))
 
 
 def _batches(model: Model, ids: Sequence[Sequence[int]], rows: int) -> list[list[int]]:
@@ -117,55 +173,137 @@ def _batches(model: Model, ids: Sequence[Sequence[int]], rows: int) -> list[list
     """
     order = sorted(range(len(ids)), key=lambda place: (-len(ids[place]), place))
     alike = [order]
-    if len({len(prompt) for prompt in ids}) > 1 and not model.pads("left"):
+    if rows > 1 and len({len(prompt) for prompt in ids}) > 1 and not bears_padding(model):
         alike = [list(group) for _, group in groupby(order, key=lambda place: len(ids[place]))]
     return [group[start : start + rows] for group in alike for start in range(0, len(group), rows)]
 
 
-@torch.no_grad()
+_BEARS_PADDING: WeakKeyDictionary[Model, bool] = WeakKeyDictionary()
+
+
+def bears_padding(model: Model) -> bool:
+    """Whether a prompt padded on the left is continued as it is alone; proven when first asked for.
+
+    A model may bear padding in a pass and yet count it while decoding, where `generate` does not
+    tell it the positions.
+    """
+    if model not in _BEARS_PADDING:
+        long = tuple(probe_prompt(model.module, 1)[0].tolist())
+        short = long[4:]
+        decode = partial(_decode, model, new=3, ends=set(), output_logits=True)
+        try:
+            together, alone = decode([long, short]).logits, decode([short]).logits
+            errors = [
+                float((a[1:] - b).abs().max() / b.abs().max())
+                for a, b in zip(together, alone, strict=True)
+            ]
+            _BEARS_PADDING[model] = max(errors) <= tolerance(coarsest_dtype(model.module))
+        except Exception:  # a model that padding breaks in any way does without it
+            _BEARS_PADDING[model] = False
+    return _BEARS_PADDING[model]
+
+
+@dataclass(frozen=True)
+class _Job:
+    """What is asked of every batch."""
+
+    model: Model
+    new: int
+    scope: Scope
+    stop: list[str]
+    sampler: Any
+
+    def try_run(
+        self,
+        prompts: Sequence[tuple[int, ...]],
+        gates: Float[np.ndarray, "rows heads"] | None,
+    ) -> list[Generation] | None:
+        """The continuations of some prompts, or None where memory is too short for them."""
+        try:
+            return self._run(prompts, gates)
+        except RuntimeError as error:
+            if not out_of_memory(error):
+                raise
+        if self.model.device.type == "cuda":
+            torch.cuda.empty_cache()
+        return None
+
+    @torch.no_grad()
+    def _run(
+        self, prompts: Sequence[tuple[int, ...]], gates: Float[np.ndarray, "rows heads"] | None
+    ) -> list[Generation]:
+        model, module = self.model, plain(self.model.module)
+        watch = Watch()
+        processors: list[Any] = [watch]
+        with ExitStack() as stack:
+            if gates is not None:
+                context = gating(module, model.sites, torch.from_numpy(gates.copy()))
+                if self.scope == "all":
+                    stack.enter_context(context)
+                else:
+                    processors.append(_AfterThePrompt(model, context, stack))
+            if self.sampler is not None:
+                processors.append(self.sampler(prompts, self.new))
+            ends = _ends(model)
+            criteria = [_Stopping(model, self.stop, max(map(len, prompts)))] if self.stop else []
+            output = _decode(model, prompts, self.new, ends, processors, criteria)
+        check_finite(watch.found, model)
+        width = max(map(len, prompts))
+        new = output.sequences[:, width:].tolist()
+        return [_generation(model, row, ends, self.stop) for row in new]
+
+
 def _decode(
     model: Model,
     prompts: Sequence[tuple[int, ...]],
-    gates: Float[Tensor, "rows heads"] | None,
     new: int,
-    scope: Scope,
-    sampler: tuple[float, float, int] | None,
-    stop: Sequence[str],
-) -> list[Generation]:
-    from transformers import GenerationConfig, LogitsProcessorList
+    ends: set[int],
+    processors: Sequence[Any] = (),
+    criteria: Sequence[Any] = (),
+    **others: Any,
+) -> Any:
+    """What `generate` gives for these prompts, padded on the left so that all go on in step."""
+    from transformers import GenerationConfig, LogitsProcessorList, StoppingCriteriaList
 
     width = max(map(len, prompts))
     ids = torch.zeros(len(prompts), width, dtype=torch.long)
     mask = torch.zeros_like(ids)
-    for row, prompt in enumerate(prompts):  # padding on the left: all rows go on at the same place
+    for row, prompt in enumerate(prompts):
         ids[row, width - len(prompt) :] = torch.tensor(prompt)
         mask[row, width - len(prompt) :] = 1
-    module: Any = plain(model.module)
-    ends = _ends(model)
     settings = GenerationConfig(
         max_new_tokens=new,
         do_sample=False,
         eos_token_id=sorted(ends) or None,
         pad_token_id=min(ends, default=0),
+        return_dict_in_generate=True,
+        **others,
     )
-    processors = LogitsProcessorList()
-    if sampler is not None:
-        processors.append(_Sampling(prompts, width, *sampler))
-    extra: dict[str, Any] = {}
-    if stop:
-        extra = {"stop_strings": list(stop), "tokenizer": model.tokenizer}
-    with ExitStack() as stack:
-        if gates is not None:
-            passes: Passes = "single tokens" if scope == "decode" else "all"
-            stack.enter_context(gating(module, model.sites, gates, passes=passes))
-        output = module.generate(
+    module: Any = plain(model.module)
+    with _no_other_settings(module), torch.no_grad(), torch.compiler.set_stance("force_eager"):
+        return module.generate(
             ids.to(model.device),
             attention_mask=mask.to(model.device),
             generation_config=settings,
-            logits_processor=processors,
-            **extra,
+            logits_processor=LogitsProcessorList(processors),
+            stopping_criteria=StoppingCriteriaList(criteria),
         )
-    return [_generation(model, row[width:].tolist(), ends, stop) for row in output.cpu()]
+
+
+@contextmanager
+def _no_other_settings(module: nn.Module) -> Iterator[None]:
+    """Keep a model's own generation settings out: `generate` takes from them what is not given."""
+    from transformers import GenerationConfig
+
+    tops = [module, getattr(module, "get_base_model", lambda: module)()]  # PEFT wraps the model
+    before = [(top, top.generation_config) for top in tops if hasattr(top, "generation_config")]
+    try:
+        for top, _ in before:
+            top.generation_config = GenerationConfig()
+        yield
+    finally:
+        for top, settings in before:
+            top.generation_config = settings
 
 
 def _ends(model: Model) -> set[int]:
@@ -181,43 +319,62 @@ def _generation(model: Model, ids: list[int], ends: set[int], stop: Sequence[str
     place = next((i for i, token in enumerate(ids) if token in ends), None)
     finished = place is not None
     ids = ids if place is None else ids[:place]
-    text = model.tokenizer.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
+    text = _text(model, ids)
     cuts = [text.index(string) for string in stop if string in text]
     if cuts:
         text, finished = text[: min(cuts)], True
+        # Rows that stopped early are filled up until all have.
+        while any(string in _text(model, ids[:-1]) for string in stop):
+            ids = ids[:-1]
     return Generation(tuple(ids), text, finished)
 
 
-class _Sampling:
-    """Turns greedy decoding into sampling, with one generator for each row."""
+def _text(model: Model, ids: Sequence[int]) -> str:
+    if model.tokenizer is None:
+        return ""
+    text: str = model.tokenizer.decode(
+        ids, skip_special_tokens=True, clean_up_tokenization_spaces=False
+    )
+    return text
 
-    def __init__(
-        self,
-        prompts: Sequence[tuple[int, ...]],
-        width: int,
-        temperature: float,
-        top_p: float,
-        seed: int,
-    ) -> None:
-        self.temperature, self.top_p = temperature, top_p
-        self.generators = [_generator(prompt, seed) for prompt in prompts]
+
+class _Stopping:
+    """Ends rows whose text holds a stop string, in whichever tokens it is written.
+
+    The one that transformers has takes vocabularies apart, and not all of them can be.
+    """
+
+    def __init__(self, model: Model, stop: Sequence[str], width: int) -> None:
+        self.model, self.stop, self.width = model, stop, width
+        # A token is at least a byte, most of the time; a few more for those that are none.
+        self.tail = max(len(string.encode()) for string in stop) + 8
+
+    def __call__(self, input_ids: Tensor, scores: Tensor, **_: Any) -> Tensor:
+        rows = input_ids[:, max(self.width, input_ids.shape[1] - self.tail) :].tolist()
+        texts = [_text(self.model, row) for row in rows]
+        ended = [any(string in text for string in self.stop) for text in texts]
+        return torch.tensor(ended, device=input_ids.device)
+
+
+class _AfterThePrompt:
+    """Starts gating when the pass over the prompt has ended."""
+
+    def __init__(self, model: Model, context: Any, stack: ExitStack) -> None:
+        self.model, self.context, self.stack = model, context, stack
+        self.started = False
 
     def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
-        scores = scores.float() / self.temperature
-        if self.top_p < 1:
-            ranked, order = scores.sort(descending=True, dim=-1)
-            before = ranked.softmax(-1).cumsum(-1) - ranked.softmax(-1)  # mass of likelier tokens
-            scores = scores.masked_fill(
-                (before >= self.top_p).gather(-1, order.argsort(-1)), -torch.inf
+        if not self.started:
+            self.started = True
+            self.stack.enter_context(self.context)
+            embeddings: Any = plain(self.model.module).get_input_embeddings()  # type: ignore[operator]
+            handle = embeddings.register_forward_pre_hook(self._require_single_tokens)
+            self.stack.callback(handle.remove)
+        return scores
+
+    def _require_single_tokens(self, _: nn.Module, args: tuple[Any, ...]) -> None:
+        if args and args[0].shape[1] != 1:
+            raise HeadcountError(
+                f"{self.model.name} keeps no keys and values and reads its prompt again for every "
+                'new token: scope "decode" cannot leave the prompt alone, use "all".'
             )
-        uniform = torch.stack(
-            [torch.rand(scores.shape[-1], generator=generator) for generator in self.generators]
-        )
-        noise = -(-uniform.clamp(min=1e-20).log()).clamp(min=1e-20).log()
-        return scores + noise.to(scores.device)
-
-
-def _generator(prompt: tuple[int, ...], seed: int) -> torch.Generator:
-    """Of a prompt and a seed: the same prompt draws the same, whatever is beside it."""
-    digest = hashlib.sha256(f"{seed} {prompt}".encode()).digest()
-    return torch.Generator().manual_seed(int.from_bytes(digest[:8], "big", signed=True))

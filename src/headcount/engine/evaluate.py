@@ -192,7 +192,8 @@ class _Work:
             whole = self.metric.function(runner.whole())
             self._finish(untouched, columns, whole.expand(len(untouched), -1), done)
         most = max(1, self.plan.tokens // runner.tokens) if self.plan.fold else 1
-        for places, start in chunks([self.starts[row] for row in gated], most):
+        starts = [self.starts[row] for row in gated]
+        for places, start in chunks(starts, most, len(self.model.sites)):
             rows = [gated[place] for place in places]
             gates = torch.from_numpy(self.sets[rows])
             values = self.metric.function(runner.under(gates, start))

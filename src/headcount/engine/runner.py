@@ -22,6 +22,8 @@ from headcount.models.replay import empty_cache, scored_end, spread_cache
 from headcount.models.sites import accepted
 from headcount.models.trunk import Recording, recording, replaying
 
+WASTE = 0.1  # of a pass: what a head set may run in vain to share it with others
+
 
 @dataclass
 class _Stretch:
@@ -186,15 +188,22 @@ def _equal_rows(stand_ins: StandIns | None, prefix: int) -> bool:
     return True
 
 
-def chunks(starts: Sequence[int], most: int) -> Iterator[tuple[list[int], int]]:
-    """Cut head sets into chunks of up to `most` that start at nearly the same site.
+def chunks(starts: Sequence[int], most: int, sites: int) -> Iterator[tuple[list[int], int]]:
+    """Cut head sets into chunks of up to `most` that start at nearly the same of `sites` sites.
 
-    Yields the places of the sets and the earliest of their starts.
+    Yields the places of the sets and the earliest of their starts, from which all of them run: one
+    that starts much later is better off in a chunk of its own.
 
-    >>> list(chunks([7, 2, 7, 3], most=2))
-    [([1, 3], 2), ([0, 2], 7)]
+    >>> list(chunks([7, 2, 7, 3, 2], most=2, sites=8))
+    [([1, 4], 2), ([3], 3), ([0, 2], 7)]
     """
-    order = sorted(range(len(starts)), key=lambda place: starts[place])
-    for first in range(0, len(order), most):
-        places = order[first : first + most]
-        yield places, starts[places[0]]
+    chunk: list[int] = []
+    for place in sorted(range(len(starts)), key=lambda place: starts[place]):
+        first = starts[chunk[0]] if chunk else starts[place]
+        wasted = (starts[place] - first) / (sites - first)
+        if len(chunk) == most or wasted > WASTE:
+            yield chunk, first
+            chunk = []
+        chunk.append(place)
+    if chunk:
+        yield chunk, starts[chunk[0]]

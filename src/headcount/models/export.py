@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 import os
 import shutil
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +19,10 @@ from headcount.errors import HeadcountError
 from headcount.heads import as_gates
 from headcount.models.gate import gating
 from headcount.models.model import Model
+from headcount.models.proof import plain_weight
 from headcount.models.quiet import quiet_transformers
-from headcount.models.sites import HeadSite, plain, probe_prompt, run
+from headcount.models.replay import exactly
+from headcount.models.sites import HeadSite, coarsest_dtype, plain, probe_prompt, run
 from headcount.models.slices import tolerance
 
 
@@ -25,56 +30,59 @@ from headcount.models.slices import tolerance
 def fold(model: Model, gates: Float[Tensor, "heads"]) -> dict[str, Tensor]:
     """The projections' weights with each head's columns multiplied by its gate, by name.
 
-    A head whose gate is 0 is gone: g·z through W is z through W with scaled columns.
+    A head whose gate is 0 is gone: g·z through W is z through W with scaled columns. Projections
+    whose gates are all 1 are left out.
     """
-    named = dict(plain(model.module).named_modules())
+    module = plain(model.module)
+    named, owners = dict(module.named_modules()), _owners(module)
     folded: dict[str, Tensor] = {}
-    owners: dict[int, str] = {}
     start = 0
     for site in model.sites:
         g = gates[start : start + site.heads]
         start += site.heads
-        name, weight, axis = _weight(site, named[site.module])
-        if weight.data_ptr() in owners:
-            raise HeadcountError(
-                f"Cannot fold heads into {name}: the same weight serves "
-                f"{owners[weight.data_ptr()]}."
-            )
-        owners[weight.data_ptr()] = name
         if bool((g == 1).all()):
             continue
+        weight, axis = _weight(site, named[site.module])
+        if others := [name for name in owners[weight] if name != f"{site.module}.weight"]:
+            raise HeadcountError(
+                f"Cannot fold heads into {site.module}: the same weight serves {others[0]}."
+            )
         scale = torch.ones(site.width)
         scale[site.span] = g.float().repeat_interleave(site.size)
         shape = [1, 1]
         shape[axis] = site.width
         scaled = weight.float() * scale.to(weight.device).view(shape)
-        folded[name] = scaled.to(weight.dtype)
+        folded[f"{site.module}.weight"] = scaled.to(weight.dtype)
     return folded
 
 
-def _weight(site: HeadSite, projection: nn.Module) -> tuple[str, Tensor, int]:
-    weight = getattr(projection, "weight", None)
-    plain_weight = (
-        isinstance(weight, nn.Parameter)
-        and weight.ndim == 2
-        and weight.is_floating_point()
-        and not list(projection.children())
-    )
-    if not plain_weight or site.call:
-        reason = (
-            "it runs several times in a pass" if site.call else "its weights are not plain numbers"
-        )
+def _owners(module: nn.Module) -> dict[nn.Parameter, list[str]]:
+    """Every parameter's names: several where layers share it."""
+    owners: dict[nn.Parameter, list[str]] = {}
+    for name, parameter in module.named_parameters(remove_duplicate=False):
+        owners.setdefault(parameter, []).append(name)
+    return owners
+
+
+def _weight(site: HeadSite, projection: nn.Module) -> tuple[nn.Parameter, int]:
+    """A projection's matrix, and the axis on which its inputs lie."""
+    if site.runs > 1:
         raise HeadcountError(
-            f"Cannot fold heads into {site.module}: {reason} (quantised models must be loaded "
-            "unquantised, adapters merged first)."
+            f"Cannot fold heads into {site.module}: it runs {site.runs} times in a pass, for "
+            "different heads."
         )
-    assert isinstance(weight, nn.Parameter)
+    weight = plain_weight(projection)
+    if weight is None:
+        raise HeadcountError(
+            f"Cannot fold heads into {site.module}: its weights are not plain numbers (load "
+            "quantised models unquantised, merge adapters first, keep weights off the disk)."
+        )
     axis = 0 if type(projection).__name__ == "Conv1D" else 1  # GPT-2's linear layer is transposed
     if weight.shape[axis] != site.width:
         raise HeadcountError(
             f"Cannot fold heads into {site.module}: its columns are not its heads."
         )
-    return f"{site.module}.weight", weight, axis
+    return weight, axis
 
 
 @torch.no_grad()
@@ -94,7 +102,9 @@ def export(model: Model, heads: Any, folder: str | Path) -> Path:
     if len(gates) != 1:
         raise HeadcountError(f"Export one head set at a time, not {len(gates)}.")
     target = Path(folder)
-    if target.exists() and (not target.is_dir() or any(target.iterdir())):
+    if target.exists() and not target.is_dir():
+        raise HeadcountError(f"{target} exists and is no folder: choose another name.")
+    if target.exists() and any(target.iterdir()):
         raise HeadcountError(f"{target} exists and is not empty: choose another folder.")
     module: Any = plain(model.module)
     if not hasattr(module, "save_pretrained") or hasattr(module, "peft_config"):
@@ -103,35 +113,75 @@ def export(model: Model, heads: Any, folder: str | Path) -> Path:
             "first)."
         )
     folded = fold(model, gates[0])
+    with _beside(target) as made, quiet_transformers(), exactly(model.module):
+        try:
+            with _config_kept(module):
+                module.save_pretrained(made, state_dict={**module.state_dict(), **folded})
+            if model.tokenizer is not None:
+                model.tokenizer.save_pretrained(made)
+            written = _load(made)
+        except (
+            ValueError,
+            TypeError,
+            KeyError,
+            AttributeError,
+            RuntimeError,
+            ImportError,
+        ) as error:
+            raise HeadcountError(
+                f"Cannot export {model.name}: transformers does not write it so that it loads it "
+                f"again ({type(error).__name__}: {error})."
+            ) from error
+        _check(model, gates, written)
+    return target
+
+
+@contextmanager
+def _config_kept(module: Any) -> Iterator[None]:
+    """Saving a model writes into its config; inside this context, into a copy."""
+    config = module.config
+    module.config = copy.deepcopy(config)
+    try:
+        yield
+    finally:
+        module.config = config
+
+
+@contextmanager
+def _beside(target: Path) -> Iterator[Path]:
+    """A folder that becomes `target` if all goes well inside this context, and goes if not."""
+    missing = [parent for parent in target.absolute().parents if not parent.exists()]
     target.parent.mkdir(parents=True, exist_ok=True)
     made = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
     try:
-        with quiet_transformers():
-            module.save_pretrained(made, state_dict={**module.state_dict(), **folded})
-            if model.tokenizer is not None:
-                model.tokenizer.save_pretrained(made)
-            _check(model, gates, made)
+        yield made
+        made.chmod(0o755)  # mkdtemp makes folders for their owner alone
         if target.exists():
             target.rmdir()
         os.replace(made, target)
     except BaseException:
         shutil.rmtree(made, ignore_errors=True)
+        for parent in missing:  # the innermost first
+            with suppress(OSError):
+                parent.rmdir()
         raise
-    target.chmod(0o755)  # mkdtemp makes folders for their owner alone
-    return target
 
 
-def _check(model: Model, gates: Tensor, folder: Path) -> None:
-    """Load what was written, as anybody would, and compare logits with the gated model."""
+def _load(folder: Path) -> Any:
+    """Load what was written, as anybody would."""
     from transformers import AutoModelForCausalLM
 
-    written: Any = AutoModelForCausalLM.from_pretrained(folder, dtype=model.dtype)
-    written.to(model.device).eval()
+    return AutoModelForCausalLM.from_pretrained(folder, dtype="auto").eval()
+
+
+def _check(model: Model, gates: Tensor, written: Any) -> None:
+    """Compare the logits of what was written with those of the gated model."""
+    written.to(model.device)
     ids = probe_prompt(model.module, 2)
     with gating(model.module, model.sites, gates):
         expected = run(model.module, ids).float()
     error = float((run(written, ids).float() - expected).abs().max() / expected.abs().max())
-    if not error <= 10 * tolerance(model.dtype):
+    if not error <= 10 * tolerance(coarsest_dtype(model.module)):
         raise HeadcountError(
             f"The exported model differs from the gated one by {error:.1e} of its largest logit, "
             "so it was not kept."

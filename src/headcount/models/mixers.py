@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from typing import Any
 
 import torch
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from headcount.models.gate import gating
@@ -72,24 +73,34 @@ def _common(first: str, second: str) -> str:
 
 def _watch(name: str, names: list[str], limit: float) -> Callable[..., Any]:
     def hook(_: nn.Module, args: Any, kwargs: dict[str, Any], output: Any) -> Any:
+        inputs = [x for x in map(_later, (*args, *kwargs.values())) if x is not None]
         after = _later(output)
-        inputs = [t for t in map(_later, (*args, *kwargs.values())) if t is not None]
         if after is None or not inputs or not rows_differ(after, limit):
             return None
         if any(rows_differ(x, limit) for x in inputs):
             return None
         names.append(name)
-        tensor = (output[0] if isinstance(output, tuple) else output).clone()
+        tensor = _first(output).clone()
         tensor[1, EARLY + 1 :] = tensor[0, EARLY + 1 :]
+        if isinstance(output, Mapping):
+            return type(output)(**{**output, next(iter(output)): tensor})
         return (tensor, *output[1:]) if isinstance(output, tuple) else tensor
 
     return hook
 
 
-def _later(value: Any) -> Tensor | None:
+def _first(value: Any) -> Any:
+    """What a module computes, among all that it returns."""
+    if isinstance(value, Mapping):
+        return next(iter(value.values()), None)
+    return value[0] if isinstance(value, tuple) and value else value
+
+
+def _later(value: Any) -> Float[Tensor, "rows tokens width"] | None:
     """The positions of a (rows, tokens, …) tensor after the one at which the rows differ."""
-    tensor = value[0] if isinstance(value, tuple) and value else value
-    if not isinstance(tensor, Tensor) or not tensor.is_floating_point():
+    tensor = _first(value)
+    if not isinstance(tensor, Tensor) or tensor.shape[:2] != (2, TOKENS):
         return None
-    fits = tensor.ndim >= 3 and tensor.shape[:2] == (2, TOKENS)
-    return tensor[:, EARLY + 1 :].flatten(2) if fits else None
+    if not tensor.is_floating_point():
+        tensor = (tensor != tensor[:1]).double()  # token ids: no number is nearer than another
+    return tensor[:, EARLY + 1 :].reshape(2, TOKENS - EARLY - 1, -1)

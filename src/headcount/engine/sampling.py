@@ -1,0 +1,65 @@
+"""Draw tokens so that how a prompt goes on does not depend on what else is in the batch."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+
+class Watch:
+    """Notes whether any logit was not a number, without waiting for the device."""
+
+    def __init__(self) -> None:
+        self.found = torch.zeros(())  # NaN as soon as there was one
+
+    def __call__(
+        self, input_ids: Int[Tensor, "rows tokens"], scores: Float[Tensor, "rows vocab"]
+    ) -> Float[Tensor, "rows vocab"]:
+        """Called by `generate` with each step's logits."""
+        # Minus infinity is how some models rule tokens out.
+        bad = (scores.isnan() | (scores == torch.inf)).any()
+        self.found = self.found.to(scores.device) + torch.where(bad, torch.nan, 0.0)
+        return scores
+
+
+class Sampling:
+    """Turns greedy decoding into sampling: all but the drawn token are ruled out."""
+
+    def __init__(
+        self,
+        temperature: float,
+        top_p: float,
+        seed: int,
+        prompts: Sequence[tuple[int, ...]],
+        new: int,
+    ) -> None:
+        self.temperature, self.top_p = temperature, top_p
+        self.numbers = torch.stack([_numbers(prompt, seed, new) for prompt in prompts])
+        self.step = 0
+
+    def __call__(
+        self, input_ids: Int[Tensor, "rows tokens"], scores: Float[Tensor, "rows vocab"]
+    ) -> Float[Tensor, "rows vocab"]:
+        """Called by `generate` with each step's logits."""
+        wide = torch.float32 if scores.device.type == "mps" else torch.float64  # MPS has no wider
+        p = (scores.to(wide) / self.temperature).softmax(-1)  # (rows, vocab)
+        if self.top_p < 1:
+            ranked, order = p.sort(descending=True, dim=-1, stable=True)
+            before = ranked.cumsum(-1) - ranked  # the mass of likelier tokens
+            p = p.masked_fill((before >= self.top_p).gather(-1, order.argsort(-1)), 0)
+        up_to = p.cumsum(-1)
+        number = self.numbers[:, self.step, None].to(p) * up_to[:, -1:]  # below the sum
+        self.step += 1
+        drawn = (up_to <= number).sum(-1, keepdim=True)
+        return torch.full_like(scores, -torch.inf).scatter(-1, drawn, 0.0)
+
+
+def _numbers(prompt: tuple[int, ...], seed: int, count: int) -> Float[Tensor, "count"]:
+    """Numbers from 0 to 1 of a prompt and a seed: the same whatever is beside the prompt."""
+    digest = hashlib.sha256(f"{seed} {prompt}".encode()).digest()
+    generator = torch.Generator().manual_seed(int.from_bytes(digest[:8], "big", signed=True))
+    return torch.rand(count, generator=generator, dtype=torch.float64)

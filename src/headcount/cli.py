@@ -178,6 +178,36 @@ def build_parser() -> Parser:
     _metric(curve)
     _measuring(curve)
 
+    generate = _command(
+        commands,
+        "generate",
+        "let a model write under a head set",
+        'headcount generate --prompt "The capital of France is" --heads 3.4 11.2',
+    )
+    generate.add_argument("--model", default="smollm2-135m", help="%(default)s unless given")
+    generate.add_argument("--prompt", nargs="+", required=True, help="one or more texts")
+    generate.add_argument("--heads", nargs="*", default=[], metavar="LAYER.HEAD", help="heads off")
+    generate.add_argument("--scope", default="all", help="all, or decode: new tokens only")
+    generate.add_argument("--max-new-tokens", type=int, default=32, help="%(default)s")
+    generate.add_argument("--temperature", type=float, default=0.0, help="0 is greedy")
+    generate.add_argument("--seed", type=int, default=0, help="of sampling (%(default)s)")
+    _loading(generate)
+    generate.add_argument("--quiet", action="store_true", help="no progress bars")
+    generate.add_argument("--json", action="store_true", help="print JSON")
+
+    export = _command(
+        commands,
+        "export",
+        "write a model without some heads as an ordinary checkpoint",
+        "headcount export --model smollm2-135m --heads 3.4 11.2 --out without",
+    )
+    export.add_argument("--model", default="smollm2-135m", help="%(default)s unless given")
+    export.add_argument("--heads", nargs="+", required=True, metavar="LAYER.HEAD")
+    export.add_argument("--keep", action="store_true", help="keep only these heads")
+    export.add_argument("--out", required=True, help="a folder that does not exist yet")
+    _loading(export)
+    export.add_argument("--json", action="store_true", help="print JSON")
+
     listing = _command(
         commands, "list", "what tasks, rankings, metrics and models there are", "headcount list"
     )
@@ -246,6 +276,7 @@ def _model_and_task(parser: Parser) -> None:
 def _metric(parser: Parser) -> None:
     parser.add_argument("--metric", default="accuracy", help="see headcount list (%(default)s)")
     parser.add_argument("--stand-in", default="zero", help="zero, mean, corrupted (%(default)s)")
+    parser.add_argument("--explain", action="store_true", help="print how it will be measured")
 
 
 def _measuring(parser: Parser) -> None:

@@ -434,14 +434,25 @@ class TestNumbers:
     @pytest.mark.parametrize("name", ["llama", "Flat", "TokensFirst"])
     def test_gates_for_another_number_of_rows(self, name: str) -> None:
         m = model(name)
-        with pytest.raises(HeadcountError, match="Gates for 7 rows do not fit a batch of 3"):
+        with pytest.raises(HeadcountError, match=r"Gates for 7 rows do not fit 3 at .*o_proj"):
             m.logits(prompts(), torch.zeros(7, m.heads))
 
     @pytest.mark.parametrize("name", ["llama", "Flat", "TokensFirst"])
     def test_gates_for_another_number_of_tokens(self, name: str) -> None:
         m = model(name)
-        with pytest.raises(HeadcountError, match="Gates for 5 tokens do not fit a batch of 7"):
+        with pytest.raises(HeadcountError, match=r"Gates for 5 tokens do not fit 7 at .*o_proj"):
             m.logits(prompts(), torch.zeros(ROWS, m.heads, 5))
+
+    @pytest.mark.parametrize("name", ["llama", "Flat", "TokensFirst"])
+    @pytest.mark.parametrize("what", ["stand_ins", "biases"])
+    @pytest.mark.parametrize("rows", [1, 2])
+    def test_stand_ins_of_another_shape(self, name: str, what: str, rows: int) -> None:
+        # One row too many would be stretched over a batch of one.
+        m, ids = model(name), prompts(rows=1)
+        z0 = [torch.zeros(rows, TOKENS + 2 - rows, site.width) for site in m.sites]
+        wrong = "8 tokens do not fit 7" if rows == 1 else "2 rows do not fit 1"
+        with pytest.raises(HeadcountError, match=f"(Stand-ins|Biases) for {wrong}"):
+            m.logits(ids, torch.zeros(1, m.heads), **{what: z0})
 
 
 def _fail(*_: Any) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import logging
+import sys
 from argparse import Namespace
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -36,7 +38,12 @@ def settings(pairs: Sequence[str]) -> dict[str, Any]:
 
 
 def model_from(arguments: Namespace) -> Model:
-    """Load the model that the arguments name."""
+    """Load the model that the arguments name; with --explain, plans are printed from here on."""
+    if getattr(arguments, "explain", False):
+        log = logging.getLogger("headcount.plan")
+        log.setLevel(logging.INFO)
+        if not log.handlers:
+            log.addHandler(logging.StreamHandler(sys.stderr))
     from headcount.models.model import load_model
 
     return load_model(

@@ -124,11 +124,8 @@ class _Gate:
         by_row = to_rows(x, site.order, rows or g.shape[0])  # (rows, tokens, width)
         if self.passes == "single tokens" and by_row.shape[1] != 1:
             return x
-        for have, need, axis in zip(g.shape[:2], by_row.shape[:2], ("rows", "tokens"), strict=True):
-            if have not in (1, need):
-                raise HeadcountError(
-                    f"Gates for {have} {axis} do not fit a batch of {need}: give 1 or {need}."
-                )
+        self._require_fit("Gates", g, by_row)
+        self._require_fit("Stand-ins" if self.bias is None else "Biases", b, by_row)
         z = by_row[..., site.span].unflatten(-1, (site.heads, site.size))
         z = z * g if b is None else torch.addcmul(b, z, g)
         z = z.flatten(-2)  # (rows, tokens, heads·size)
@@ -136,6 +133,16 @@ class _Gate:
             before, after = by_row[..., : site.span.start], by_row[..., site.span.stop :]
             z = torch.cat((before, z, after), dim=-1)
         return from_rows(z, site.order, x)
+
+    def _require_fit(self, what: str, given: Tensor | None, by_row: Tensor) -> None:
+        """Torch would say that shapes do not match, or stretch what it should not."""
+        shape = (1, 1) if given is None else (1, 1, *given.shape[:-2])[-2:]
+        for have, need, axis in zip(shape, by_row.shape[:2], ("rows", "tokens"), strict=True):
+            if have not in (1, need):
+                raise HeadcountError(
+                    f"{what} for {have} {axis} do not fit {need} at {self.site.module}: give 1 or "
+                    f"{need}."
+                )
 
     def _prepare(self, x: Tensor) -> tuple[Tensor, Tensor | None]:
         """Bring g and b to the shape (rows, tokens, heads, size), each 1 or whole, and to x's kind.

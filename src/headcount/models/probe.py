@@ -95,10 +95,11 @@ def _attention_visible(module: nn.Module) -> Iterator[None]:
 
 @dataclass
 class _Call:
-    """One softmax attention: the module in which it ran, and its query heads."""
+    """One softmax attention: the module in which it ran, its query heads and its queries."""
 
     module: str
     heads: int
+    queries: int  # one for each token, unless a model adds a prompt of its own or works on patches
 
 
 class _AttentionMode(TorchFunctionMode):
@@ -137,7 +138,7 @@ class _AttentionMode(TorchFunctionMode):
         queries, keys = scores.shape[-2:]
         if scores.ndim == 3 and scores.shape[0] == self.rows and keys != TOKENS:
             return False  # a router: (rows, tokens, experts)
-        return TOKENS <= queries <= keys  # sinks and learned prefixes add keys
+        return TOKENS <= queries <= keys  # sinks add keys, soft prompts add queries
 
     def _attention(self, tensor: Tensor, queries: int) -> Tensor:
         """Report the call; with `disturb`, add noise to head r − 1 of each row r."""
@@ -223,15 +224,9 @@ class _Watcher:
     def _seen(self, heads: int, queries: int) -> None:
         if self._trying:
             return
-        call = _Call(self._stack[-1] if self._stack else "", heads)
+        call = _Call(self._stack[-1] if self._stack else "", heads, queries)
         self.calls.append(call)
         if self.disturb:
-            if queries != TOKENS:
-                self._refuse(
-                    f"Cannot prove the heads of {call.module or 'the model'}: they look from "
-                    f"{queries} places of a prompt of {TOKENS} tokens, so that what they say is "
-                    "not said at tokens."
-                )
             if self.pending and self.pending[0].module != call.module:
                 self._refuse_pending()
             self.pending.append(call)
@@ -253,7 +248,8 @@ class _Watcher:
             if not self.disturb or self.refusal or not args or not isinstance(args[0], Tensor):
                 return None
             x = args[0]
-            order = input_order(x, self.rows, TOKENS)
+            tokens = self.pending[0].queries if self.pending else TOKENS
+            order = input_order(x, self.rows, tokens)
             if order is None or not x.is_floating_point():
                 return None
             by_row = to_rows(x, order, self.rows)

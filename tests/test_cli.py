@@ -27,7 +27,18 @@ from headcount.commands import demo
 from headcount.metrics import METRICS
 from headcount.models import load, model
 
-COMMANDS = ("demo", "doctor", "rank", "ablate", "curve", "list", "cache", "store")
+COMMANDS = (
+    "demo",
+    "doctor",
+    "rank",
+    "ablate",
+    "curve",
+    "generate",
+    "export",
+    "list",
+    "cache",
+    "store",
+)
 
 
 @dataclass(frozen=True)

@@ -79,8 +79,10 @@ def test_some_rows_of_a_batch() -> None:
 
 
 @pytest.mark.parametrize("tokens", [1, 6, 7, 12])
-def test_a_batch_holds_no_more_tokens_than_it_may(tokens: int) -> None:
+def test_a_batch_holds_hardly_more_tokens_than_it_may(tokens: int) -> None:
+    """A quarter more is allowed, where it saves a small last batch."""
     encoded = [Encoded(EXAMPLE, (1, 2, 3), (7,), (), None) for _ in range(5)]
     rows = [batch.rows for batch in make_batches(encoded, tokens=tokens)]
-    assert max(rows) == max(1, tokens // 3)
+    assert max(rows) <= 1.25 * max(1, tokens // 3)
+    assert max(rows) - min(rows) <= max(rows) // 2
     assert sum(rows) == 5

@@ -277,6 +277,12 @@ def same_as_plain(gates: Tensor) -> Tensor:
 
 
 class TestCompiled:
+    @pytest.fixture(autouse=True)
+    def forgotten(self) -> Iterator[None]:
+        """What is compiled here would count towards the limit of the compiler for all tests."""
+        yield
+        torch._dynamo.reset()
+
     @pytest.mark.parametrize("ran_before", [False, True])
     @pytest.mark.parametrize("how", ["torch.compile", "model.compile", "layers"])
     def test_gates_act(self, how: str, ran_before: bool) -> None:

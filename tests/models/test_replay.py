@@ -76,7 +76,7 @@ def plain_layers(model_type: str) -> bool:
     """Whether the cache of an architecture has plain key/value layers only."""
     try:
         layers = DynamicCache(config=tiny_config(model_type)).layers
-    except KeyError:  # a kind of layer that only the model's own code makes
+    except (AttributeError, KeyError):  # kinds of layers that only the model's own code makes
         return False
     return all(type(layer) is DynamicLayer for layer in layers)
 

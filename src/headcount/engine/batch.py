@@ -75,7 +75,7 @@ def make_batches(
     corrupted: bool = False,
     places: Sequence[int] | None = None,
 ) -> list[Batch]:
-    """Group examples into batches of up to `tokens` tokens.
+    """Group examples into batches of about `tokens` tokens.
 
     Without padding all sequences of a batch have one length; with it, shorter ones are filled up on
     that side. `corrupted` takes each example's twin in place of its prompt, same target. `places`
@@ -106,7 +106,7 @@ def _even_rows(examples: int, rows: int) -> int:
     (32, 30, 5)
     """
     batches = max(1, round(examples / rows))
-    if examples / batches > 1.25 * rows:
+    if -(-examples // batches) > 1.25 * rows:
         batches += 1
     return max(1, -(-examples // batches))
 

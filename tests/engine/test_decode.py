@@ -147,9 +147,9 @@ def test_padding_is_used_only_where_it_is_borne() -> None:
         rows.clear()
         embeddings = model.module.get_input_embeddings()
         handle = embeddings.register_forward_pre_hook(lambda _, args: rows.append(len(args[0])))
-        go_on(model, prompts((5, 5, 3)), max_new_tokens=1)
+        go_on(model, prompts((5, 4, 3)), max_new_tokens=1)
         handle.remove()
-        assert rows == ([3] if padded else [2, 1])
+        assert rows == ([3] if padded else [1, 1, 1])
 
 
 # Scope

@@ -1,15 +1,16 @@
 """Decoding under gates: greedy or sampled, each row under its own head set.
 
-The model's own `generate` does the decoding; gates act inside it.
+Prompts go through the key/value cache step by step (see `steps`) where a model is proven to carry
+that and the prompts suit it; otherwise its own `generate` does the decoding, and gates act inside.
 """
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from itertools import groupby
 from typing import Any, Literal, get_args
 from weakref import WeakKeyDictionary
@@ -20,8 +21,9 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from headcount.engine.forward import check_finite, out_of_memory, too_large
-from headcount.engine.plan import default_tokens
+from headcount.engine.plan import SHORTEST_PREFIX, default_tokens
 from headcount.engine.sampling import Sampling, Watch
+from headcount.engine.steps import Pick, Steps, shared_start
 from headcount.errors import HeadcountError, did_you_mean
 from headcount.heads import as_gates
 from headcount.models.gate import gating
@@ -32,6 +34,7 @@ from headcount.models.slices import tolerance
 from headcount.progress import progress as progress_bar
 
 Scope = Literal["all", "decode"]
+_Run = Callable[[list[int]], "list[Generation]"]
 
 
 @dataclass(frozen=True)
@@ -89,15 +92,17 @@ def generate(
     sampler = None if temperature == 0 else partial(Sampling, temperature, top_p, seed)
     job = _Job(model, max_new_tokens, scope, stop, sampler)
     results: dict[int, Generation] = {}
+    at_once = rows or rows_at_once(model, ids, max_new_tokens)
+    model.short_cuts  # noqa: B018  (proven when first asked for, which must not be under gates)
     with (
         progress_bar("decoding", len(ids), show=progress, unit="prompt") as bar,
         exactly(model.module),
     ):
-        batches = _batches(model, ids, rows or _rows(model, ids, max_new_tokens))
+        run, batches = _ways(job, ids, gates, at_once)
         while batches:
             batch = batches.pop(0)
-            texts = job.try_run([ids[i] for i in batch], None if gates is None else gates[batch])
-            if texts is None:  # out of memory
+            texts = job.within_memory(run, batch)
+            if texts is None:
                 if len(batch) == 1:
                     raise too_large(model, len(ids[batch[0]]) + max_new_tokens)
                 half = len(batch) // 2
@@ -108,6 +113,54 @@ def generate(
     return [results[place] for place in range(len(ids))]
 
 
+def _ways(
+    job: _Job,
+    ids: Sequence[tuple[int, ...]],
+    gates: Float[np.ndarray, "prompts heads"] | None,
+    rows: int,
+) -> tuple[_Run, list[list[int]]]:
+    """How to decode a batch of the prompts, and the batches."""
+    by_generate = [] if not ids else _batches(job.model, ids, rows)
+
+    def generate(batch: list[int]) -> list[Generation]:
+        return job.generate([ids[i] for i in batch], None if gates is None else gates[batch])
+
+    if not ids or not job.model.short_cuts.cache:
+        return generate, by_generate
+    sets, place = np.zeros((1, 0)), np.zeros(len(ids), dtype=int)
+    if gates is not None:
+        sets, place = np.unique(gates, axis=0, return_inverse=True)
+        place = place.reshape(-1)
+    shared = shared_start(ids) if len(ids) >= 2 * len(sets) else 0
+    prefix = ids[0][:shared] if shared >= SHORTEST_PREFIX else ()
+    block = max(1, rows * len(sets) // len(ids))  # head sets whose prompts fit into one batch
+    alike = sorted(range(len(ids)), key=lambda i: (place[i] // block, len(ids[i]), i))
+    batches = [
+        group[start : start + rows]
+        for _, found in groupby(alike, key=lambda i: (place[i] // block, len(ids[i])))
+        for group in [list(found)]
+        for start in range(0, len(group), rows)
+    ]
+    if not prefix and len(batches) > 2 * len(by_generate):  # too many lengths
+        return generate, by_generate
+    steps = job.steps(None if gates is None else sets, prefix)
+
+    def by_steps(batch: list[int]) -> list[Generation]:
+        texts = steps.run([ids[i] for i in batch], [int(place[i]) for i in batch])
+        return [job.generation(text) for text in texts]
+
+    return by_steps, batches
+
+
+def check_scope(scope: str) -> None:
+    """Refuse a scope that there is not."""
+    if scope not in get_args(Scope):
+        raise HeadcountError(
+            f'There is no scope "{scope}" (known: {", ".join(get_args(Scope))}).'
+            f"{did_you_mean(scope, get_args(Scope))}"
+        )
+
+
 def _check(
     model: Model,
     scope: str,
@@ -116,11 +169,7 @@ def _check(
     top_p: float,
     stop: Sequence[str],
 ) -> None:
-    if scope not in get_args(Scope):
-        raise HeadcountError(
-            f'There is no scope "{scope}" (known: {", ".join(get_args(Scope))}).'
-            f"{did_you_mean(scope, get_args(Scope))}"
-        )
+    check_scope(scope)
     if new < 1:
         raise HeadcountError(f"Ask for at least one new token, not {new}.")
     if not (temperature >= 0 and 0 < top_p <= 1):
@@ -161,7 +210,7 @@ def _gates(model: Model, heads: Any, prompts: int) -> Float[np.ndarray, "prompts
     return np.broadcast_to(gates, (prompts, model.layout.total))
 
 
-def _rows(model: Model, ids: Sequence[Sequence[int]], new: int) -> int:
+def rows_at_once(model: Model, ids: Sequence[Sequence[int]], new: int) -> int:
     """Decoding reads all weights for each token: many rows at once, while their caches fit."""
     return max(1, 16 * default_tokens(model) // (max(map(len, ids), default=1) + new))
 
@@ -213,14 +262,15 @@ class _Job:
     stop: list[str]
     sampler: Any
 
-    def try_run(
-        self,
-        prompts: Sequence[tuple[int, ...]],
-        gates: Float[np.ndarray, "rows heads"] | None,
-    ) -> list[Generation] | None:
+    @cached_property
+    def ends(self) -> set[int]:
+        """Token ids that end a text."""
+        return _ends(self.model)
+
+    def within_memory(self, run: _Run, batch: list[int]) -> list[Generation] | None:
         """The continuations of some prompts, or None where memory is too short for them."""
         try:
-            return self._run(prompts, gates)
+            return run(batch)
         except RuntimeError as error:
             if not out_of_memory(error):
                 raise
@@ -228,10 +278,35 @@ class _Job:
             torch.cuda.empty_cache()
         return None
 
+    def steps(
+        self, gates: Float[np.ndarray, "sets heads"] | None, prefix: tuple[int, ...]
+    ) -> Steps:
+        """The way through the cache, for prompts that all start with `prefix`."""
+        stopping = _Stopping(self.model, self.stop) if self.stop else None
+
+        def ended(rows: list[list[int]]) -> list[bool]:
+            stopped = [False] * len(rows) if stopping is None else stopping.ended(rows)
+            return [end or row[-1] in self.ends for end, row in zip(stopped, rows, strict=True)]
+
+        def pick(prompts: Sequence[tuple[int, ...]]) -> Pick:
+            draw: Pick = self.sampler(prompts, self.new).draw
+            return draw
+
+        return Steps(
+            self.model,
+            gates,
+            prefix,
+            self.scope == "decode",
+            self.new,
+            None if self.sampler is None else pick,
+            ended if self.stop or self.ends else None,
+        )
+
     @torch.no_grad()
-    def _run(
+    def generate(
         self, prompts: Sequence[tuple[int, ...]], gates: Float[np.ndarray, "rows heads"] | None
     ) -> list[Generation]:
+        """The way through the model's own `generate`."""
         model, module = self.model, plain(self.model.module)
         watch = Watch()
         processors: list[Any] = [watch]
@@ -244,13 +319,15 @@ class _Job:
                     processors.append(_AfterThePrompt(model, context, stack))
             if self.sampler is not None:
                 processors.append(self.sampler(prompts, self.new))
-            ends = _ends(model)
-            criteria = [_Stopping(model, self.stop, max(map(len, prompts)))] if self.stop else []
-            output = _decode(model, prompts, self.new, ends, processors, criteria)
+            width = max(map(len, prompts))
+            criteria = [_Stopping(model, self.stop, width)] if self.stop else []
+            output = _decode(model, prompts, self.new, self.ends, processors, criteria)
         check_finite(watch.found, model)
-        width = max(map(len, prompts))
-        new = output.sequences[:, width:].tolist()
-        return [_generation(model, row, ends, self.stop) for row in new]
+        return [self.generation(row) for row in output.sequences[:, width:].tolist()]
+
+    def generation(self, ids: list[int]) -> Generation:
+        """New tokens as a text that ends where it should."""
+        return _generation(self.model, ids, self.ends, self.stop)
 
 
 def _decode(
@@ -344,16 +421,19 @@ class _Stopping:
     The one that transformers has takes vocabularies apart, and not all of them can be.
     """
 
-    def __init__(self, model: Model, stop: Sequence[str], width: int) -> None:
+    def __init__(self, model: Model, stop: Sequence[str], width: int = 0) -> None:
         self.model, self.stop, self.width = model, stop, width
         # A token is at least a byte, most of the time; a few more for those that are none.
         self.tail = max(len(string.encode()) for string in stop) + 8
 
     def __call__(self, input_ids: Tensor, scores: Tensor, **_: Any) -> Tensor:
         rows = input_ids[:, max(self.width, input_ids.shape[1] - self.tail) :].tolist()
-        texts = [_text(self.model, row) for row in rows]
-        ended = [any(string in text for string in self.stop) for text in texts]
-        return torch.tensor(ended, device=input_ids.device)
+        return torch.tensor(self.ended(rows), device=input_ids.device)
+
+    def ended(self, rows: list[list[int]]) -> list[bool]:
+        """Which rows of new tokens hold a stop string near their end."""
+        texts = [_text(self.model, row[-self.tail :]) for row in rows]
+        return [any(string in text for string in self.stop) for text in texts]
 
 
 class _AfterThePrompt:

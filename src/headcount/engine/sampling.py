@@ -45,6 +45,13 @@ class Sampling:
         self, input_ids: Int[Tensor, "rows tokens"], scores: Float[Tensor, "rows vocab"]
     ) -> Float[Tensor, "rows vocab"]:
         """Called by `generate` with each step's logits."""
+        self.step += 1
+        return self.draw(scores, torch.arange(len(scores)), self.step - 1)
+
+    def draw(
+        self, scores: Float[Tensor, "rows vocab"], rows: Int[Tensor, "rows"], step: int
+    ) -> Float[Tensor, "rows vocab"]:
+        """Draw the token of this step, counted from 0, in some of the rows."""
         wide = torch.float32 if scores.device.type == "mps" else torch.float64  # MPS has no wider
         p = (scores.to(wide) / self.temperature).softmax(-1)  # (rows, vocab)
         if self.top_p < 1:
@@ -52,8 +59,7 @@ class Sampling:
             before = ranked.cumsum(-1) - ranked  # the mass of likelier tokens
             p = p.masked_fill((before >= self.top_p).gather(-1, order.argsort(-1)), 0)
         up_to = p.cumsum(-1)
-        number = self.numbers[:, self.step, None].to(p) * up_to[:, -1:]  # below the sum
-        self.step += 1
+        number = self.numbers[rows.cpu(), step, None].to(p) * up_to[:, -1:]  # below the sum
         drawn = (up_to <= number).sum(-1, keepdim=True)
         return torch.full_like(scores, -torch.inf).scatter(-1, drawn, 0.0)
 

@@ -1,0 +1,150 @@
+"""Decoding step by step through the key/value cache, where a model is proven to carry that.
+
+Against the model's own `generate` this does less: tokens that all prompts share run once for each
+head set, rows that have ended leave the batch, and nothing is asked of the device but the tokens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, ExitStack, nullcontext
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from headcount.engine.forward import check_finite
+from headcount.engine.sampling import Watch
+from headcount.models.gate import gating
+from headcount.models.model import Model
+from headcount.models.replay import empty_cache, scored_logits
+from headcount.models.sites import accepted
+
+WORTH_LEAVING = 0.1  # share of rows that must have ended before the others are moved together
+
+Scores = Float[Tensor, "rows vocab"]
+Pick = Callable[[Scores, Int[Tensor, "rows"], int], Scores]
+Ended = Callable[[list[list[int]]], list[bool]]
+Layers = list[tuple[Tensor, Tensor]]  # keys and values of each layer
+
+
+@dataclass
+class Steps:
+    """Greedy decoding of equally long prompts, each row under its own head set."""
+
+    model: Model
+    gates: Float[np.ndarray, "sets heads"] | None  # of all head sets; None leaves all heads on
+    prefix: tuple[int, ...]  # tokens with which every prompt starts, run once for each head set
+    spare_prompt: bool  # gate only the passes over new tokens
+    new: int
+    pick: Callable[[Sequence[tuple[int, ...]]], Pick] | None = None  # makes sampling of greedy
+    ended: Ended | None = None  # which rows, given all their new tokens, have come to an end
+    _known: dict[int, int] = field(default_factory=dict)  # head set → its row of `_layers`
+    _layers: Layers = field(default_factory=list)
+
+    @torch.no_grad()
+    def run(self, prompts: Sequence[tuple[int, ...]], sets: Sequence[int]) -> list[list[int]]:
+        """The new tokens of each prompt under the head set of that number."""
+        model, watch = self.model, Watch()
+        pick = None if self.pick is None else self.pick(prompts)
+        start = len(self.prefix)
+        ids = torch.tensor([prompt[start:] for prompt in prompts], device=model.device)
+        cache = self._spread(sets)
+        alive = torch.arange(len(prompts), device=model.device)
+        numbers = np.asarray(sets)
+        texts: list[list[int]] = [[] for _ in prompts]
+        unseen: list[Tensor] = []  # tokens that nobody has had to look at yet
+        with ExitStack() as stack:
+            stack.enter_context(self._gating(numbers, prompt=True))
+            for step in range(self.new):
+                logits = self._pass(ids, cache)
+                watch(ids, logits)
+                scores = logits if pick is None else pick(logits, alive, step)
+                tokens = scores.argmax(-1)
+                ids = tokens[:, None]
+                unseen.append(tokens)
+                stay = None
+                if self.ended is not None:
+                    unseen.clear()
+                    gone = self._read(texts, alive.tolist(), tokens.tolist())
+                    if all(gone):
+                        break
+                    if sum(gone) >= max(1, WORTH_LEAVING * len(gone)):
+                        stay = torch.tensor([i for i, end in enumerate(gone) if not end])
+                if stay is not None:
+                    numbers, stay = numbers[stay.numpy()], stay.to(model.device)
+                    alive, ids = alive[stay], ids[stay]
+                    cache.batch_select_indices(stay)
+                if stay is not None or (step == 0 and self.spare_prompt):
+                    stack.close()
+                    stack.enter_context(self._gating(numbers, prompt=False))
+        check_finite(watch.found, model)
+        return torch.stack(unseen, 1).tolist() if unseen else texts
+
+    def _read(self, texts: list[list[int]], places: list[int], tokens: list[int]) -> list[bool]:
+        """Note the new tokens of these rows; tells which of them have ended."""
+        assert self.ended is not None
+        for place, token in zip(places, tokens, strict=True):
+            texts[place].append(token)
+        return self.ended([texts[place] for place in places])
+
+    def _gating(self, sets: Int[np.ndarray, "rows"], prompt: bool) -> AbstractContextManager[None]:
+        if self.gates is None or (prompt and self.spare_prompt):
+            # A user's compiled graph would be made anew for every length.
+            eager: AbstractContextManager[None] = torch.compiler.set_stance("force_eager")
+            return eager
+        gates = torch.from_numpy(self.gates[sets])
+        return gating(self.model.module, self.model.sites, gates)
+
+    def _pass(self, ids: Int[Tensor, "rows tokens"], cache: Any) -> Float[Tensor, "rows vocab"]:
+        module = self.model.module
+        last = scored_logits(module, 1) if self.model.short_cuts.head else nullcontext()
+        with last:
+            options = accepted(module, past_key_values=cache, use_cache=True)
+            logits: Tensor = module(input_ids=ids, **options).logits
+        return logits[:, -1]
+
+    def _empty(self) -> Any:
+        return empty_cache(self.model.module, len(self.model.sites))
+
+    def _spread(self, sets: Sequence[int]) -> Any:
+        """A cache that holds the prefix of each row, under its head set."""
+        cache = self._empty()
+        if not self.prefix:
+            return cache
+        if self.gates is None or self.spare_prompt:
+            sets = [0] * len(sets)
+        if not set(sets) <= self._known.keys():
+            self._read_prefix(sorted(set(sets)))
+        rows = torch.tensor([self._known[number] for number in sets], device=self.model.device)
+        for index, (keys, values) in enumerate(self._layers):
+            cache.update(keys[rows], values[rows], index)
+        return cache
+
+    def _read_prefix(self, sets: list[int]) -> None:
+        """Run the prefix under these head sets; those of others are forgotten."""
+        self._known, self._layers = {}, []
+        ids = torch.tensor([self.prefix] * len(sets), device=self.model.device)
+        cache = self._empty()
+        with self._gating(np.asarray(sets), prompt=True):
+            self._pass(ids, cache)
+        self._layers = [(layer.keys, layer.values) for layer in cache.layers]
+        self._known = {number: row for row, number in enumerate(sets)}
+
+
+def shared_start(prompts: Sequence[tuple[int, ...]]) -> int:
+    """How many tokens all prompts share at their start; at least one is left of each.
+
+    >>> shared_start([(1, 2, 3), (1, 2, 4, 5)]), shared_start([(1, 2), (1, 2)])
+    (2, 1)
+    """
+    first, last = min(prompts), max(prompts)
+    shared = 0
+    for a, b in zip(first, last, strict=False):
+        if a != b:
+            break
+        shared += 1
+    return min(shared, min(map(len, prompts)) - 1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from argparse import Namespace
 
 from headcount.commands.common import print_json
-from headcount.metrics import METRICS
+from headcount.metrics import METRICS, TEXT_METRICS, get_metric
 from headcount.models.bundled import BUNDLED
 from headcount.rankings import RANKINGS
 from headcount.tasks import TASKS
@@ -17,7 +17,7 @@ def show(arguments: Namespace) -> int:
         "models": dict.fromkeys(BUNDLED, "bundled; any hub id, folder or .gguf file works too"),
         "tasks": {entry.key: entry.summary for entry in TASKS},
         "rankings": {entry.key: entry.summary for entry in RANKINGS},
-        "metrics": {metric.key: metric.name for metric in METRICS.values()},
+        "metrics": {key: get_metric(key).name for key in (*METRICS, *TEXT_METRICS)},
     }
     if arguments.json:
         print_json(known)

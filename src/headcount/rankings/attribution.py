@@ -21,7 +21,7 @@ from headcount.engine.plan import default_tokens
 from headcount.engine.stand_in import make_stand_in
 from headcount.errors import HeadcountError
 from headcount.heads import HeadScores
-from headcount.metrics import METRICS, Metric, get_metric
+from headcount.metrics import METRICS, Metric, get_logit_metric
 from headcount.models.gate import gating
 from headcount.models.model import Model
 from headcount.progress import progress as progress_bar
@@ -84,7 +84,7 @@ def _derivatives(
 
     With `ends` also metric(all heads) − metric(no head), otherwise zeros.
     """
-    chosen = get_metric(metric)
+    chosen = get_logit_metric(metric)
     if not chosen.differentiable:
         usable = ", ".join(m.key for m in METRICS.values() if m.differentiable)
         raise HeadcountError(

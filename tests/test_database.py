@@ -217,7 +217,7 @@ def test_a_newer_store_is_refused_and_left_alone(path: Path) -> None:
 def test_the_file_says_what_it_is(path: Path) -> None:
     assert path.read_bytes()[68:72] == b"HEAD"
     with closing(sqlite3.connect(path)) as connection:
-        assert connection.execute("PRAGMA user_version").fetchone() == (1,)
+        assert connection.execute("PRAGMA user_version").fetchone() == (2,)
         assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
 
 

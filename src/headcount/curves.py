@@ -18,10 +18,12 @@ from typing import Any, Literal
 import numpy as np
 from jaxtyping import Float
 
+from headcount.engine.decode import Scope
 from headcount.engine.evaluate import Values, evaluate
 from headcount.errors import HeadcountError, did_you_mean
 from headcount.heads import HeadLayout, HeadScores, check_counts
 from headcount.metrics import Metric, get_metric
+from headcount.metrics.text import TextMetric
 from headcount.models.model import Model
 from headcount.rankings import rank
 from headcount.rankings.random import draw_matched, draw_random
@@ -62,7 +64,7 @@ class Curve:
     points: tuple[Point, ...]
     raw: dict[tuple[str, int], Float[np.ndarray, "draws examples"]]
     scores: HeadScores
-    metric: Metric
+    metric: Metric | TextMetric
     mode: Mode
     stand_in: str
     clusters: np.ndarray
@@ -112,12 +114,17 @@ def curve(
     series: Sequence[str] = ("top", "random", "matched"),
     seeds: int = 5,
     mode: Mode = "mask",
-    metric: str | Metric = "accuracy",
+    metric: str | Metric | TextMetric = "accuracy",
     stand_in: str = "zero",
+    scope: Scope = "all",
+    epsilon: float = 0.0,
     store: Store | None = None,
     progress: bool = True,
 ) -> Curve:
     """Rank heads on the ranking part, then mask (or keep) more and more of them on the test part.
+
+    Masked heads are multiplied by `epsilon`. `scope` is for metrics of written texts: see
+    `evaluate`.
 
     >>> from headcount import curve, load_model, make_task
     >>> model = load_model("smollm2-135m")
@@ -134,13 +141,15 @@ def curve(
             )
     if seeds < 1:
         raise HeadcountError(f"Random controls need at least one seed, not {seeds}.")
+    if not np.isfinite(epsilon):
+        raise HeadcountError(f"epsilon is a number, such as 0 or 0.001, not {epsilon}.")
     if mode not in ("mask", "keep"):
         raise HeadcountError(f'There is no mode "{mode}" (known: mask, keep).')
     layout = model.layout
     counts = default_counts(layout) if counts is None else check_counts(counts, layout)
     metric = get_metric(metric)  # an unknown one is refused before anything is measured
     scores = rank(model, task, ranking, store=store, progress=progress)
-    plan = _Plan(layout, scores, mode)
+    plan = _Plan(layout, scores, mode, epsilon)
     left_out: list[str] = []
     for name in series:
         for count in counts:
@@ -155,7 +164,14 @@ def curve(
         raise HeadcountError(" ".join(left_out) or "A curve needs at least one series and count.")
     gates = np.stack(plan.gates)
     values = evaluate(
-        model, task, gates, metric=metric, stand_in=stand_in, store=store, progress=progress
+        model,
+        task,
+        gates,
+        metric=metric,
+        stand_in=stand_in,
+        scope=scope,
+        store=store,
+        progress=progress,
     )
     points, raw = [], {}
     for (name, count), rows in plan.rows.items():
@@ -198,8 +214,10 @@ def interval_of(values: Float[np.ndarray, "draws examples"], measured: Values) -
 class _Plan:
     """Which head sets to measure: each once, however many points share it."""
 
-    def __init__(self, layout: HeadLayout, scores: HeadScores, mode: Mode) -> None:
-        self.layout = layout
+    def __init__(
+        self, layout: HeadLayout, scores: HeadScores, mode: Mode, epsilon: float = 0.0
+    ) -> None:
+        self.layout, self.epsilon = layout, epsilon
         self.order = scores.order()
         self.mode = mode
         self.gates: list[Float[np.ndarray, "heads"]] = []
@@ -228,7 +246,8 @@ class _Plan:
     def _row(self, heads: Sequence[int]) -> int:
         chosen = np.zeros(self.layout.total, dtype=bool)
         chosen[list(heads)] = True
-        gates = (chosen if self.mode == "keep" else ~chosen).astype(np.float32)
+        kept = chosen if self.mode == "keep" else ~chosen
+        gates = np.where(kept, 1, self.epsilon).astype(np.float32)
         row = self._known.setdefault(gates.tobytes(), len(self.gates))
         if row == len(self.gates):
             self.gates.append(gates)

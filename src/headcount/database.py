@@ -14,8 +14,8 @@ import errno
 import os
 import sqlite3
 import sys
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import NoReturn, TypeVar
@@ -72,6 +72,8 @@ class Format:
     schema: str
     elsewhere: str
     """What the user may do to have another file used."""
+    upgrades: Mapping[int, str] = field(default_factory=dict)
+    """What brings a file of an older version, by its number, to the next one."""
 
 
 class Database:
@@ -153,6 +155,12 @@ class Database:
                 connection.executescript(
                     f"BEGIN IMMEDIATE; PRAGMA application_id = {self.form.application};"
                     f"PRAGMA user_version = {self.form.version}; {self.form.schema} COMMIT;"
+                )
+            (version,) = connection.execute("PRAGMA user_version").fetchone()
+            for older in range(version, self.form.version):
+                connection.executescript(
+                    f"BEGIN IMMEDIATE; {self.form.upgrades[older]}"
+                    f"PRAGMA user_version = {older + 1}; COMMIT;"
                 )
         except BaseException:
             connection.close()

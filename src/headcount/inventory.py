@@ -52,7 +52,10 @@ def summary(database: Database) -> list[Summary]:
             LEFT JOIN (
                 SELECT context, count(DISTINCT head_set) AS sets,
                     count(DISTINCT example) AS examples, count(*) AS cells, max(created) AS last
-                FROM measurements GROUP BY context
+                FROM (
+                    SELECT context, head_set, example, created FROM measurements
+                    UNION ALL SELECT context, head_set, example, created FROM texts
+                ) GROUP BY context
             ) AS m ON m.context = id
             LEFT JOIN (
                 SELECT context, count(*) AS documents, max(created) AS last
@@ -150,18 +153,18 @@ def clean(
             for number, context in contexts.items()
             if all(_cell(context.get(name)) == value for name, value in wanted.items())
         ]
-        count = connection.executemany(
-            "DELETE FROM measurements WHERE context = ?", doomed
-        ).rowcount
+        count = 0
+        for table in ("measurements", "texts"):
+            gone = connection.executemany(f"DELETE FROM {table} WHERE context = ?", doomed).rowcount
+            count += max(gone, 0)  # without any doomed context SQLite says -1
         connection.executemany("DELETE FROM documents WHERE context = ?", doomed)
         connection.executemany("DELETE FROM contexts WHERE id = ?", doomed)
-        connection.execute(
-            "DELETE FROM head_sets WHERE id NOT IN (SELECT head_set FROM measurements)"
-        )
-        connection.execute(
-            "DELETE FROM examples WHERE id NOT IN (SELECT example FROM measurements)"
-        )
-        return max(count, 0)  # without any doomed context there is no count, and SQLite says -1
+        for table, column in (("head_sets", "head_set"), ("examples", "example")):
+            connection.execute(
+                f"DELETE FROM {table} WHERE id NOT IN (SELECT {column} FROM measurements "
+                f"UNION SELECT {column} FROM texts)"
+            )
+        return count
 
     count = database.run(run, write=True)
     database.shrink()

@@ -1,9 +1,10 @@
 """The measurement store: every finished measurement, once.
 
-A measurement is one number: what an example gives, in a context, with a head set. The *context* is
-all else that determines the number, as a dict of JSON values: model fingerprint, tokenizer, dtype,
-kernel, task and its version, stand-in, metric, measurement version. A *head set* is one gate per
-head. An *example* is known by a key that its maker derives from the token ids.
+A measurement is one number, or one text that the model wrote: what an example gives, in a context,
+with a head set. The *context* is all else that determines it, as a dict of JSON values: model
+fingerprint, tokenizer, dtype, kernel, task and its version, stand-in, metric, measurement version.
+A *head set* is one gate per head. An *example* is known by a key that its maker derives from the
+token ids.
 
 >>> import tempfile
 >>> folder = tempfile.TemporaryDirectory()
@@ -42,10 +43,18 @@ from headcount.heads import HeadLayout
 from headcount.inventory import Summary
 from headcount.paths import cache_dir
 
+_TEXTS = """
+        CREATE TABLE texts (
+            context INTEGER NOT NULL, head_set INTEGER NOT NULL, example INTEGER NOT NULL,
+            value TEXT NOT NULL, created INTEGER NOT NULL,
+            PRIMARY KEY (context, head_set, example)
+        ) WITHOUT ROWID;
+"""
+
 FORMAT = Format(
     name="store",
     application=int.from_bytes(b"HEAD", "big"),
-    version=1,
+    version=2,
     # Keys are sha256 in hex. Measurements are many and small: integer ids, no row ids, and one head
     # set's examples side by side, which is how they are written and read. Documents are few and
     # large. Times are whole seconds since 1970.
@@ -69,11 +78,11 @@ FORMAT = Format(
             context INTEGER NOT NULL, kind TEXT NOT NULL, json TEXT NOT NULL,
             created INTEGER NOT NULL, UNIQUE (context, kind)
         );
-    """,
+    """
+    + _TEXTS,
     elsewhere="set HEADCOUNT_STORE to another path",
+    upgrades={1: _TEXTS},
 )
-
-_CELL = np.dtype([("head_set", np.int64), ("example", np.int64), ("value", np.float64)])
 
 
 def canonical(value: Mapping[str, Any]) -> str:
@@ -122,27 +131,45 @@ class StoreContext:
         self, gates: Float[np.ndarray, "sets heads"], example_keys: Sequence[str]
     ) -> Float[np.ndarray, "sets examples"]:
         """All values that are known for these head sets and examples; NaN means unknown."""
-        keys = [digest(row.tobytes()) for row in _plain(gates)]
+        found = self._read("measurements", gates, example_keys, np.float64)
+        return np.asarray(found, dtype=np.float64)
 
-        def read(connection: sqlite3.Connection) -> Float[np.ndarray, "sets examples"]:
+    def read_texts(
+        self, gates: Float[np.ndarray, "sets heads"], example_keys: Sequence[str]
+    ) -> np.ndarray:
+        """All texts that are known, (sets, examples); None where nothing is."""
+        return self._read("texts", gates, example_keys, np.object_)
+
+    def _read(
+        self,
+        table: str,
+        gates: Float[np.ndarray, "sets heads"],
+        example_keys: Sequence[str],
+        kind: type[np.generic],
+    ) -> np.ndarray:
+        keys = [digest(row.tobytes()) for row in _plain(gates)]
+        cell = np.dtype([("head_set", np.int64), ("example", np.int64), ("value", kind)])
+
+        def read(connection: sqlite3.Connection) -> np.ndarray:
             (context,) = _ids(connection, "contexts", [digest(self.text)])
             # Unknown ones have id -1, which no row has. A key that is asked for twice is one id.
             sets, set_of = np.unique(_ids(connection, "head_sets", keys), return_inverse=True)
             examples, example_of = np.unique(
                 _ids(connection, "examples", example_keys), return_inverse=True
             )
-            known = np.full((len(sets), len(examples)), np.nan)  # (different sets, examples)
+            unknown = np.nan if kind is np.float64 else None
+            known = np.full((len(sets), len(examples)), unknown, dtype=kind)
             present = examples[examples >= 0]
             if len(present):
                 # A task's examples were written together and have neighbouring ids, so a range of
                 # them per head set finds little else, and is faster than asking for each.
                 rows = connection.execute(
-                    "SELECT head_set, example, measurements.value FROM json_each(?) AS wanted "
-                    "CROSS JOIN measurements ON context = ? AND head_set = wanted.value "
+                    f"SELECT head_set, example, {table}.value FROM json_each(?) AS wanted "
+                    f"CROSS JOIN {table} ON context = ? AND head_set = wanted.value "
                     "AND example BETWEEN ? AND ?",
                     (json.dumps(sets.tolist()), int(context), int(present[0]), int(present[-1])),
                 )
-                found = np.fromiter(rows, dtype=_CELL)
+                found = np.array(rows.fetchall(), dtype=cell)
                 found = found[np.isin(found["example"], present)]
                 row = np.searchsorted(sets, found["head_set"])
                 column = np.searchsorted(examples, found["example"])
@@ -162,16 +189,36 @@ class StoreContext:
 
         A measurement that the store already holds stays as it is.
         """
+        if np.isnan(values).any():
+            raise HeadcountError(
+                "A measurement is not a number (NaN) and was not stored: check the model's dtype "
+                "and the task."
+            )
+        return self._write("measurements", gates, example_keys, example_names, values)
+
+    def write_texts(
+        self,
+        gates: Float[np.ndarray, "sets heads"],
+        example_keys: Sequence[str],
+        example_names: Sequence[str],
+        texts: np.ndarray,
+    ) -> int:
+        """Keep one text per head set and example, as `write` keeps values."""
+        return self._write("texts", gates, example_keys, example_names, texts)
+
+    def _write(
+        self,
+        table: str,
+        gates: Float[np.ndarray, "sets heads"],
+        example_keys: Sequence[str],
+        example_names: Sequence[str],
+        values: np.ndarray,
+    ) -> int:
         wanted = (len(gates), len(example_names))
         if values.shape != wanted or len(example_keys) != len(example_names):
             raise ValueError(
                 f"values of shape {values.shape} for {len(gates)} head sets, {len(example_keys)} "
                 f"example keys and {len(example_names)} example names"
-            )
-        if np.isnan(values).any():
-            raise HeadcountError(
-                "A measurement is not a number (NaN) and was not stored: check the model's dtype "
-                "and the task."
             )
         rows = _plain(gates)
         keys = [digest(row.tobytes()) for row in rows]
@@ -197,7 +244,7 @@ class StoreContext:
             examples = np.tile(_ids(connection, "examples", example_keys), len(keys))
             cells = (sets.tolist(), examples.tolist(), values.ravel().tolist())
             return connection.executemany(
-                "INSERT OR IGNORE INTO measurements VALUES (?, ?, ?, ?, ?)",
+                f"INSERT OR IGNORE INTO {table} VALUES (?, ?, ?, ?, ?)",
                 zip(repeat(context), *cells, repeat(now), strict=False),
             ).rowcount
 

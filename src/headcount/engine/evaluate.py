@@ -12,14 +12,17 @@ import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
 
+from headcount.engine.answers import answers, writing_context
 from headcount.engine.batch import Batch, Padding, make_batches
+from headcount.engine.decode import Scope, check_scope
 from headcount.engine.forward import check_finite, measuring, out_of_memory, too_large
-from headcount.engine.plan import Plan, best_plan, default_tokens
+from headcount.engine.plan import MEASUREMENT, Plan, best_plan, default_tokens
 from headcount.engine.runner import Runner, chunks
 from headcount.engine.stand_in import StandIn, make_stand_in
 from headcount.errors import HeadcountError
 from headcount.heads import HeadLayout, check_gates
 from headcount.metrics import Metric, get_metric
+from headcount.metrics.text import TextMetric, Written
 from headcount.models.model import Model
 from headcount.progress import progress as progress_bar
 from headcount.store import Store, StoreContext
@@ -27,8 +30,6 @@ from headcount.tasks import Encoded, Task, encode, require_foils
 from headcount.tasks.task import Part
 
 LOG = logging.getLogger("headcount.plan")  # every plan, in words, before it is carried out
-
-MEASUREMENT = 1  # raised when the engine's numbers change: stored values of another are not reused
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,7 +39,7 @@ class Values:
     values: Float[np.ndarray, "sets examples"]
     examples: tuple[str, ...]
     clusters: Int[np.ndarray, "examples"]
-    metric: Metric
+    metric: Metric | TextMetric
     stand_in: str
 
     def mean(self) -> Float[np.ndarray, "sets"]:
@@ -51,9 +52,10 @@ def evaluate(
     task: Task,
     gates: Any,
     *,
-    metric: str | Metric = "logprob",
+    metric: str | Metric | TextMetric = "logprob",
     stand_in: str = "zero",
     part: Part = "test",
+    scope: Scope = "all",
     store: Store | None = None,
     plan: Plan | None = None,
     padding: Padding = "none",
@@ -63,6 +65,8 @@ def evaluate(
 
     `gates` has one row per head set and one number per head: 1 leaves a head alone, 0 replaces it
     by its stand-in, any other number scales it. With a store, what it holds is not computed again.
+    Metrics of texts let the model write, greedily; `scope` "decode" then gates only what comes
+    after the first new token.
 
     >>> from headcount import evaluate, load_model, make_task
     >>> model = load_model("smollm2-135m")
@@ -73,6 +77,15 @@ def evaluate(
     """
     sets, place = np.unique(check_gates(gates, model.layout) + 0, axis=0, return_inverse=True)
     chosen = get_metric(metric)
+    check_scope(scope)
+    if isinstance(chosen, TextMetric):
+        _require_plain(chosen, stand_in, padding)
+        return _evaluate_texts(model, task, gates, chosen, part, scope, store, progress)
+    if scope != "all":
+        raise HeadcountError(
+            f'Scope "{scope}" is about what a model writes, and {chosen.key} is read off the '
+            "logits of given answers: choose a metric of texts, such as exact_match."
+        )
     examples = encode(task.part(part), model.tokenizer)
     if chosen.needs_foils:
         require_foils(examples, f"the metric {chosen.key}")
@@ -122,6 +135,58 @@ def _tell(plan: Plan, batches: Sequence[Batch], missing: Bool[np.ndarray, "sets 
     if LOG.isEnabledFor(logging.INFO):
         known = int(missing.size - missing.sum())
         LOG.info("%s", plan.explain(batches, int(missing.any(axis=1).sum()), known))
+
+
+def _require_plain(metric: TextMetric, stand_in: str, padding: Padding) -> None:
+    if stand_in != "zero" or padding != "none":
+        raise HeadcountError(
+            f"The metric {metric.key} lets the model write, and absent heads then say nothing: "
+            'leave the stand-in at "zero" and padding at "none".'
+        )
+
+
+def _evaluate_texts(
+    model: Model,
+    task: Task,
+    gates: Any,
+    metric: TextMetric,
+    part: Part,
+    scope: Scope,
+    store: Store | None,
+    progress: bool,
+) -> Values:
+    """Let the model answer under each head set and with all its heads, and compare the texts."""
+    sets, place = np.unique(check_gates(gates, model.layout) + 0, axis=0, return_inverse=True)
+    whole = np.ones_like(sets[:1])
+    both = np.concatenate([whole, sets])
+    written = answers(model, task, both, scope=scope, part=part, store=store, progress=progress)
+    examples = encode(task.part(part), model.tokenizer)
+    keys, names = [one.key for one in examples], [one.example.id for one in examples]
+    values = np.full((len(sets), len(examples)), np.nan)
+    shelf = None
+    if store is not None:
+        context = writing_context(model, task, scope)
+        context |= {"metric": metric.key, "metric_identity": metric.identity()}
+        shelf = store.context(context, layout=model.layout)
+        values = shelf.read(sets, keys)
+    missing = np.flatnonzero(np.isnan(values).any(axis=1))
+    if len(missing):
+        texts = written.texts[1:][missing]
+        prompts = [one.example.prompt for one in examples]
+        golds = [one.example.target.strip() for one in examples]
+        times = len(missing)
+        found = metric.function(
+            Written(
+                texts.ravel().tolist(),
+                golds * times,
+                written.texts[0].tolist() * times,
+                prompts * times,
+            )
+        )
+        values[missing] = np.asarray(found, dtype=np.float64).reshape(texts.shape)
+        if shelf is not None:
+            shelf.write(sets[missing], keys, names, values[missing])
+    return Values(values[place.reshape(-1)], tuple(names), written.clusters, metric, "zero")
 
 
 class _Work:

@@ -10,6 +10,8 @@ from headcount.engine.calibrate import liked_tokens
 from headcount.models.model import Model
 from headcount.models.replay import ShortCuts
 
+MEASUREMENT = 1  # raised when the engine's numbers change: stored values of another are not reused
+
 PLAIN = ShortCuts()
 SHORTEST_PREFIX = 8  # tokens: below this a pass of its own costs more than it saves
 WORTH_MEASURING = 200  # passes: measuring takes about as long as a dozen

@@ -91,6 +91,8 @@ class Task:
 
     bos     "auto": what the tokenizer itself puts before a text; "always" or "never": a BOS token
     chat    wrap each prompt in the tokenizer's chat template, which then decides about BOS
+    stop    strings before which a written answer ends
+    max_new_tokens  tokens after which it ends in any case
 
     >>> capitals = {"France": " Paris", "Italy": " Rome", "Spain": " Madrid", "Greece": " Athens"}
     >>> task = Task("capitals", 1, tuple(
@@ -107,6 +109,8 @@ class Task:
     parameters: Mapping[str, Any] = field(default_factory=dict)
     bos: Bos = "auto"
     chat: bool = False
+    stop: tuple[str, ...] = ("\n",)
+    max_new_tokens: int = 16
     test_contents: frozenset[str] = frozenset()
     """The contents of the test part; left empty, they are chosen here, from these examples."""
 
@@ -119,6 +123,11 @@ class Task:
             raise HeadcountError(
                 f'The task "{self.name}" uses a chat template, which decides about BOS itself: '
                 f'leave bos at "auto", not "{self.bos}".'
+            )
+        if self.max_new_tokens < 1 or not all(self.stop):
+            raise HeadcountError(
+                f'The task "{self.name}" needs at least one new token for an answer, and stop '
+                "strings that are not empty."
             )
         seen: set[str] = set()
         for example in self.examples:

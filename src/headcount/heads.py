@@ -152,6 +152,27 @@ class HeadScores:
         """The `count` heads with the highest scores, best first."""
         return [self.layout.head(int(number)) for number in self.order()[:count]]
 
+    def intervals(
+        self, clusters: Sequence[Any] | np.ndarray | None = None, *, resamples: int = 2000
+    ) -> Float[np.ndarray, "heads 2"]:
+        """The ends of each head's 95 % interval, by bootstrap over samples; NaN where unknown.
+
+        `clusters` names each sample's cluster, as in `stats`; from n, each resample draws n - 1.
+        """
+        rows = 0 if self.samples is None else len(self.samples)
+        names = np.arange(rows) if clusters is None else np.asarray(clusters)
+        if self.samples is not None and names.shape != (rows,):
+            raise ValueError(f"{len(names)} cluster names for {rows} samples")
+        _, labels, sizes = np.unique(names, return_inverse=True, return_counts=True)
+        if self.samples is None or len(sizes) < 2:
+            return np.full((self.layout.total, 2), np.nan)
+        sums = np.zeros((len(sizes), self.layout.total))
+        np.add.at(sums, labels, self.samples)
+        even = np.full(len(sizes), 1 / len(sizes))
+        drawn = np.random.default_rng(0).multinomial(len(sizes) - 1, even, size=resamples)
+        means = (drawn @ sums) / (drawn @ sizes)[:, None]  # (resamples, heads)
+        return np.asarray(np.quantile(means, [0.025, 0.975], axis=0).T)
+
     def to_json(self) -> dict[str, Any]:
         """A JSON object that `from_json` reads back, bit for bit."""
         return {

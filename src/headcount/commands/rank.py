@@ -22,6 +22,9 @@ def rank(arguments: Namespace) -> int:
     """Rank, print the best heads, and write all scores where asked."""
     chosen = settings(arguments.method_set)
     RANKINGS[arguments.method].bind(**chosen)  # refuses before the model is loaded
+    for name in ("progress", "store"):
+        if name in chosen:
+            raise HeadcountError(f'"{name}" is no setting of a ranking: see headcount rank --help.')
     if arguments.top < 1:
         raise HeadcountError(f"Cannot print the top {arguments.top} heads: ask for at least 1.")
     model = model_from(arguments)
@@ -35,14 +38,18 @@ def rank(arguments: Namespace) -> int:
     if arguments.json:
         print_json(scores.to_json())
         return 0
+    clusters = task.part("ranking").clusters
+    by_example = scores.samples is not None and len(scores.samples) == len(clusters)
     rows = []
     for place, head in enumerate(scores.top(arguments.top), start=1):
         number = scores.layout.number(head)
         row = [str(place), str(head), f"{scores.values[number]:+.4f}"]
         if scores.samples is not None:
-            clusters = task.part("ranking").clusters
-            interval = bootstrap(scores.samples[:, number], clusters=clusters)
-            row.append(f"[{interval.low:+.4f}, {interval.high:+.4f}]")
+            samples = scores.samples[:, number]  # by example, or by seed
+            interval = bootstrap(samples, clusters=clusters if by_example else None)
+            row.append(
+                f"[{interval.low:+.4f}, {interval.high:+.4f}]" if interval.known else "unknown"
+            )
         rows.append(row)
     header = ["", "head", "score", "95 % interval"][: len(rows[0])]
     print_table(header, rows)

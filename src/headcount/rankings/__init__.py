@@ -10,11 +10,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from headcount.engine.evaluate import MEASUREMENT
+from headcount.engine.plan import MEASUREMENT
 from headcount.errors import HeadcountError
 from headcount.heads import HeadScores
 from headcount.models.model import Model
+from headcount.rankings.ablation import ablation, patching
 from headcount.rankings.attribution import attribution, integrated_gradients
+from headcount.rankings.patterns import attention_induction, attention_previous, attention_retrieval
+from headcount.rankings.probe import probe, probe_context
 from headcount.rankings.random import random_ranking
 from headcount.registry import Registry
 from headcount.store import Store
@@ -26,6 +29,19 @@ RANKINGS: Registry[HeadScores] = Registry("ranking")
 RANKINGS.register("random", "Random")(random_ranking)
 RANKINGS.register("attribution", "Attribution")(attribution)
 RANKINGS.register("integrated-gradients", "Integrated gradients")(integrated_gradients)
+RANKINGS.register("ablation", "Ablation")(ablation)
+RANKINGS.register("patching", "Patching")(patching)
+RANKINGS.register("probe", "Probe")(probe)
+RANKINGS.register("attention-induction", "Attention: induction")(attention_induction)
+RANKINGS.register("attention-previous", "Attention: previous token")(attention_previous)
+RANKINGS.register("attention-retrieval", "Attention: retrieval")(attention_retrieval)
+
+# What determines a ranking's scores besides model, task and settings.
+_FURTHER: dict[str, Callable[[Model, Task, Mapping[str, Any]], dict[str, Any]]] = {
+    "probe": probe_context
+}
+# How a ranking is computed, not what comes out: no part of its provenance.
+_MEANS = ("progress", "store")
 
 
 def rank(
@@ -58,8 +74,8 @@ def rank(
         return _fitting(scores, model)
     entry = RANKINGS[method]
     parameters = entry.bind(**settings)
-    if "progress" in parameters:
-        parameters["progress"] = progress
+    means = {"progress": progress, "store": store}
+    parameters |= {name: value for name, value in means.items() if name in parameters}
     context = _context(model, task, method, parameters)
     kept = None if store is None else store.get_document("ranking", context)
     if kept is not None:
@@ -69,7 +85,7 @@ def rank(
         "model": model.name,
         "task": task.name,
         "task_settings": dict(task.parameters),
-        **{name: value for name, value in parameters.items() if name != "progress"},
+        **{name: value for name, value in parameters.items() if name not in _MEANS},
         **scores.parameters,
     }
     scores = replace(scores, method=method, parameters=provenance)
@@ -93,6 +109,7 @@ def _context(
     model: Model, task: Task, method: str, parameters: Mapping[str, Any]
 ) -> dict[str, Any]:
     """All that determines the scores."""
+    further = _FURTHER[method](model, task, parameters) if method in _FURTHER else {}
     keys = "".join(one.key for one in encode(task.part("ranking"), model.tokenizer))
     return {
         "model": model.name,
@@ -101,6 +118,7 @@ def _context(
         "task_version": task.version,
         "examples": hashlib.sha256(keys.encode()).hexdigest(),
         "method": method,
-        **{name: value for name, value in parameters.items() if name != "progress"},
+        **{name: value for name, value in parameters.items() if name not in _MEANS},
         "measurement": MEASUREMENT,
+        **({"further": further} if further else {}),
     }

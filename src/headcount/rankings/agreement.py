@@ -1,0 +1,229 @@
+"""Do rankings agree? Correlation of all scores, overlap of the best heads, and stability of each.
+
+Two rankings of a hundred heads share some of their best ten by luck. So overlap comes with what
+chance gives: the hypergeometric mean and 95 % interval of two independent draws of K heads.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+from headcount.errors import HeadcountError
+from headcount.heads import HeadScores, check_counts
+from headcount.stats import Interval
+
+SPLITS = 100  # random halves behind a stability
+
+
+@dataclass(frozen=True)
+class Overlap:
+    """The share of the best `count` heads that two rankings have in common, and chance's."""
+
+    one: str
+    other: str
+    count: int
+    share: float
+    chance: float
+    chance_low: float
+    chance_high: float
+
+
+@dataclass(frozen=True, eq=False)
+class Agreement:
+    """Rankings held against each other; `stability` is each one's agreement with itself."""
+
+    names: tuple[str, ...]
+    total: int  # heads of the model
+    correlation: Float[np.ndarray, "rankings rankings"]  # Spearman's; NaN where all scores are one
+    overlaps: tuple[Overlap, ...]
+    stability: Mapping[str, Interval]
+
+    @property
+    def counts(self) -> list[int]:
+        """The numbers of best heads that are compared."""
+        return sorted({one.count for one in self.overlaps})
+
+    def to_json(self) -> dict[str, Any]:
+        """A JSON object with every number."""
+        return {
+            "format": "headcount agreement 1",
+            "rankings": list(self.names),
+            "heads": self.total,
+            "spearman": self.correlation.tolist(),
+            "overlaps": [asdict(one) for one in self.overlaps],
+            "stability": {name: asdict(value) for name, value in self.stability.items()},
+        }
+
+    def __str__(self) -> str:
+        wide = max(12, *(len(name) + 2 for name in self.names))
+        lines = ["Spearman correlation of the scores"]
+        lines.append(" " * wide + "".join(f"{name:>{wide}}" for name in self.names))
+        for name, row in zip(self.names, self.correlation, strict=True):
+            lines.append(f"{name:{wide}}" + "".join(f"{value:{wide}.2f}" for value in row))
+        if self.overlaps:
+            pairs = [f"{one} / {other}" for one, other in combinations(self.names, 2)]
+            wide = max(16, *(len(pair) + 2 for pair in pairs))
+            lines += ["", "Share of the best K heads in common; below, what chance gives"]
+            lines.append(f"{'K':{wide}}" + "".join(f"{count:7}" for count in self.counts))
+            for one, other in combinations(self.names, 2):
+                shares = [o.share for o in self.overlaps if (o.one, o.other) == (one, other)]
+                lines.append(f"{f'{one} / {other}':{wide}}" + _cells(shares))
+            first = [o for o in self.overlaps if (o.one, o.other) == self.names[:2]]
+            lines.append(f"{'chance':{wide}}" + _cells([o.chance for o in first]))
+            lines.append(f"{'  95 % from':{wide}}" + _cells([o.chance_low for o in first]))
+            lines.append(f"{'  to':{wide}}" + _cells([o.chance_high for o in first]))
+        known = {name: value for name, value in self.stability.items() if value.n > 1}
+        if known:
+            lines += ["", "Stability: Spearman correlation of rankings from halves of the samples"]
+            lines += [
+                f"{name:{wide}}{own.value:8.2f}  [{own.low:.2f}, {own.high:.2f}]  n = {own.n}"
+                for name, own in known.items()
+            ]
+        return "\n".join(lines)
+
+
+def _cells(values: Sequence[float]) -> str:
+    return "".join(f"{value:7.2f}" for value in values)
+
+
+def agreement(
+    scores: Mapping[str, HeadScores],
+    counts: Sequence[int] | None = None,
+    *,
+    clusters: Mapping[str, Sequence[Hashable] | np.ndarray] | None = None,
+) -> Agreement:
+    """Compare rankings of one model: each pair's correlation and overlap, each one's stability.
+
+    `counts` are the numbers of best heads to compare: powers of 2 up to half of all unless given.
+    `clusters` names the clusters of a ranking's samples, for rankings that have them by example.
+
+    >>> from headcount.heads import HeadLayout
+    >>> one, other = (HeadScores(HeadLayout((4,)), np.array(v), "m")
+    ...               for v in ([4.0, 3.0, 2.0, 1.0], [4.0, 2.0, 3.0, 1.0]))
+    >>> found = agreement({"one": one, "other": other}, counts=[2])
+    >>> float(found.correlation[0, 1]), found.overlaps[0].share
+    (0.8, 0.5)
+    """
+    if len(scores) < 2:
+        raise HeadcountError("Give at least two rankings to compare.")
+    names = tuple(scores)
+    layout = scores[names[0]].layout
+    for name in names:
+        if scores[name].layout != layout:
+            raise HeadcountError(
+                f'The rankings "{names[0]}" and "{name}" are of different models: they are for '
+                f"{layout.total} heads in {len(layout.counts)} layers and for "
+                f"{scores[name].layout.total} in {len(scores[name].layout.counts)}."
+            )
+    if counts is None:
+        counts = [2**power for power in range(max(1, layout.total // 2).bit_length())]
+    counts = [count for count in check_counts(counts, layout) if count]
+    correlation = np.eye(len(names))
+    overlaps = []
+    for a, b in combinations(range(len(names)), 2):
+        first, second = scores[names[a]], scores[names[b]]
+        correlation[a, b] = correlation[b, a] = spearman(first.values, second.values)
+        for count in counts:
+            share = len(set(first.top(count)) & set(second.top(count))) / count
+            chance = chance_overlap(layout.total, count)
+            overlaps.append(Overlap(names[a], names[b], count, share, *chance))
+    for place, name in enumerate(names):
+        correlation[place, place] = spearman(scores[name].values, scores[name].values)
+    steady = {name: stability(scores[name], (clusters or {}).get(name)) for name in names}
+    return Agreement(names, layout.total, correlation, tuple(overlaps), steady)
+
+
+def ranks(values: Float[np.ndarray, "heads"]) -> Float[np.ndarray, "heads"]:
+    """The rank of each value from 1 up; equal values share the mean of their ranks.
+
+    >>> ranks(np.array([3.0, 1.0, 3.0])).tolist()
+    [2.5, 1.0, 2.5]
+    """
+    _, place, sizes = np.unique(values, return_inverse=True, return_counts=True)
+    ends = np.cumsum(sizes)
+    return np.asarray((ends - (sizes - 1) / 2)[place], dtype=np.float64)
+
+
+def spearman(one: Float[np.ndarray, "heads"], other: Float[np.ndarray, "heads"]) -> float:
+    """Spearman's rank correlation; NaN where either side has equal values only."""
+    a, b = ranks(one), ranks(other)
+    a, b = a - a.mean(), b - b.mean()
+    size = math.sqrt(float(a @ a) * float(b @ b))
+    return float(np.clip(a @ b / size, -1, 1)) if size else math.nan
+
+
+def chance_overlap(total: int, count: int) -> tuple[float, float, float]:
+    """Mean and 95 % interval of the share that two random draws of `count` heads have in common.
+
+    >>> [round(x, 3) for x in chance_overlap(100, 10)]
+    [0.1, 0.0, 0.3]
+    """
+    common = np.arange(max(0, 2 * count - total), count + 1)
+    logs = np.array(
+        [
+            _choose(count, int(k)) + _choose(total - count, count - int(k)) - _choose(total, count)
+            for k in common
+        ]
+    )
+    below = np.cumsum(np.exp(logs))  # P(X ≤ k)
+    low, high = (int(common[np.searchsorted(below, q - 1e-12)]) for q in (0.025, 0.975))
+    return count / total, low / count, high / count
+
+
+def _choose(n: int, k: int) -> float:
+    return math.lgamma(n + 1) - math.lgamma(k + 1) - math.lgamma(n - k + 1)
+
+
+def stability(
+    scores: HeadScores,
+    clusters: Sequence[Hashable] | np.ndarray | None = None,
+    *,
+    resamples: int = 1000,
+    seed: int = 0,
+) -> Interval:
+    """How well rankings from two halves of the samples agree, with its 95 % interval.
+
+    The mean Spearman correlation over random halves; samples of one cluster stay together. For the
+    interval each resample halves the clusters anew and draws within each half: never one cluster
+    into both, which would agree with itself. Drawing makes both halves noisier and so lowers the
+    correlation; the interval is therefore that of the deviations from the resamples' mean, on
+    Fisher's scale. It errs on the wide side: a resample has one split, the value a hundred.
+    It is unknown (NaN) from fewer than four clusters, and the value from one.
+    """
+    rows = 0 if scores.samples is None else len(scores.samples)
+    names: Sequence[Hashable] | np.ndarray = range(rows) if clusters is None else clusters
+    if len(names) != rows:
+        raise ValueError(f"{len(names)} cluster names for {rows} samples")
+    numbers: dict[Hashable, int] = {}
+    labels = np.array([numbers.setdefault(name, len(numbers)) for name in names], dtype=int)
+    n = len(numbers)
+    if scores.samples is None or n < 2:
+        return Interval(math.nan, math.nan, math.nan, n)
+    sums = np.zeros((n, scores.layout.total))
+    np.add.at(sums, labels, scores.samples)
+    sizes = np.bincount(labels)
+    rng = np.random.default_rng(seed)
+
+    def correlation(draw: bool) -> float:
+        order = rng.permutation(n)
+        halves = []
+        for half in (order[: n // 2], order[n // 2 : n // 2 * 2]):
+            half = rng.choice(half, len(half)) if draw else half
+            halves.append(sums[half].sum(0) / sizes[half].sum())
+        return spearman(*halves)
+
+    value = float(np.mean([correlation(draw=False) for _ in range(SPLITS)]))
+    if n < 4 or math.isnan(value):
+        return Interval(value, math.nan, math.nan, n)
+    drawn = np.array([correlation(draw=True) for _ in range(resamples)])
+    drawn = np.arctanh(np.clip(drawn[~np.isnan(drawn)], -1 + 1e-9, 1 - 1e-9))
+    middle = math.atanh(min(max(value, -1 + 1e-9), 1 - 1e-9))
+    low, high = np.tanh(middle + np.quantile(drawn - drawn.mean(), [0.025, 0.975]))
+    return Interval(value, min(float(low), value), max(float(high), value), n)

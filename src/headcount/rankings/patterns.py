@@ -1,0 +1,136 @@
+"""Rankings by attention patterns: what a head looks at, whatever it does with it.
+
+They need no gate and no metric, and see only half of a head: two heads that look at the same tokens
+may write opposite things. So they are descriptions to hold against rankings by effect.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from headcount.engine.attention import attend
+from headcount.errors import HeadcountError
+from headcount.heads import HeadScores
+from headcount.models.model import Model
+from headcount.models.sites import HeadSite, plain
+from headcount.tasks import Encoded, Task, encode
+
+
+def attention_induction(
+    model: Model,
+    task: Task,
+    *,
+    length: int = 24,
+    sequences: int = 16,
+    seed: int = 0,
+    progress: bool = True,
+) -> HeadScores:
+    """On random tokens said twice, the attention to what followed last time.
+
+    The mean weight that each token of the second copy gives to the token after its first
+    occurrence. Of the task only the token in front of its prompts (BOS) is used.
+    """
+    if length < 2 or sequences < 1:
+        raise HeadcountError(
+            f"Induction needs at least 1 sequence of at least 2 tokens, not {sequences} of "
+            f"{length}."
+        )
+    front = _front(task, model)
+    texts = repeated_tokens(model, length, sequences, seed)
+    first = torch.arange(length) + len(front)  # positions of the first copy
+
+    def reduce(site: HeadSite, weights: Tensor, places: Sequence[int]) -> Tensor:
+        return weights[:, :, first + length, first + 1].float().mean(-1)
+
+    samples = attend(model, [(*front, *text) for text in texts], reduce, progress=progress)
+    return HeadScores(model.layout, samples.mean(0), "attention-induction", samples=samples)
+
+
+def attention_previous(model: Model, task: Task, *, progress: bool = True) -> HeadScores:
+    """The mean attention of a prompt's tokens to the token right before them."""
+    prompts = [one.prompt for one in encode(task.part("ranking"), model.tokenizer)]
+    short = sum(len(prompt) < 2 for prompt in prompts)
+    if short:
+        raise HeadcountError(
+            f'{short} of {len(prompts)} prompts of the task "{task.name}" have a single token, '
+            "which has none before it: choose a task with longer prompts."
+        )
+
+    def reduce(site: HeadSite, weights: Tensor, places: Sequence[int]) -> Tensor:
+        return weights.diagonal(-1, 2, 3).float().mean(-1)
+
+    samples = attend(model, prompts, reduce, progress=progress)
+    return HeadScores(model.layout, samples.mean(0), "attention-previous", samples=samples)
+
+
+def attention_retrieval(model: Model, task: Task, *, progress: bool = True) -> HeadScores:
+    """The attention to the answer in the prompt, from the positions that predict it.
+
+    The share of a head's attention that rests on tokens of the answer, wherever the prompt holds
+    it, averaged over the positions that predict the target's tokens.
+    """
+    examples = encode(task.part("ranking"), model.tokenizer)
+    places_of_answer = [answer_places(one, model) for one in examples]
+    having = sum(map(bool, places_of_answer))
+    if having < len(examples):
+        raise HeadcountError(
+            f'Only {having} of {len(examples)} prompts of the task "{task.name}" '
+            f"({having / len(examples):.0%}) hold their answer's tokens, and retrieval is "
+            "attention to them: choose a task in which every prompt holds the answer."
+        )
+
+    def reduce(site: HeadSite, weights: Tensor, places: Sequence[int]) -> Tensor:
+        rows = []
+        for row, place in enumerate(places):
+            start = len(examples[place].prompt) - 1
+            asking = weights[row, :, start:]  # (heads, targets, keys)
+            rows.append(asking[..., places_of_answer[place]].float().sum(-1).mean(-1))
+        return torch.stack(rows)
+
+    texts = [(*one.prompt, *one.target[:-1]) for one in examples]
+    samples = attend(model, texts, reduce, progress=progress)
+    return HeadScores(model.layout, samples.mean(0), "attention-retrieval", samples=samples)
+
+
+def answer_places(one: Encoded, model: Model) -> list[int]:
+    """The positions in the prompt that hold the answer's tokens, all times that it is there."""
+    bare = tuple(model.tokenizer.encode(one.example.target.strip(), add_special_tokens=False))
+    found: set[int] = set()
+    for answer in {one.target, bare} - {()}:  # after a line break there is no space before a word
+        for start in range(len(one.prompt) - len(answer) + 1):
+            if one.prompt[start : start + len(answer)] == answer:
+                found.update(range(start, start + len(answer)))
+    return sorted(found)
+
+
+def repeated_tokens(model: Model, length: int, sequences: int, seed: int) -> list[tuple[int, ...]]:
+    """Random tokens of the vocabulary, special ones excluded, each sequence said twice.
+
+    No token comes twice in one copy, so that "what followed last time" has one meaning.
+    """
+    rows = int(plain(model.module).get_input_embeddings().weight.shape[0])  # type: ignore[operator]
+    usable = np.setdiff1d(np.arange(min(rows, len(model.tokenizer))), _special(model))
+    if len(usable) < length:
+        raise HeadcountError(
+            f"The vocabulary has {len(usable)} ordinary tokens, too few for {length} different "
+            "ones: ask for a smaller length."
+        )
+    rng = np.random.default_rng(seed)
+    copies = [rng.choice(usable, length, replace=False).tolist() for _ in range(sequences)]
+    return [(*copy, *copy) for copy in copies]
+
+
+def _special(model: Model) -> list[int]:
+    # Added tokens are roles, tools and the like: no part of running text either.
+    added = getattr(model.tokenizer, "added_tokens_decoder", {})
+    return [*model.tokenizer.all_special_ids, *added]
+
+
+def _front(task: Task, model: Model) -> tuple[int, ...]:
+    """The special token that the task's prompts start with, if any: heads rest their gaze on it."""
+    first = encode(task.part("ranking"), model.tokenizer)[0].prompt[0]
+    return (first,) if first in model.tokenizer.all_special_ids else ()

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from headcount.errors import HeadcountError
 from headcount.registry import Registry
+from headcount.tasks.cognitive import FUNCTIONS, factory
+from headcount.tasks.cogqa import cogqa
 from headcount.tasks.encoding import (
     Encoded,
     continuation_ids,
@@ -22,6 +24,7 @@ from headcount.tasks.encoding import (
     require_single_token,
     require_twin,
 )
+from headcount.tasks.hub import hub
 from headcount.tasks.ioi import ioi
 from headcount.tasks.jsonl import jsonl
 from headcount.tasks.task import Example, Task
@@ -30,6 +33,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 __all__ = [
+    "FUNCTIONS",
     "TASKS",
     "Encoded",
     "Example",
@@ -46,7 +50,11 @@ TASKS: Registry[Task] = Registry("task")
 """Task factories: each takes the tokenizer, and its settings by keyword."""
 
 TASKS.register("ioi", "IOI")(ioi)
+for _function in FUNCTIONS.values():
+    TASKS.register(_function.key, _function.name)(factory(_function))
 TASKS.register("jsonl", "JSON Lines")(jsonl)
+TASKS.register("hub", "Hugging Face data set")(hub)
+TASKS.register("cogqa", "CogQA")(cogqa)
 
 
 def make_task(

@@ -46,7 +46,7 @@ def jsonl(
         raise HeadcountError("Name the JSON Lines file that holds the task: path=FILE.")
     examples: list[Example] = []
     first_line: dict[str, int] = {}  # of each id
-    for number, line in _lines(Path(path)):
+    for number, line in lines_of(Path(path)):
         where = f"{path}, line {number}"
         example = _example(line, where, number)
         if example.id in first_line:
@@ -61,7 +61,7 @@ def jsonl(
     return Task(Path(path).stem, 1, tuple(examples), bos=bos, chat=chat)
 
 
-def _lines(path: Path) -> Iterator[tuple[int, str]]:
+def lines_of(path: Path) -> Iterator[tuple[int, str]]:
     """The lines of a file that are not empty, with their numbers from 1."""
     try:
         with path.open("rb") as file:

@@ -1,0 +1,137 @@
+"""The published CogQA layout: questions broken into sub-questions, one cognitive skill each.
+
+    {"question": …, "answer": …, "generated": [{"subquestion": …, "answer": …,
+     "cognitive_skill": "Retrieval"}, …]}
+
+The file is a JSON list of such records, or has one record in each line. Sub-questions are asked one
+at a time, with the earlier ones and their right answers in front; all those of one question share
+its content. The data are not ours and do not come with headcount.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+from headcount.errors import HeadcountError, did_you_mean
+from headcount.tasks.cognitive.prompt import shape
+from headcount.tasks.jsonl import lines_of
+from headcount.tasks.task import Bos, Example, Task, quoted
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+Context = Literal["all", "retrieval", "none"]
+LARGEST = 200_000_000  # bytes of a file in one piece
+
+
+def cogqa(
+    tokenizer: PreTrainedTokenizerBase | None = None,
+    *,
+    path: str = "",
+    skill: str = "",
+    context: Context = "all",
+    max_new_tokens: int = 128,
+    bos: Bos = "auto",
+) -> Task:
+    """Sub-questions of one cognitive skill, from a file in the published CogQA layout.
+
+    In front of a sub-question stand all earlier ones, with their right answers; with `context`
+    "retrieval" only those of that skill, as in the published code; with "none" nothing.
+    """
+    if not path:
+        raise HeadcountError("Name the file that holds the CogQA records: path=FILE.")
+    if context not in get_args(Context):
+        raise HeadcountError(
+            f'There is no context "{context}" (known: {", ".join(get_args(Context))}).'
+            f"{did_you_mean(context, get_args(Context))}"
+        )
+    examples: list[Example] = []
+    skills: dict[str, None] = {}
+    for number, record in _records(Path(path)):
+        where = f"{path}, record {number}"
+        question, steps = _checked(record, where)
+        before: list[str] = []
+        for place, (asked, answer, its) in enumerate(steps):
+            skills[its] = None
+            if not skill or _plain(its) == _plain(skill):
+                example = Example(
+                    id=f"{number}.{place + 1}",
+                    prompt=f"{question}\n\n{''.join(before)}{shape(asked)}",
+                    target=f" {answer}",
+                    template=its,
+                    content=question,
+                )
+                if problem := example.problem():
+                    raise HeadcountError(f"{where}: sub-question {place + 1} {problem}.")
+                examples.append(example)
+            if context == "all" or (context == "retrieval" and _plain(its) == "retrieval"):
+                before.append(shape(asked, answer))
+    if not examples:
+        known = ", ".join(skills) or "none"
+        raise HeadcountError(
+            f'{path} has no sub-question of the skill "{skill}" (it has: {known}).'
+            f"{did_you_mean(skill, list(skills))}"
+        )
+    name = f"cogqa-{_plain(skill)}" if skill else "cogqa"
+    return Task(name, 1, tuple(examples), bos=bos, max_new_tokens=max_new_tokens)
+
+
+def _plain(skill: str) -> str:
+    """A skill's name however it is written: "Knowledge Recall", "knowledge_recall"."""
+    return "-".join(skill.replace("_", " ").replace("-", " ").casefold().split())
+
+
+def _records(path: Path) -> Iterator[tuple[int, Any]]:
+    try:
+        with path.open("rb") as file:
+            first = file.read(1000).lstrip(b"\xef\xbb\xbf \t\r\n")[:1]
+        if first != b"[":
+            for number, line in lines_of(path):
+                yield number, _parsed(line, f"{path}, line {number}")
+            return
+        if path.stat().st_size > LARGEST:
+            raise HeadcountError(
+                f"{path} is larger than {LARGEST:,} bytes: write one record per line."
+            )
+        text = path.read_bytes().decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise HeadcountError(
+            f"{path} is not UTF-8 (byte {error.start + 1}): save it as such."
+        ) from error
+    except OSError as error:
+        raise HeadcountError(f"Cannot read {path}: {error.strerror or error}.") from error
+    yield from enumerate(_parsed(text, str(path)), start=1)
+
+
+def _parsed(text: str, where: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        reason = error.msg if isinstance(error, json.JSONDecodeError) else type(error).__name__
+        raise HeadcountError(f"{where}: this is not JSON ({reason}).") from error
+
+
+def _checked(record: Any, where: str) -> tuple[str, list[tuple[str, str, str]]]:
+    """The question and its steps, or what is wrong with them."""
+    if not isinstance(record, dict):
+        raise HeadcountError(f"{where}: a record is a JSON object such as {{...}}.")
+    steps = record.get("generated")
+    if not isinstance(record.get("question"), str) or not isinstance(steps, list):
+        raise HeadcountError(f'{where}: a record needs a text "question" and a list "generated".')
+    found = []
+    for place, step in enumerate(steps, start=1):
+        texts = []
+        for name in ("subquestion", "answer", "cognitive_skill"):
+            value = step.get(name) if isinstance(step, dict) else None
+            if isinstance(value, int | float) and not isinstance(value, bool):
+                value = str(value)
+            if not isinstance(value, str) or not value.strip():
+                raise HeadcountError(
+                    f"{where}: sub-question {place} has no text in the field {quoted(name)}."
+                )
+            texts.append(value.strip())
+        found.append((texts[0], texts[1], texts[2]))
+    return record["question"].strip(), found

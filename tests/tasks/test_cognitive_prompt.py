@@ -1,0 +1,122 @@
+"""From items to tasks: shown items are never asked, foils and twins fit the tokenizer."""
+
+from __future__ import annotations
+
+import pytest
+from tiny_tokenizers import byte_level
+
+from headcount import HeadcountError, make_task
+from headcount.tasks import FUNCTIONS, encode, require_foils, require_twin
+from headcount.tasks.cognitive.item import Item
+from headcount.tasks.cognitive.prompt import DRAWS, MAX_SHOTS, Function, build, set_aside, shape
+
+TOWNS = [f"Town{a}{b}" for a in "abcdefgh" for b in "klmnopqr"]
+
+
+def items() -> list[Item]:
+    """Two forms; the answers are names that the tokenizer knows as one token each."""
+    return [
+        Item(f"Whose town is {town}?", ("Mary", "John")[place % 2], form, f"{form}/{town}")
+        for form in ("ends", "closes")
+        for place, town in enumerate(TOWNS)
+    ]
+
+
+FUNCTION = Function("letters", "Letters", "low", 4, items)
+
+
+def test_the_shape_is_question_and_answer() -> None:
+    task = build(FUNCTION, byte_level(), shots=2)
+    blocks = task.examples[0].prompt.split("\n\n")
+    assert len(blocks) == 3
+    assert all(block.startswith("Question: Whose town is Town") for block in blocks)
+    assert all("\nAnswer: " in block for block in blocks[:2])
+    assert blocks[2].endswith("\nAnswer:")
+    assert all(example.target[0] == " " for example in task)
+    assert build(FUNCTION, byte_level(), shots=0).examples[0].prompt.count("Question") == 1
+
+
+def test_what_is_shown_is_never_asked() -> None:
+    aside = set_aside(items())
+    assert len(aside) == len(set(aside)) == DRAWS * MAX_SHOTS
+    shown = {item.content for item in aside}
+    fronts = set()
+    for draw in range(DRAWS):
+        task = build(FUNCTION, byte_level(), shots=4, draw=draw)
+        assert not shown & {example.content for example in task}
+        assert len(task) == len(items()) - len(aside)
+        (front,) = {example.prompt.rsplit("Question:", 1)[0] for example in task}
+        fronts.add(front)
+    assert len(fronts) == DRAWS  # and no draw has an item of another
+    solved = [block for front in fronts for block in front.split("\n\n") if block]
+    assert len(set(solved)) == len(solved) == 4 * DRAWS
+
+
+def test_forms_take_turns_among_the_shown() -> None:
+    aside = set_aside(items())
+    for draw in range(DRAWS):
+        forms = [item.template for item in aside[draw * MAX_SHOTS :][:4]]
+        assert sorted(forms) == ["closes", "closes", "ends", "ends"]
+
+
+def test_which_ones_are_shown_does_not_depend_on_the_order() -> None:
+    assert set_aside(items()) == set_aside(items()[::-1])
+
+
+def test_twins_and_foils_fit() -> None:
+    tokenizer = byte_level()
+    task = build(FUNCTION, tokenizer, shots=2)
+    encoded = encode(task, tokenizer)
+    require_twin(encoded)
+    require_foils(encoded, "this test")
+    for example in task:
+        assert example.corrupted is not None
+        assert (
+            example.corrupted.rsplit("Question:", 1)[0] == example.prompt.rsplit("Question:", 1)[0]
+        )
+    again = build(FUNCTION, tokenizer, shots=2)
+    assert again.examples == task.examples
+
+
+def test_items_without_a_twin_can_be_left_out() -> None:
+    odd = Item("Whose town is the one with a very long name?", "Mary", "ends", "ends/odd")
+    function = Function("letters", "Letters", "low", 4, lambda: [*items(), odd])
+    whole = build(function, byte_level(), shots=2)
+    assert [example.content for example in whole if example.corrupted is None] in (
+        [odd.content],
+        [],
+    )
+    paired = build(function, byte_level(), shots=2, twins=True)
+    assert all(example.corrupted is not None for example in paired)
+    assert len(whole) - len(paired) == sum(example.corrupted is None for example in whole)
+
+
+def test_some_of_the_items() -> None:
+    some = build(FUNCTION, byte_level(), shots=2, n=20)
+    assert len(some) == 20
+    whole = build(FUNCTION, byte_level(), shots=2)
+    assert {example.id for example in some} < {example.id for example in whole}
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"shots": 13}, "from 0 to 12 shots"),
+        ({"shots": 2, "draw": 3}, "draws 0 to 2"),
+        ({"shots": 2, "n": 1000}, "ask for fewer"),
+    ],
+)
+def test_what_cannot_be_done_is_a_sentence(settings: dict[str, int], words: str) -> None:
+    with pytest.raises(HeadcountError, match=words):
+        build(FUNCTION, byte_level(), **settings)
+
+
+@pytest.mark.parametrize("key", FUNCTIONS)
+def test_every_function_is_a_task(key: str) -> None:
+    task = make_task(key, byte_level(), n=40)
+    assert task.name == key
+    assert task.parameters["shots"] == FUNCTIONS[key].shots
+    assert len(task) == 40
+    assert len(task.part("ranking")) >= 10 <= len(task.part("test"))
+    assert shape("x") == "Question: x\nAnswer:"
+    assert len(make_task(key, byte_level())) >= 200

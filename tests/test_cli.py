@@ -33,6 +33,9 @@ COMMANDS = (
     "rank",
     "ablate",
     "curve",
+    "compare",
+    "run",
+    "tasks",
     "generate",
     "export",
     "list",
@@ -235,6 +238,22 @@ def test_curve_from_a_scores_file(disk: Disk, run: Run, run_json: Callable[..., 
         ]
 
 
+def test_compare(disk: Disk, run: Run, tmp_path: Path) -> None:
+    out = run("compare", *disk.arguments("--methods", "attribution", "ablation", "--out", "both"))
+    assert "attribution" in out
+    assert "The picture: both/figure.png" in out
+    found = json.loads((tmp_path / "both" / "agreement.json").read_text())
+    assert found["model"]
+    assert HeadScores.load(tmp_path / "both" / "scores-ablation.json").method == "ablation"
+
+
+def test_curves_of_written_answers(disk: Disk, run_json: Callable[..., Any]) -> None:
+    points = run_json(
+        "curve", *disk.arguments("--metric", "exact_match", "--counts", "0", "2", "--series", "top")
+    )
+    assert {point["metric"] for point in points} == {"exact_match"}
+
+
 def test_demo(
     run: Run, run_json: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -378,7 +397,7 @@ def test_logits_that_are_not_numbers(disk: Disk, refused: Run, tmp_path: Path) -
     ("arguments", "words"),
     [
         # tasks
-        (("--task", "ioy"), 'no task "ioy" (known: ioi, jsonl). Did you mean "ioi"?'),
+        (("--task", "ioy"), 'Did you mean "ioi"?'),
         (("--task", "nothing.jsonl"), "Cannot read the task file nothing.jsonl"),
         (("--task", "empty.jsonl"), "empty.jsonl has no examples"),
         (("--task", "bad.jsonl"), "bad.jsonl, line 1: the line is not JSON"),
@@ -471,6 +490,12 @@ def test_bad_arguments(disk: Disk, refused: Run, arguments: tuple[str, ...], wor
         (("store", "export", "values.xlsx"), 'Cannot export as "xlsx"'),
         (("cache", "clear", "smollm"), "smollm"),
         (("doctor",), "the following arguments are required: model"),
+        (("run",), "the following arguments are required: study"),
+        (("run", "masked-head"), 'Did you mean "masked-heads"?'),
+        (("run", "masked-heads", "--preset", "quik"), 'Did you mean "quick"?'),
+        (("run", "masked-heads", "--set", "n=many"), "is a whole number"),
+        (("tasks", "--functions", "retreival"), 'Did you mean "retrieval"?'),
+        (("tasks", "--set", "draw=1"), "leave draw away"),
     ],
 )
 def test_bad_commands(refused: Run, arguments: tuple[str, ...], words: str) -> None:

@@ -19,6 +19,7 @@ examples:
   headcount demo                          a head-ablation curve of a real model, in minutes
   headcount doctor smollm2-135m           prove that the heads of a model can be gated
   headcount curve --model MODEL --task ioi --counts 0 1 2 4 8 16
+  headcount run masked-heads              a published figure, on the bundled model
 
 MODEL is a Hugging Face hub id, a local folder, a .gguf file, or smollm2-135m (bundled).
 """
@@ -174,9 +175,74 @@ def build_parser() -> Parser:
     )
     curve.add_argument("--seeds", type=int, default=5, help="random draws (%(default)s)")
     curve.add_argument("--keep", action="store_true", help="keep only these heads, mask all others")
+    curve.add_argument(
+        "--epsilon", type=float, default=0.0, help="what masked heads are multiplied by (0)"
+    )
     curve.add_argument("--out", default="out/curve", help="folder for the results (%(default)s)")
     _metric(curve)
     _measuring(curve)
+
+    compare = _command(
+        commands,
+        "compare",
+        "rank by several methods and see whether they agree",
+        "headcount compare --task retrieval --methods attribution ablation probe",
+    )
+    _model_and_task(compare)
+    compare.add_argument(
+        "--methods",
+        nargs="+",
+        default=["attribution", "integrated-gradients", "ablation"],
+        help="rankings or score files (%(default)s)",
+    )
+    compare.add_argument("--counts", nargs="+", type=int, help="numbers of heads to compare")
+    compare.add_argument("--seeds", type=int, help="of methods that have seeds")
+    compare.add_argument("--out", default="out/compare", help="folder for the results")
+    _measuring(compare)
+
+    run = _command(
+        commands,
+        "run",
+        "run a published study, from the model to the figure",
+        "headcount run masked-heads\n"
+        "  headcount run masked-heads --preset full --model Qwen/Qwen3-0.6B --device cuda\n"
+        "  headcount run masked-heads --ranking attribution probe --counts 16 32 64 128",
+    )
+    run.add_argument("study", help="masked-heads")
+    run.add_argument("--model", default="smollm2-135m", help="%(default)s unless given")
+    run.add_argument("--preset", default="quick", help="quick (minutes on two cores), full, paper")
+    run.add_argument(
+        "--ranking", nargs="+", help="the first makes the figure, others are drawn beside it"
+    )
+    run.add_argument("--counts", nargs="+", type=int, help="numbers of masked heads")
+    run.add_argument("--seeds", type=int, help="random draws")
+    run.add_argument("--functions", nargs="+", help="cognitive functions, or all")
+    run.add_argument("--scope", help="all, or decode: mask the steps after the first new token")
+    run.add_argument("--epsilon", type=float, help="what masked heads are multiplied by")
+    run.add_argument(
+        "--set",
+        nargs="*",
+        default=[],
+        metavar="NAME=VALUE",
+        help="further settings of the study or its tasks, as n=100 shots=6 similarity=comet",
+    )
+    run.add_argument("--out", help="folder for the results (out/STUDY)")
+    _loading(run)
+    _measuring(run)
+
+    tasks = _command(
+        commands,
+        "tasks",
+        "how well a model does the cognitive functions, with all its heads",
+        "headcount tasks --model smollm2-135m\n  headcount tasks --functions retrieval --set n=50",
+    )
+    tasks.add_argument("--model", default="smollm2-135m", help="%(default)s unless given")
+    tasks.add_argument("--functions", nargs="+", help="some of them (all)")
+    tasks.add_argument(
+        "--set", nargs="*", default=[], metavar="NAME=VALUE", help="settings, as n=100 shots=4"
+    )
+    _loading(tasks)
+    _measuring(tasks)
 
     generate = _command(
         commands,
@@ -276,6 +342,9 @@ def _model_and_task(parser: Parser) -> None:
 def _metric(parser: Parser) -> None:
     parser.add_argument("--metric", default="accuracy", help="see headcount list (%(default)s)")
     parser.add_argument("--stand-in", default="zero", help="zero, mean, corrupted (%(default)s)")
+    parser.add_argument(
+        "--scope", default="all", help="metrics of texts: all, or decode (new tokens only)"
+    )
     parser.add_argument("--explain", action="store_true", help="print how it will be measured")
 
 

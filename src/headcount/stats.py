@@ -152,6 +152,29 @@ def ratio_of_means(
     return _interval(value, tops[some] / bottoms[some], drawn, level)
 
 
+class Resampling:
+    """Resamples of one set of items, shared by everything that is measured on them.
+
+    For statistics of several means, such as a difference of differences: `means` gives the mean of
+    a table in each resample, and arithmetic combines such arrays. Items are the same in all of
+    them; seeds are drawn anew for each table.
+
+    >>> items = Resampling(["a", "b", "c", "d"])
+    >>> right, wrong = items.means([1, 1, 0, 1]), items.means([0, 0, 1, 0])
+    >>> bool(np.allclose(right + wrong, 1))
+    True
+    """
+
+    def __init__(self, clusters: Clusters, *, resamples: int = 2000, seed: int = 0) -> None:
+        self.labels = _labels(clusters, len(clusters))
+        self.rng = np.random.default_rng(seed)
+        self.drawn = _draw(self.rng, int(self.labels.max()) + 1, resamples)
+
+    def means(self, values: ArrayLike) -> Float[np.ndarray, " times"]:
+        """The mean of (seeds, items) in each resample."""
+        return _means(_table(values), self.labels, self.drawn, self.rng)
+
+
 def wilson(successes: int | float, n: int, *, level: float = 0.95) -> Interval:
     """Wilson's interval for a share: within 0 and 1, and of honest width also at either end.
 

@@ -25,6 +25,7 @@ def ablate(arguments: Namespace) -> int:
             np.stack([np.ones_like(gates), gates]),
             metric=arguments.metric,
             stand_in=arguments.stand_in,
+            scope=arguments.scope,
             store=store,
             progress=not arguments.quiet,
         )

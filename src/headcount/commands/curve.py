@@ -31,6 +31,8 @@ def curve(arguments: Namespace) -> int:
             mode="keep" if arguments.keep else "mask",
             metric=arguments.metric,
             stand_in=arguments.stand_in,
+            scope=arguments.scope,
+            epsilon=arguments.epsilon,
             store=store,
             progress=not arguments.quiet,
         )

@@ -1,0 +1,93 @@
+"""What a study leaves: points, claims, pictures and how they came about."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from headcount.figures.curve import save_figure
+from headcount.heads import HeadScores
+from headcount.json_text import to_json
+from headcount.report import report_html
+from headcount.results import Claim, versions
+from headcount.stats import Verdict
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+Row = Mapping[str, Any]
+
+
+@dataclass(frozen=True, eq=False)
+class Study:
+    """A finished study.
+
+    rows      the tidy table: one row for each point of each curve
+    claims    what was published, what was measured, and the verdict
+    figures   pictures by the name of their files; the first is the study's own
+    scores    rankings by the names of their files
+    notes     sentences that a reader must know: what was left out, what differs from the paper
+    """
+
+    name: str
+    title: str
+    rows: Sequence[Row]
+    claims: Sequence[Claim]
+    figures: Mapping[str, Figure]
+    settings: Mapping[str, Any]
+    model: Mapping[str, Any]
+    scores: Mapping[str, HeadScores] = field(default_factory=dict)
+    notes: Sequence[str] = ()
+    tables: Mapping[str, Sequence[Row]] = field(default_factory=dict)  # further ones, by title
+
+    def save(self, folder: str | Path, command: str = "") -> list[Path]:
+        """Write figures, table, claims, report and settings; the picture comes first."""
+        folder = Path(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        paths = []
+        for name, figure in self.figures.items():
+            paths += save_figure(figure, folder, name)
+        paths.append(write_csv(folder / "curves.csv", self.rows))
+        claims = [asdict(claim) for claim in self.claims]
+        run = {
+            "study": self.name,
+            "command": command,
+            "settings": dict(self.settings),
+            "model": dict(self.model),
+            "notes": list(self.notes),
+            "versions": versions(),
+        }
+        texts = {"claims.json": to_json(claims), "run.json": to_json(run)}
+        pictures = {name: (folder / f"{name}.png").read_bytes() for name in self.figures}
+        texts["report.html"] = report_html(self, pictures, run)
+        for file, text in texts.items():
+            (folder / file).write_text(text + "\n", encoding="utf-8")
+            paths.append(folder / file)
+        if self.scores:
+            (folder / "scores").mkdir(exist_ok=True)
+        for name, scores in self.scores.items():
+            scores.save(folder / "scores" / f"{name}.json")
+        return paths
+
+
+def write_csv(path: Path, rows: Sequence[Row]) -> Path:
+    """Write rows that all have the same columns."""
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+    return path
+
+
+def all_of(verdicts: Sequence[Verdict]) -> Verdict:
+    """The verdict on a claim that says "on every …".
+
+    >>> all_of(["supported", "undecided"]), all_of(["undecided", "refuted"])
+    ('undecided', 'refuted')
+    """
+    if "refuted" in verdicts:
+        return "refuted"
+    return "undecided" if "undecided" in verdicts else "supported"

@@ -1,0 +1,185 @@
+"""The study `masked-heads`, whole: on a tiny model of random weights, and on the real one."""
+
+from __future__ import annotations
+
+import csv
+import json
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from matplotlib.figure import Figure
+from real import bundled
+from tasks.tiny_tokenizers import byte_level
+from tiny import tiny_model
+
+from headcount import HeadcountError, Store, run_study, wrap
+from headcount.engine import answers
+from headcount.models.model import Model
+from headcount.studies import Study
+
+# Answers of a random model are noise, so the encoder would add nothing here.
+SETTINGS: dict[str, Any] = {
+    "functions": ("knowledge-recall", "math"),
+    "counts": (2, 4),
+    "seeds": 2,
+    "n": 12,
+    "similarity": "exact_match",
+    "task_settings": {"shots": 1, "max_new_tokens": 2},
+    "progress": False,
+}
+
+
+@pytest.fixture(scope="module")
+def tiny() -> Model:
+    module = tiny_model("llama", vocab_size=2000, max_position_embeddings=1024)
+    return wrap(module, byte_level(), name="tiny & <b>bold</b>")
+
+
+@pytest.fixture(scope="module")
+def study(tiny: Model) -> Study:
+    return run_study("masked-heads", tiny, rankings=("attribution", "random"), **SETTINGS)
+
+
+def test_the_table_is_tidy(study: Study) -> None:
+    wanted = {"model", "task", "series", "metric", "count", "value", "low", "high", "n", "ranking"}
+    assert wanted <= set(study.rows[0])
+    keys = [(r["task"], r["ranking"], r["series"], r["metric"], r["count"]) for r in study.rows]
+    by_first = {key for key in keys if key[1] == "attribution"}
+    assert {key[2] for key in by_first} == {"top", "random", "matched"}
+    assert {key[2] for key in keys if key[1] == "random"} == {"top"}
+    assert {key[4] for key in keys} == {0, 2, 4}
+    for row in study.rows:
+        assert row["low"] <= row["value"] <= row["high"]
+
+
+def test_the_folder_is_whole(study: Study, tmp_path: Path) -> None:
+    paths = study.save(tmp_path / "results", "headcount run masked-heads --made 'up'")
+    names = {path.name for path in paths}
+    assert paths[0].name == "figure.png"
+    assert names >= {f"figure.{kind}" for kind in ("png", "svg", "pdf")}
+    assert names >= {"rankings.png", "curves.csv", "claims.json", "report.html", "run.json"}
+    with (tmp_path / "results" / "curves.csv").open() as file:
+        assert len(list(csv.DictReader(file))) == len(study.rows)
+    claims = json.loads((tmp_path / "results" / "claims.json").read_text())
+    fields = ["claim", "published", "measured", "low", "high", "verdict"]
+    assert all(list(claim) == fields for claim in claims)
+    assert len(claims) == 4  # 2 and 4 heads are far from the published onset
+    run = json.loads((tmp_path / "results" / "run.json").read_text())
+    assert run["settings"]["counts"] == [0, 2, 4]
+    assert run["settings"]["task"] == {"n": 12, "shots": 1, "max_new_tokens": 2}
+    assert run["command"].endswith("'up'")
+    assert {"weights", "tokenizer", "dtype"} <= set(run["model"])
+    assert (tmp_path / "results" / "scores" / "math-attribution.json").exists()
+
+
+class _Page(HTMLParser):
+    def __init__(self) -> None:
+        super().__init__()
+        self.outside: list[str] = []
+        self.tags: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        for name, value in attrs:
+            if name in ("src", "href") and not (value or "").startswith("data:"):
+                self.outside.append(value or "")
+
+
+def test_the_report_escapes_and_loads_nothing(study: Study, tmp_path: Path) -> None:
+    study.save(tmp_path)
+    text = (tmp_path / "report.html").read_text()
+    page = _Page()
+    page.feed(text)
+    assert page.outside == []
+    assert "script" not in page.tags
+    assert "b" not in page.tags
+    assert "tiny &amp; &lt;b&gt;bold&lt;/b&gt;" in text
+    assert page.tags.count("img") == 2
+
+
+def test_the_figure_has_the_published_form(study: Study) -> None:
+    figure: Figure = study.figures["figure"]
+    assert [axes.get_title() for axes in figure.axes] == ["Knowledge Recall", "Math Calculation"]
+    for axes in figure.axes:
+        assert axes.get_xlabel() == "# Masked Heads"
+        assert axes.get_xscale() == "log"
+        assert [label.get_text() for label in axes.get_xticklabels()] == ["0", "2", "4"]
+    assert figure.axes[0].get_ylabel() == "Score"
+    (legend,) = figure.legends
+    labels = [text.get_text() for text in legend.get_texts()]
+    assert {"TopK Accuracy", "RandomK Accuracy"} <= set(labels)
+    assert not any("omet" in label for label in labels)  # what is not COMET is not called so
+
+
+def test_the_same_again_computes_nothing(
+    tiny: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Store(tmp_path / "store.sqlite") as store:
+        first = run_study("masked-heads", tiny, store=store, **SETTINGS)
+        monkeypatch.setattr(answers, "generate", lambda *_, **__: pytest.fail("written again"))
+        again = run_study("masked-heads", tiny, store=store, **SETTINGS)
+    assert first.rows == again.rows
+    assert str(first.claims) == str(again.claims)
+
+
+def test_a_run_that_was_cut_goes_on(
+    tiny: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, study: Study
+) -> None:
+    calls = []
+    whole = answers.generate
+
+    def cut(*args: Any, **kwargs: Any) -> Any:
+        calls.append(len(args[1]))
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        return whole(*args, **kwargs)
+
+    monkeypatch.setattr(answers, "generate", cut)
+    with Store(tmp_path / "store.sqlite") as store:
+        with pytest.raises(KeyboardInterrupt):
+            run_study("masked-heads", tiny, store=store, **SETTINGS)
+        rest = run_study("masked-heads", tiny, store=store, **SETTINGS)
+    expected = [row for row in study.rows if row["ranking"] == "attribution"]
+    assert list(rest.rows) == expected
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"functions": ("retreival",)}, "Did you mean"),
+        ({"functions": ()}, "at least one function"),
+        ({"rankings": ("atribution",)}, "Did you mean"),
+        ({"accuracy": "logprob"}, "scores written answers"),
+        ({"preset": "quik"}, "Did you mean"),
+        ({"counts": (1000,)}, "Cannot choose 1000"),
+        ({"task_settings": {"shot": 1}}, "Did you mean"),
+        ({"scope": "decod"}, "Did you mean"),
+    ],
+)
+def test_bad_settings_are_a_sentence(tiny: Model, settings: dict[str, Any], words: str) -> None:
+    with pytest.raises(HeadcountError, match=words):
+        run_study("masked-heads", tiny, **{**SETTINGS, **settings})
+
+
+@pytest.mark.real
+def test_the_real_model_needs_its_top_heads() -> None:
+    study = run_study(
+        "masked-heads",
+        bundled(),
+        functions=("knowledge-recall",),
+        counts=(16,),
+        seeds=2,
+        n=32,
+        progress=False,
+    )
+    at = {(row["metric"], row["series"], row["count"]): row["value"] for row in study.rows}
+    assert at["exact_match", "top", 0] > 0.4
+    assert at["exact_match", "top", 16] < at["exact_match", "random", 16] - 0.2
+    assert at["similarity", "top", 0] == pytest.approx(1)
+    assert at["similarity", "top", 16] < at["similarity", "random", 16]
+    assert np.isfinite([claim.measured for claim in study.claims]).all()
+    labels = [text.get_text() for text in study.figures["figure"].legends[0].get_texts()]
+    assert "TopK Similarity (MiniLM)" in labels

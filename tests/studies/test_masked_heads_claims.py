@@ -1,0 +1,139 @@
+"""The claims of masked-heads, on curves of which we know what must come out."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from headcount.curves import Curve
+from headcount.heads import HeadLayout, HeadScores
+from headcount.metrics import get_metric
+from headcount.results import Claim
+from headcount.studies.masked_heads import published_counts
+from headcount.studies.masked_heads_claims import Panel, judge_claims
+from headcount.studies.study import all_of
+
+COUNTS = [0, 4, 8, 16, 32]
+TOTAL = 256
+ITEMS = 200
+
+
+def made(metric: str, top: list[float], random: list[float], seed: int, seeds: int = 4) -> Curve:
+    """A curve with these means; its items are right or wrong by chance."""
+    rng = np.random.default_rng(seed)
+    raw = {}
+    for series, means, draws in (("top", top, 1), ("random", random, seeds)):
+        for count, mean in zip(COUNTS, means, strict=True):
+            raw[series, count] = (rng.random((draws, ITEMS)) < mean).astype(float)
+    scores = HeadScores(HeadLayout((TOTAL,)), np.arange(float(TOTAL)), "by hand")
+    return Curve((), raw, scores, get_metric(metric), "mask", "zero", np.arange(ITEMS))
+
+
+def panel(
+    name: str,
+    top: list[float],
+    random: list[float],
+    similarity: list[float] | None = None,
+    floors: tuple[float, float] = (0.0, 0.0),
+) -> Panel:
+    seed = sum(name.encode())
+    second = similarity or [min(1.0, value + 0.15) for value in top]
+    return Panel(
+        name,
+        made("exact_match", top, random, seed),
+        made("similarity", second, [1.0, *random[1:]], seed + 1),
+        floors,
+    )
+
+
+FLAT = [0.9, 0.9, 0.9, 0.88, 0.85]
+PUBLISHED = [
+    panel("Retrieval", [0.9, 0.85, 0.7, 0.1, 0.0], FLAT, [1.0, 0.95, 0.9, 0.5, 0.4]),
+    panel("Knowledge Recall", [0.9, 0.5, 0.6, 0.05, 0.0], FLAT, [1.0, 0.8, 0.8, 0.5, 0.4]),
+    panel("Math Calculation", [0.9, 0.8, 0.7, 0.2, 0.1], FLAT, [1.0, 0.95, 0.9, 0.6, 0.6]),
+]
+
+
+def verdicts(panels: list[Panel]) -> list[str]:
+    return [claim.verdict for claim in judge_claims(panels, COUNTS, TOTAL)]
+
+
+def test_what_was_published_is_supported() -> None:
+    claims = judge_claims(PUBLISHED, COUNTS, TOTAL)
+    assert [claim.verdict for claim in claims] == ["supported"] * 5
+    for claim in claims:
+        assert claim.low <= claim.measured <= claim.high
+        assert claim.published
+
+
+def test_rankings_that_find_nothing_refute_the_gap() -> None:
+    weak = [panel(p.name, FLAT, FLAT) for p in PUBLISHED]
+    faster, _, flat, *_ = verdicts(weak)
+    assert faster == "refuted"
+    assert flat != "supported"  # nothing to be flat against
+
+
+def test_an_early_collapse_refutes_the_onset() -> None:
+    early = [panel(p.name, [0.9, 0.1, 0.05, 0.0, 0.0], FLAT) for p in PUBLISHED]
+    assert verdicts(early)[3] == "refuted"
+
+
+def test_a_late_collapse_refutes_the_onset() -> None:
+    late = [panel(p.name, [0.9, 0.9, 0.9, 0.85, 0.1], FLAT) for p in PUBLISHED]
+    assert verdicts(late)[3] == "refuted"
+
+
+def test_random_heads_that_matter_refute_flatness() -> None:
+    steep = [0.9, 0.7, 0.6, 0.5, 0.4]
+    assert verdicts([panel(p.name, [0.9, 0.3, 0.1, 0.0, 0.0], steep) for p in PUBLISHED])[2] == (
+        "refuted"
+    )
+
+
+def test_another_function_may_fall_first() -> None:
+    other = [
+        panel("Retrieval", [0.9, 0.1, 0.1, 0.0, 0.0], FLAT),
+        panel("Knowledge Recall", [0.9, 0.8, 0.7, 0.2, 0.0], FLAT),
+    ]
+    assert verdicts(other)[4] == "refuted"
+    assert len(verdicts(other[:1])) == 4  # nothing to compare it with
+
+
+def test_scaling_uses_the_floors() -> None:
+    """Accuracy falls by half, similarity from 1 to its floor: similarity falls faster."""
+    top = [0.9, 0.45, 0.45, 0.45, 0.45]
+    near_floor = [1.0, 0.6, 0.6, 0.6, 0.6]
+    without = [panel(p.name, top, FLAT, near_floor) for p in PUBLISHED]
+    assert verdicts(without)[1] == "supported"
+    with_floor = [panel(p.name, top, FLAT, near_floor, (0.0, 0.6)) for p in PUBLISHED]
+    assert verdicts(with_floor)[1] == "refuted"
+
+
+def test_a_model_that_cannot_do_the_task_leaves_shares_undecided() -> None:
+    helpless = [panel(p.name, [0.0] * 5, [0.0] * 5) for p in PUBLISHED]
+    claims = judge_claims(helpless, COUNTS, TOTAL)
+    shares: list[Claim] = [claims[1], claims[3], claims[4]]
+    assert [claim.verdict for claim in shares] == ["undecided"] * 3
+    assert all(math.isnan(claim.low) for claim in shares)
+
+
+@pytest.mark.parametrize(
+    ("some", "verdict"),
+    [
+        (["supported", "supported"], "supported"),
+        (["supported", "undecided"], "undecided"),
+        (["undecided", "refuted"], "refuted"),
+    ],
+)
+def test_every_means_all(some: list[str], verdict: str) -> None:
+    assert all_of(some) == verdict  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("heads", "counts"),
+    [((32,) * 32, [16, 32, 64, 128]), ((9,) * 30, [4, 8, 16, 32]), ((4,) * 2, [1])],
+)
+def test_counts_are_the_published_fractions(heads: tuple[int, ...], counts: list[int]) -> None:
+    assert published_counts(HeadLayout(heads)) == counts

@@ -7,6 +7,7 @@ import pytest
 from real import bundled
 
 from headcount import evaluate, make_task, rank
+from headcount.engine.steps import bears_gaps
 from headcount.rankings.random import draw_random
 
 pytestmark = pytest.mark.real
@@ -32,3 +33,14 @@ def test_a_few_heads_carry_indirect_object_identification() -> None:
     # The giver is named twice: without the heads that look for the other one, it is the answer.
     assert without_top < 0.5
     assert np.mean(without_random) > 0.8
+
+
+def test_every_short_cut_is_proven() -> None:
+    """On a real model, whose rounding is blown up where tiny random ones have none to show."""
+    cuts = bundled().short_cuts
+    assert cuts.head
+    assert cuts.trunk is not None
+    assert cuts.attention
+    assert cuts.scored
+    assert cuts.cache
+    assert bears_gaps(bundled())

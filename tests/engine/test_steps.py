@@ -16,7 +16,7 @@ from test_decode import by_whole_passes, go_on, ids_of, model_of, prompts, soft_
 from toy import WORDS
 
 from headcount.engine import decode
-from headcount.engine.steps import shared_start
+from headcount.engine.steps import bears_gaps, shared_start
 from headcount.models.model import Model
 
 MODELS = ("llama", "gpt2", "mistral", "bloom", "qwen3_next")  # the last ones keep no plain cache
@@ -135,3 +135,24 @@ def test_shared_start(rows: list[list[int]]) -> None:
     assert len({tuple(row[:found]) for row in rows}) == 1
     longer = {tuple(row[: found + 1]) for row in rows}
     assert len(longer) > 1 or any(len(row) == found + 1 for row in rows)
+
+
+@pytest.mark.parametrize(("model_type", "bears"), [("llama", True), ("gpt2", True)])
+def test_different_lengths_share_passes_where_that_is_proven(model_type: str, bears: bool) -> None:
+    model = model_of(model_type)
+    assert bears_gaps(model) == bears
+    texts, gates = crossed(asked((1, 3, 2, 5)), soft_gates(model, 2))
+    with passes(model) as shapes:
+        together = ids_of(go_on(model, texts, gates))
+    assert next(rows for rows, tokens in shapes if tokens == 1) == len(texts)
+    assert together == [by_whole_passes(model, *both) for both in zip(texts, gates, strict=True)]
+
+
+def test_where_it_is_not_proven_lengths_stay_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = model_of("llama")
+    texts, gates = crossed(asked((1, 3, 3, 1)), soft_gates(model, 2))
+    expected = go_on(model, texts, gates)
+    monkeypatch.setattr(decode, "bears_gaps", lambda _: False)
+    with passes(model) as shapes:
+        assert go_on(model, texts, gates) == expected
+    assert max(rows for rows, tokens in shapes if tokens == 1) == len(texts) // 2

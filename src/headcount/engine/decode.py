@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from headcount.engine.forward import check_finite, out_of_memory, too_large
 from headcount.engine.plan import SHORTEST_PREFIX, default_tokens
 from headcount.engine.sampling import Sampling, Watch
-from headcount.engine.steps import Pick, Steps, shared_start
+from headcount.engine.steps import Pick, Steps, bears_gaps, shared_start
 from headcount.errors import HeadcountError, did_you_mean
 from headcount.heads import as_gates
 from headcount.models.gate import gating
@@ -134,10 +134,12 @@ def _ways(
     shared = shared_start(ids) if len(ids) >= 2 * len(sets) else 0
     prefix = ids[0][:shared] if shared >= SHORTEST_PREFIX else ()
     block = max(1, rows * len(sets) // len(ids))  # head sets whose prompts fit into one batch
-    alike = sorted(range(len(ids)), key=lambda i: (place[i] // block, len(ids[i]), i))
+    mixed = len(set(map(len, ids))) > 1 and bears_gaps(job.model)
+    length = (lambda i: 0) if mixed else (lambda i: len(ids[i]))
+    order = sorted(range(len(ids)), key=lambda i: (place[i] // block, -len(ids[i]), i))
     batches = [
         group[start : start + rows]
-        for _, found in groupby(alike, key=lambda i: (place[i] // block, len(ids[i])))
+        for _, found in groupby(order, key=lambda i: (place[i] // block, length(i)))
         for group in [list(found)]
         for start in range(0, len(group), rows)
     ]

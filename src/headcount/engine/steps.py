@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
@@ -21,7 +22,8 @@ from headcount.engine.sampling import Watch
 from headcount.models.gate import gating
 from headcount.models.model import Model
 from headcount.models.replay import empty_cache, scored_logits
-from headcount.models.sites import accepted
+from headcount.models.sites import accepted, coarsest_dtype, probe_prompt
+from headcount.models.slices import tolerance
 
 WORTH_LEAVING = 0.1  # share of rows that must have ended before the others are moved together
 
@@ -33,7 +35,10 @@ Layers = list[tuple[Tensor, Tensor]]  # keys and values of each layer
 
 @dataclass
 class Steps:
-    """Greedy decoding of equally long prompts, each row under its own head set."""
+    """Greedy decoding of prompts, each row under its own head set.
+
+    Prompts of different lengths are filled up behind the shared prefix: see `bears_gaps`.
+    """
 
     model: Model
     gates: Float[np.ndarray, "sets heads"] | None  # of all head sets; None leaves all heads on
@@ -42,6 +47,7 @@ class Steps:
     new: int
     pick: Callable[[Sequence[tuple[int, ...]]], Pick] | None = None  # makes sampling of greedy
     ended: Ended | None = None  # which rows, given all their new tokens, have come to an end
+    logits: list[Tensor] | None = None  # of every step, where they are asked for
     _known: dict[int, int] = field(default_factory=dict)  # head set → its row of `_layers`
     _layers: Layers = field(default_factory=list)
 
@@ -51,7 +57,7 @@ class Steps:
         model, watch = self.model, Watch()
         pick = None if self.pick is None else self.pick(prompts)
         start = len(self.prefix)
-        ids = torch.tensor([prompt[start:] for prompt in prompts], device=model.device)
+        ids, gaps = _filled([prompt[start:] for prompt in prompts], start, model.device)
         cache = self._spread(sets)
         alive = torch.arange(len(prompts), device=model.device)
         numbers = np.asarray(sets)
@@ -60,11 +66,14 @@ class Steps:
         with ExitStack() as stack:
             stack.enter_context(self._gating(numbers, prompt=True))
             for step in range(self.new):
-                logits = self._pass(ids, cache)
+                logits = self._pass(ids, cache, gaps)
                 watch(ids, logits)
+                if self.logits is not None:
+                    self.logits.append(logits)
                 scores = logits if pick is None else pick(logits, alive, step)
                 tokens = scores.argmax(-1)
                 ids = tokens[:, None]
+                gaps = None if gaps is None else gaps.after()
                 unseen.append(tokens)
                 stay = None
                 if self.ended is not None:
@@ -77,6 +86,7 @@ class Steps:
                 if stay is not None:
                     numbers, stay = numbers[stay.numpy()], stay.to(model.device)
                     alive, ids = alive[stay], ids[stay]
+                    gaps = None if gaps is None else gaps.of(stay)
                     cache.batch_select_indices(stay)
                 if stay is not None or (step == 0 and self.spare_prompt):
                     stack.close()
@@ -99,11 +109,16 @@ class Steps:
         gates = torch.from_numpy(self.gates[sets])
         return gating(self.model.module, self.model.sites, gates)
 
-    def _pass(self, ids: Int[Tensor, "rows tokens"], cache: Any) -> Float[Tensor, "rows vocab"]:
+    def _pass(
+        self, ids: Int[Tensor, "rows tokens"], cache: Any, gaps: _Gaps | None = None
+    ) -> Float[Tensor, "rows vocab"]:
         module = self.model.module
         last = scored_logits(module, 1) if self.model.short_cuts.head else nullcontext()
+        options: dict[str, Any] = {"past_key_values": cache, "use_cache": True}
+        if gaps is not None:
+            options |= {"attention_mask": gaps.mask, "position_ids": gaps.positions}
         with last:
-            options = accepted(module, past_key_values=cache, use_cache=True)
+            options = accepted(module, **options)
             logits: Tensor = module(input_ids=ids, **options).logits
         return logits[:, -1]
 
@@ -133,6 +148,70 @@ class Steps:
             self._pass(ids, cache)
         self._layers = [(layer.keys, layer.values) for layer in cache.layers]
         self._known = {number: row for row, number in enumerate(sets)}
+
+
+@dataclass(frozen=True)
+class _Gaps:
+    """Which columns are tokens, from the first of the prefix on, and where the last ones stand."""
+
+    mask: Int[Tensor, "rows columns"]
+    positions: Int[Tensor, "rows tokens"]
+
+    def after(self) -> _Gaps:
+        """One token later."""
+        more = self.mask.new_ones(len(self.mask), 1)
+        return _Gaps(torch.cat((self.mask, more), 1), self.positions[:, -1:] + 1)
+
+    def of(self, rows: Int[Tensor, "some"]) -> _Gaps:
+        """Some of the rows."""
+        return _Gaps(self.mask[rows], self.positions[rows])
+
+
+def _filled(
+    rests: Sequence[tuple[int, ...]], start: int, device: torch.device
+) -> tuple[Int[Tensor, "rows tokens"], _Gaps | None]:
+    """What follows the prefix of `start` tokens, filled up on the left where lengths differ."""
+    width = max(map(len, rests))
+    ids = torch.zeros(len(rests), width, dtype=torch.long)
+    mask = torch.ones(len(rests), start + width, dtype=torch.long)
+    for row, rest in enumerate(rests):
+        ids[row, width - len(rest) :] = torch.tensor(rest)
+        mask[row, start : start + width - len(rest)] = 0
+    ids = ids.to(device)
+    if bool(mask.all()):
+        return ids, None
+    positions = (mask.cumsum(-1) - 1)[:, start:].clamp(min=0)
+    return ids, _Gaps(mask.to(device), positions.to(device))
+
+
+_BEARS_GAPS: WeakKeyDictionary[Model, bool] = WeakKeyDictionary()
+
+
+@torch.no_grad()
+def bears_gaps(model: Model) -> bool:
+    """Whether prompts go on as they do alone where filling separates them from a shared prefix.
+
+    Proven when first asked for, in a pass over the rest and two steps.
+    """
+    if model not in _BEARS_GAPS:
+        ids = tuple(probe_prompt(model.module, 1)[0].tolist())
+        prefix, long, short = ids[:3], ids, ids[:3] + ids[6:]
+
+        def logits(prompts: list[tuple[int, ...]]) -> list[Tensor]:
+            steps = Steps(model, None, prefix, spare_prompt=False, new=3, logits=[])
+            steps.run(prompts, [0] * len(prompts))
+            return steps.logits or []
+
+        try:
+            together, alone = logits([long, short]), logits([short])
+            errors = [
+                float((a[1:] - b).abs().max() / b.abs().max())
+                for a, b in zip(together, alone, strict=True)
+            ]
+            _BEARS_GAPS[model] = max(errors) <= tolerance(coarsest_dtype(model.module))
+        except Exception:  # a model that filling breaks in any way does without it
+            _BEARS_GAPS[model] = False
+    return _BEARS_GAPS[model]
 
 
 def shared_start(prompts: Sequence[tuple[int, ...]]) -> int:

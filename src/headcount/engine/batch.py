@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import Literal
 
 import torch
@@ -74,12 +75,14 @@ def make_batches(
     padding: Padding = "none",
     corrupted: bool = False,
     places: Sequence[int] | None = None,
+    shared_once: int | None = None,
 ) -> list[Batch]:
     """Group examples into batches of about `tokens` tokens.
 
     Without padding all sequences of a batch have one length; with it, shorter ones are filled up on
     that side. `corrupted` takes each example's twin in place of its prompt, same target. `places`
-    are those of the examples that are wanted: all unless given.
+    are those of the examples that are wanted: all unless given. With `shared_once`, tokens at the
+    start that all sequences of a length share count as none where there are at least so many.
     """
     groups: dict[tuple[int, int, int], list[int]] = {}
     for place in range(len(encoded)) if places is None else places:
@@ -92,6 +95,13 @@ def make_batches(
         # Longest first: what does not fit into memory is noticed at once.
         group.sort(key=lambda place: -len(_prompt(encoded[place], corrupted)))
         longest = len(_prompt(encoded[group[0]], corrupted)) + len(encoded[group[0]].target) - 1
+        if shared_once is not None and len(group) > 1:
+            prompts = [_prompt(encoded[place], corrupted) for place in group]
+            # All that the first and the last in order share, those between them share too.
+            pairs = zip(min(prompts), max(prompts), strict=True)
+            shared = len(list(takewhile(lambda pair: pair[0] == pair[1], pairs)))
+            shared = min(shared, len(prompts[0]) - 1)
+            longest -= shared if shared >= shared_once else 0
         rows = _even_rows(len(group), max(1, tokens // longest))
         for start in range(0, len(group), rows):
             chosen = group[start : start + rows]

@@ -16,7 +16,7 @@ from headcount.engine.answers import answers, writing_context
 from headcount.engine.batch import Batch, Padding, make_batches
 from headcount.engine.decode import Scope, check_scope
 from headcount.engine.forward import check_finite, measuring, out_of_memory, too_large
-from headcount.engine.plan import MEASUREMENT, Plan, best_plan, default_tokens
+from headcount.engine.plan import MEASUREMENT, SHORTEST_PREFIX, Plan, best_plan, default_tokens
 from headcount.engine.runner import Runner, chunks
 from headcount.engine.stand_in import StandIn, make_stand_in
 from headcount.errors import HeadcountError
@@ -113,6 +113,7 @@ def evaluate(
             device=model.device,
             padding=padding,
             places=np.flatnonzero(missing.any(axis=0)).tolist(),
+            shared_once=SHORTEST_PREFIX if plan.cuts.cache and padding == "none" else None,
         )
         _tell(plan, batches, missing)
         with (
@@ -207,25 +208,33 @@ class _Work:
         self.metric, self.stand_in, self.plan = metric, stand_in, plan
         self.values, self.shelf = values, shelf
         self.starts = first_sites(sets, model.layout)
+        self.most_rows = len(examples)
         self.pending: list[tuple[list[int], list[int], torch.Tensor]] = []
         self.asked = time.monotonic()
 
     def run(self, batch: Batch, done: Callable[[int], object]) -> None:
         """Measure what is missing of a batch; where memory is short, in smaller pieces."""
         length = batch.ids.shape[1]
+        fresh = length - self.plan.prefix(batch)  # of each row; a shared start runs once
         pieces = [batch]
         while pieces:
             piece = pieces.pop()
-            rows = max(1, self.plan.tokens // length)
-            if piece.rows > rows:  # memory was short before, perhaps in another batch
+            # Memory was short before, perhaps in another batch; a quarter more is as planned.
+            rows = max(1, min(5 * self.plan.tokens // (4 * fresh), self.most_rows))
+            if piece.rows > rows:
                 starts = range(0, piece.rows, rows)
                 pieces += [piece.part(start, start + rows) for start in reversed(starts)]
             elif not self._fits(piece, done):
                 tried = min(self.plan.tokens, piece.ids.numel() * len(self.sets))
-                if tried <= length:
+                half = piece.rows // 2
+                if tried > length:
+                    self.plan = replace(self.plan, tokens=max(length, tried // 2))
+                    pieces.append(piece)
+                elif half:
+                    self.most_rows = half
+                    pieces.append(piece)
+                else:
                     raise too_large(self.model, length)
-                self.plan = replace(self.plan, tokens=max(length, tried // 2))
-                pieces.append(piece)
 
     def _fits(self, batch: Batch, done: Callable[[int], object]) -> bool:
         """Measure a batch, or find that it does not fit into memory.

@@ -27,6 +27,7 @@ from headcount.tasks.encoding import (
 from headcount.tasks.hub import hub
 from headcount.tasks.ioi import ioi
 from headcount.tasks.jsonl import jsonl
+from headcount.tasks.roles import arithmetic, common_sense, commonsense_qa, gsm8k, syntax
 from headcount.tasks.task import Example, Task
 
 if TYPE_CHECKING:
@@ -52,6 +53,11 @@ TASKS: Registry[Task] = Registry("task")
 TASKS.register("ioi", "IOI")(ioi)
 for _function in FUNCTIONS.values():
     TASKS.register(_function.key, _function.name)(factory(_function))
+TASKS.register("syntax", "Syntax")(syntax)
+TASKS.register("common-sense", "Common Sense")(common_sense)
+TASKS.register("arithmetic", "Math")(arithmetic)
+TASKS.register("commonsense-qa", "CommonsenseQA")(commonsense_qa)
+TASKS.register("gsm8k", "GSM8K")(gsm8k)
 TASKS.register("jsonl", "JSON Lines")(jsonl)
 TASKS.register("hub", "Hugging Face data set")(hub)
 TASKS.register("cogqa", "CogQA")(cogqa)

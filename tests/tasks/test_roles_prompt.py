@@ -1,0 +1,209 @@
+"""From items to prompts: a pool that is never asked, one solved item each, letters, twins."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+
+import pytest
+from tiny_tokenizers import byte_level
+
+from headcount import HeadcountError
+from headcount.tasks import Task, encode
+from headcount.tasks.cognitive.item import Item
+from headcount.tasks.roles import arithmetic, common_sense, syntax
+from headcount.tasks.roles.arithmetic import items as arithmetic_items
+from headcount.tasks.roles.common_sense import items as common_sense_items
+from headcount.tasks.roles.prompt import POOL, build, draw, example_pool, lettered, shuffled
+from headcount.tasks.roles.syntax import items as syntax_items
+
+TASKS: dict[str, tuple[Callable[..., Task], Callable[[], list[Item]]]] = {
+    "syntax": (syntax, syntax_items),
+    "common-sense": (common_sense, common_sense_items),
+    "arithmetic": (arithmetic, arithmetic_items),
+}
+every_task = pytest.mark.parametrize(("factory", "items"), TASKS.values(), ids=TASKS)
+TOWNS = [f"Town{a}{b}" for a in "abcdefgh" for b in "klmnopqr"]
+
+
+def town_items(per_form: int = 64) -> list[Item]:
+    """Two forms; the answers are names that the tokenizer knows as one token each."""
+    return [
+        Item(f"Whose town is {town}?", ("Mary", "John")[place % 2], form, f"{form}/{town}")
+        for form in ("ends", "closes")
+        for place, town in enumerate(TOWNS[:per_form])
+    ]
+
+
+def front(prompt: str) -> str:
+    return prompt.rpartition("Question: ")[0]
+
+
+@every_task
+def test_the_parts_are_large_enough(
+    factory: Callable[..., Task], items: Callable[[], list[Item]]
+) -> None:
+    task = factory(byte_level())
+    assert len(task) == len(items()) - POOL
+    assert len({example.content for example in task}) == len(task)
+    assert len(task.part("ranking")) >= 300
+    assert len(task.part("test")) >= 300
+    forms = {example.template for example in task}
+    assert {example.template for example in task.part("ranking")} == forms
+    assert {example.template for example in task.part("test")} == forms
+
+
+@every_task
+def test_what_is_shown_is_never_asked(
+    factory: Callable[..., Task], items: Callable[[], list[Item]]
+) -> None:
+    pool = {
+        f"Question: {item.question}\nAnswer: {item.answer}\n\n" for item in example_pool(items())
+    }
+    assert len(pool) == POOL
+    asked = Counter[str]()
+    for seed in (0, 1):
+        task = factory(byte_level(), seed=seed)
+        fronts = Counter(front(example.prompt) for example in task)
+        assert set(fronts) <= pool
+        assert len(fronts) > 0.8 * POOL
+        asked += fronts
+        shown = "".join(pool)
+        for example in task:
+            question = example.prompt.rpartition("Question: ")[2]
+            assert f"Question: {question} " not in shown
+            assert example.prompt.endswith("\nAnswer:")
+            assert example.target[0] == " " != example.target[1]
+    assert set(asked) == pool
+
+
+@every_task
+def test_foils_and_twins_fit_the_tokenizer(
+    factory: Callable[..., Task], items: Callable[[], list[Item]]
+) -> None:
+    tokenizer = byte_level()
+    answers = {f"Question: {item.question}\nAnswer:": item.answer for item in items()}
+    task = factory(tokenizer, n=120)
+    twins = 0
+    for one in encode(task, tokenizer):
+        assert all(foil[0] != one.target[0] for foil in one.foils)
+        if one.corrupted is not None:
+            twins += 1
+            twin = one.example.corrupted or ""
+            assert len(one.corrupted) == len(one.prompt)
+            assert front(twin) == front(one.example.prompt)
+            assert answers[twin[len(front(twin)) :]] != one.example.target[1:]
+    assert twins >= 60
+
+
+def test_the_example_has_the_form_of_the_item() -> None:
+    forms = {item.question: item.template for item in syntax_items()}
+
+    def shown(task: Task) -> list[bool]:
+        asked = ((e, e.prompt.split("\n")[0].removeprefix("Question: ")) for e in task)
+        return [forms[question] == example.template for example, question in asked]
+
+    assert all(shown(syntax(byte_level())))
+    assert (
+        0.05 < sum(shown(any_form := syntax(byte_level(), same_form=False))) / len(any_form) < 0.4
+    )
+
+
+def test_tasks_are_always_the_same() -> None:
+    tokenizer = byte_level()
+    task = build("towns", town_items(), tokenizer)
+    assert build("towns", town_items(), tokenizer).examples == task.examples
+    backwards = build("towns", town_items()[::-1], tokenizer)
+    assert sorted(backwards, key=lambda e: e.id) == sorted(task, key=lambda e: e.id)
+    other = build("towns", town_items(), tokenizer, seed=1)
+    assert [e.id for e in other] == [e.id for e in task]
+    assert other.examples != task.examples
+
+
+def test_the_pool_holds_short_items_of_every_form() -> None:
+    long = [
+        Item(f"In a land far away, whose town is {town}?", "Mary", "ends", f"long/{town}")
+        for town in TOWNS
+    ]
+    pool = example_pool([*town_items(), *long])
+    assert Counter(item.template for item in pool) == {"ends": 32, "closes": 32}
+    assert not any(item.content.startswith("long/") for item in pool)
+    assert example_pool([*long, *town_items()[::-1]]) == pool
+
+
+def test_shots() -> None:
+    for shots in (0, 1, 3):
+        task = build("towns", town_items(), byte_level(), shots=shots)
+        assert all(e.prompt.count("Question: ") == shots + 1 for e in task)
+    pool = example_pool(town_items())
+    many = draw(town_items()[0], pool, 8)
+    assert len(set(many)) == 8
+    assert {item.template for item in many} == {"ends"}
+    assert draw(town_items()[0], pool[:4], 4) == draw(town_items()[0], pool[:4], 4, same_form=False)
+
+
+def test_some_of_the_items() -> None:
+    some = syntax(byte_level(), n=60)
+    whole = syntax(byte_level())
+    assert len(some) == 60
+    assert set(some.examples) < set(whole.examples)
+    assert Counter(example.template for example in some) == dict.fromkeys(
+        ("agreement", "tense", "plural", "pronoun", "question", "negation"), 10
+    )
+
+
+def test_contents_of_the_pool_are_not_asked_in_other_words() -> None:
+    again = [Item(item.question + "?", "Anna", "", item.content) for item in town_items()]
+    task = build("towns", [*town_items(), *again], byte_level())
+    shown = {item.content for item in example_pool([*town_items(), *again])}
+    assert not shown & {example.content for example in task}
+    assert len({example.id for example in task}) == len(task)
+
+
+def test_letters() -> None:
+    tokenizer = byte_level()
+    words = {e.id: e for e in common_sense(tokenizer)}
+    task = common_sense(tokenizer, letters=True)
+    assert {e.id for e in task} == set(words)
+    letters = Counter[str]()
+    for example in task:
+        question, *options, _ = example.prompt[len(front(example.prompt)) :].split("\n")
+        assert [option[:3] for option in options] == ["A. ", "B. ", "C. ", "D. ", "E. "]
+        assert f"{question}\nAnswer:" == words[example.id].prompt.split("\n\n")[-1]
+        texts = {f" {option[0]}": option[2:] for option in options}
+        assert texts[example.target] == words[example.id].target
+        assert {example.target, *example.foils} == set(texts)
+        letters[example.target] += 1
+        assert example.prompt.split("\n")[6].removeprefix("Answer: ") in "ABCDE"
+    assert min(letters.values()) > 0.7 * len(task) / 5
+    assert {e.id for e in task.part("test")} == {e.id for e in common_sense(tokenizer).part("test")}
+
+
+def test_letters_need_the_answer_among_the_options() -> None:
+    item = Item("What barks?", "dog", "animal", "barks", ("cat", "cow"))
+    assert sorted(shuffled(item)) == ["cat", "cow", "dog"]
+    assert lettered(item, ("cat", "dog")).foils == ("A",)
+    for options in (("cat", "cow"), ("dog", "dog"), ("dog", *map(str, range(10)))):
+        with pytest.raises(HeadcountError, match="cannot be asked with letters"):
+            lettered(item, options)
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"shots": 9}, "from 0 to 8 shots, not 9"),
+        ({"shots": -1}, "from 0 to 8 shots"),
+        ({"n": 1000}, "has 64 items, not 1000: ask for fewer"),
+        ({"n": -1}, "ask for fewer"),
+    ],
+)
+def test_what_cannot_be_done_is_a_sentence(settings: dict[str, int], words: str) -> None:
+    with pytest.raises(HeadcountError, match=words):
+        build("towns", town_items(), byte_level(), **settings)
+
+
+def test_too_few_items_for_the_split() -> None:
+    with pytest.raises(HeadcountError, match=r"has 98 items and needs at least 100: 64 are set"):
+        build("towns", town_items(49), byte_level())
+    task = build("towns", town_items(50), byte_level())
+    assert min(len(task.part("ranking")), len(task.part("test"))) >= 9

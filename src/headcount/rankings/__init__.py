@@ -16,6 +16,7 @@ from headcount.heads import HeadScores
 from headcount.models.model import Model
 from headcount.rankings.ablation import ablation, patching
 from headcount.rankings.attribution import attribution, integrated_gradients
+from headcount.rankings.gating import facilitation, interference, irrelevance
 from headcount.rankings.patterns import attention_induction, attention_previous, attention_retrieval
 from headcount.rankings.probe import probe, probe_context
 from headcount.rankings.random import random_ranking
@@ -35,6 +36,9 @@ RANKINGS.register("probe", "Probe")(probe)
 RANKINGS.register("attention-induction", "Attention: induction")(attention_induction)
 RANKINGS.register("attention-previous", "Attention: previous token")(attention_previous)
 RANKINGS.register("attention-retrieval", "Attention: retrieval")(attention_retrieval)
+RANKINGS.register("facilitation", "Facilitation")(facilitation)
+RANKINGS.register("irrelevance", "Irrelevance")(irrelevance)
+RANKINGS.register("interference", "Interference")(interference)
 
 # What determines a ranking's scores besides model, task and settings.
 _FURTHER: dict[str, Callable[[Model, Task, Mapping[str, Any]], dict[str, Any]]] = {

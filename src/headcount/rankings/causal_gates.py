@@ -1,0 +1,175 @@
+"""Fitted causal gates, and what they say about each head: no torch.
+
+    facilitation   G⁻              still open although closing is rewarded: the task needs the head
+    interference   1 − G⁺          still closed although opening is rewarded: the head is in the way
+    irrelevance    G⁺ · (1 − G⁻)   goes where it is pushed: the head does not matter
+
+A head has a role where its score is at least 0.5.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import Bool, Float
+
+from headcount.errors import HeadcountError, did_you_mean
+from headcount.heads import HeadLayout, HeadScores
+
+ROLES = ("facilitation", "irrelevance", "interference")
+THRESHOLD = 0.5
+DIGITS = 5  # of a gate in a file
+
+
+@dataclass(frozen=True, eq=False)
+class CausalGates:
+    """Gates that were pushed open (G⁺) and shut (G⁻): one row per seed, one column per head.
+
+    >>> gates = CausalGates(HeadLayout((3,)), np.array([[1.0, 0.9, 0.1]]), np.array([[1, 0.1, 0]]))
+    >>> [str(label) for label in gates.labels()]
+    ['facilitation', 'irrelevance', 'interference']
+    """
+
+    layout: HeadLayout
+    plus: Float[np.ndarray, "seeds heads"]
+    minus: Float[np.ndarray, "seeds heads"]
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for gates in (self.plus, self.minus):
+            if gates.shape != (len(self.plus), self.layout.total) or not len(gates):
+                raise HeadcountError(
+                    f"Causal gates need shape (seeds, {self.layout.total}) for either sign, not "
+                    f"{self.plus.shape} and {self.minus.shape}."
+                )
+            if not ((gates >= 0) & (gates <= 1)).all():  # NaN is not either
+                raise HeadcountError("Causal gates lie between 0 and 1: some of these do not.")
+
+    @property
+    def seeds(self) -> int:
+        """How many fits there are."""
+        return len(self.plus)
+
+    @property
+    def facilitation(self) -> Float[np.ndarray, "seeds heads"]:
+        """G⁻, for every seed and head."""
+        return self.minus
+
+    @property
+    def interference(self) -> Float[np.ndarray, "seeds heads"]:
+        """1 − G⁺, for every seed and head."""
+        return 1 - self.plus
+
+    @property
+    def irrelevance(self) -> Float[np.ndarray, "seeds heads"]:
+        """G⁺ · (1 − G⁻), for every seed and head."""
+        return np.asarray(self.plus * (1 - self.minus))
+
+    def score(self, role: str) -> Float[np.ndarray, "seeds heads"]:
+        """The score of one role, by its name."""
+        if role not in ROLES:
+            raise HeadcountError(
+                f'There is no role "{role}" of a head (known: {", ".join(ROLES)}).'
+                f"{did_you_mean(role, ROLES)}"
+            )
+        found: Float[np.ndarray, "seeds heads"] = getattr(self, role)
+        return found
+
+    def ranking(self, role: str) -> HeadScores:
+        """The score of one role as a ranking: the mean over seeds, with one sample per seed."""
+        samples = self.score(role)
+        return HeadScores(self.layout, samples.mean(0), role, dict(self.parameters), samples)
+
+    def has_role(self, role: str) -> Bool[np.ndarray, "seeds heads"]:
+        """Which heads have the role, in each seed."""
+        return np.asarray(self.score(role) >= THRESHOLD)
+
+    def has_role_on_average(self, role: str) -> Bool[np.ndarray, "heads"]:
+        """Which heads have the role by their mean score over seeds."""
+        return np.asarray(self.score(role).mean(0) >= THRESHOLD)
+
+    def labels(self, seed: int | None = None) -> np.ndarray:
+        """One role's name per head, in one fit or by the mean scores; "undecided" without any.
+
+        Where a head has more than one role, its highest score decides.
+        """
+        scores = np.stack([self.score(role) for role in ROLES])  # (roles, seeds, heads)
+        chosen = scores.mean(1) if seed is None else scores[:, seed]
+        names = np.array([*ROLES, "undecided"])
+        return names[np.where(chosen.max(0) >= THRESHOLD, chosen.argmax(0), len(ROLES))]
+
+    def shares(self) -> list[dict[str, Any]]:
+        """For each role, the share of heads that have it.
+
+        `share` is the mean over seeds, between the lowest and the highest of them; `by_mean` goes
+        by the mean scores; `always` and `any` count heads that have the role in all seeds or in at
+        least one. The last row is about heads that facilitate or interfere.
+        """
+        either = self.has_role("facilitation") | self.has_role("interference")
+        by_mean = self.has_role_on_average("facilitation") | self.has_role_on_average(
+            "interference"
+        )
+        tables = {role: (self.has_role(role), self.has_role_on_average(role)) for role in ROLES}
+        tables["facilitation or interference"] = (either, by_mean)
+        return [
+            {
+                "role": role,
+                "share": float(has.mean()),
+                "lowest": float(has.mean(1).min()),
+                "highest": float(has.mean(1).max()),
+                "by_mean": float(average.mean()),
+                "always": float(has.all(0).mean()),
+                "any": float(has.any(0).mean()),
+            }
+            for role, (has, average) in tables.items()
+        ]
+
+    def to_json(self) -> dict[str, Any]:
+        """A JSON object that `from_json` reads back, to five digits."""
+        return {
+            "format": "headcount causal gates 1",
+            "parameters": dict(self.parameters),
+            "heads_per_layer": list(self.layout.counts),
+            "plus": np.round(self.plus, DIGITS).tolist(),
+            "minus": np.round(self.minus, DIGITS).tolist(),
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> CausalGates:
+        """Read what `to_json` wrote."""
+        try:
+            return cls(
+                HeadLayout(tuple(data["heads_per_layer"])),
+                np.asarray(data["plus"], dtype=np.float64),
+                np.asarray(data["minus"], dtype=np.float64),
+                dict(data["parameters"]),
+            )
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise HeadcountError(f"This is not a file of causal gates: {error!r}.") from error
+
+    def save(self, path: str | Path) -> None:
+        """Write the gates as JSON, one line per seed."""
+        data = self.to_json()
+        lines = [f"{json.dumps(key)}: {_lines(value)}" for key, value in data.items()]
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
+        Path(path).write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")
+
+    @classmethod
+    def load(cls, path: str | Path) -> CausalGates:
+        """Read gates that `save` wrote."""
+        try:
+            return cls.from_json(json.loads(Path(path).read_text(encoding="utf-8")))
+        except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
+            raise HeadcountError(f"Cannot read causal gates from {path}: {error}.") from error
+
+
+def _lines(value: Any) -> str:
+    """JSON with one line for each row of a table."""
+    if isinstance(value, list) and value and isinstance(value[0], list):
+        return "[\n" + ",\n".join(json.dumps(row) for row in value) + "\n]"
+    return json.dumps(value, ensure_ascii=False)

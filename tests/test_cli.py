@@ -493,6 +493,7 @@ def test_bad_arguments(disk: Disk, refused: Run, arguments: tuple[str, ...], wor
         (("run",), "the following arguments are required: study"),
         (("run", "masked-head"), 'Did you mean "masked-heads"?'),
         (("run", "masked-heads", "--preset", "quik"), 'Did you mean "quick"?'),
+        (("run", "masked-heads", "--refit"), 'masked-heads has no setting "refit"'),
         (("run", "masked-heads", "--set", "n=many"), "is a whole number"),
         (("tasks", "--functions", "retreival"), 'Did you mean "retrieval"?'),
         (("tasks", "--set", "draw=1"), "leave draw away"),

@@ -206,17 +206,29 @@ def build_parser() -> Parser:
         "run a published study, from the model to the figure",
         "headcount run masked-heads\n"
         "  headcount run masked-heads --preset full --model Qwen/Qwen3-0.6B --device cuda\n"
-        "  headcount run masked-heads --ranking attribution probe --counts 16 32 64 128",
+        "  headcount run masked-heads --ranking attribution probe --counts 16 32 64 128\n"
+        "  headcount run head-roles --model A --model B --refit",
     )
-    run.add_argument("study", help="masked-heads")
-    run.add_argument("--model", default="smollm2-135m", help="%(default)s unless given")
+    run.add_argument("study", help="see headcount list")
+    run.add_argument(
+        "--model",
+        action="append",
+        help="smollm2-135m unless given; several for a study that compares models",
+    )
     run.add_argument("--preset", default="quick", help="quick (minutes on two cores), full, paper")
     run.add_argument(
         "--ranking", nargs="+", help="the first makes the figure, others are drawn beside it"
     )
     run.add_argument("--counts", nargs="+", type=int, help="numbers of masked heads")
     run.add_argument("--seeds", type=int, help="random draws")
-    run.add_argument("--functions", nargs="+", help="cognitive functions, or all")
+    run.add_argument("--functions", nargs="+", help="masked-heads: cognitive functions, or all")
+    run.add_argument("--tasks", nargs="+", help="other studies: their tasks")
+    run.add_argument(
+        "--refit",
+        action="store_true",
+        default=None,
+        help="head-roles: fit gates here, even where fitted ones come with headcount",
+    )
     run.add_argument("--scope", help="all, or decode: mask the steps after the first new token")
     run.add_argument("--epsilon", type=float, help="what masked heads are multiplied by")
     run.add_argument(

@@ -37,8 +37,8 @@ def settings(pairs: Sequence[str]) -> dict[str, Any]:
     return chosen
 
 
-def model_from(arguments: Namespace) -> Model:
-    """Load the model that the arguments name; with --explain, plans are printed from here on."""
+def model_from(arguments: Namespace, name: str | None = None) -> Model:
+    """Load the model that the arguments (or `name`) name; --explain prints plans from here on."""
     if getattr(arguments, "explain", False):
         log = logging.getLogger("headcount.plan")
         log.setLevel(logging.INFO)
@@ -47,7 +47,7 @@ def model_from(arguments: Namespace) -> Model:
     from headcount.models.model import load_model
 
     return load_model(
-        arguments.model,
+        arguments.model if name is None else name,
         dtype=arguments.dtype,
         device=arguments.device,
         device_map=arguments.device_map,

@@ -8,12 +8,14 @@ from headcount.commands.common import print_json
 from headcount.metrics import METRICS, TEXT_METRICS, get_metric
 from headcount.models.bundled import BUNDLED
 from headcount.rankings import RANKINGS
+from headcount.studies import STUDIES
 from headcount.tasks import TASKS
 
 
 def show(arguments: Namespace) -> int:
     """Print every registered name with one line about it."""
     known = {
+        "studies": {entry.key: entry.summary for entry in STUDIES},
         "models": dict.fromkeys(BUNDLED, "bundled; any hub id, folder or .gguf file works too"),
         "tasks": {entry.key: entry.summary for entry in TASKS},
         "rankings": {entry.key: entry.summary for entry in RANKINGS},

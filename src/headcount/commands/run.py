@@ -14,19 +14,28 @@ from headcount.studies import PRESETS, STUDIES, run_study
 from headcount.studies.study import Study
 from headcount.tasks import FUNCTIONS
 
-# Options whose names differ from those of the study's settings.
-RENAMED = {"ranking": "rankings"}
+# Options, and the settings of a study that they stand for.
+OPTIONS = {
+    "ranking": "rankings",
+    "counts": "counts",
+    "seeds": "seeds",
+    "functions": "functions",
+    "tasks": "tasks",
+    "scope": "scope",
+    "epsilon": "epsilon",
+    "refit": "refit",
+}
 
 
 def run(arguments: Namespace) -> int:
     """Run the study and say what it found."""
     entry = STUDIES[arguments.study]
     known = entry.defaults()
-    chosen: dict[str, Any] = {}
-    for option in ("ranking", "counts", "seeds", "functions", "scope", "epsilon"):
-        value = getattr(arguments, option)
-        if value is not None:
-            chosen[RENAMED.get(option, option)] = value
+    chosen: dict[str, Any] = {
+        name: value
+        for option, name in OPTIONS.items()
+        if (value := getattr(arguments, option)) is not None
+    }
     if chosen.get("functions") == ["all"]:
         chosen["functions"] = list(FUNCTIONS)
     further = settings(arguments.set)
@@ -36,12 +45,16 @@ def run(arguments: Namespace) -> int:
         chosen["task_settings"] = of_tasks
     entry.bind(**chosen)  # refuses before the model is loaded
     preset = arguments.preset
+    names = list(dict.fromkeys(arguments.model or ["smollm2-135m"]))
     # A preset that there is not is refused by run_study, before it loads anything.
-    model = model_from(arguments) if preset in PRESETS[arguments.study] else arguments.model
+    known_preset = preset in PRESETS[arguments.study]
+    models = [model_from(arguments, name) if known_preset else name for name in names]
+    if "say" in known:
+        chosen["say"] = lambda text: print(text, file=sys.stderr)
     with store_from(arguments) as store:
         study = run_study(
             arguments.study,
-            model,
+            models,
             preset=preset,
             store=store,
             progress=not arguments.quiet,

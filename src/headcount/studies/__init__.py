@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from headcount.errors import HeadcountError, did_you_mean
 from headcount.models.model import Model, load_model
 from headcount.registry import Registry
 from headcount.store import Store
+from headcount.studies.head_roles import PRESETS as HEAD_ROLES
+from headcount.studies.head_roles import head_roles
 from headcount.studies.masked_heads import PRESETS as MASKED_HEADS
 from headcount.studies.masked_heads import masked_heads
 from headcount.studies.study import Study
@@ -16,19 +19,23 @@ __all__ = ["PRESETS", "STUDIES", "Study", "run_study"]
 
 STUDIES: Registry[Study] = Registry("study")
 STUDIES.register("masked-heads", "TopK against RandomK masking")(masked_heads)
-PRESETS: dict[str, dict[str, dict[str, Any]]] = {"masked-heads": MASKED_HEADS}
+STUDIES.register("head-roles", "Facilitation, irrelevance, interference")(head_roles)
+PRESETS: dict[str, dict[str, dict[str, Any]]] = {
+    "masked-heads": MASKED_HEADS,
+    "head-roles": HEAD_ROLES,
+}
 
 
 def run_study(
     name: str,
-    model: Model | str = "smollm2-135m",
+    models: Model | str | Sequence[Model | str] = "smollm2-135m",
     *,
     preset: str = "quick",
     store: Store | None = None,
     progress: bool = True,
     **settings: Any,
 ) -> Study:
-    """Run a study by its name; settings go over those of the preset.
+    """Run a study by its name, on one model or several; settings go over those of the preset.
 
     >>> from headcount import run_study
     >>> study = run_study("masked-heads", preset="quick", n=24, seeds=2)  # doctest: +SKIP
@@ -43,5 +50,6 @@ def run_study(
         )
     chosen = entry.bind(**{**known[preset], **settings})
     chosen |= {"store": store, "progress": progress}
-    loaded = load_model(model) if isinstance(model, str) else model
+    several = [models] if isinstance(models, (Model, str)) else models
+    loaded = [load_model(one) if isinstance(one, str) else one for one in several]
     return entry.function(loaded, **chosen)

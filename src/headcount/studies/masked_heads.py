@@ -26,7 +26,7 @@ from headcount.models.model import Model
 from headcount.rankings import RANKINGS, rank
 from headcount.store import Store
 from headcount.studies.masked_heads_claims import Panel, judge_claims
-from headcount.studies.study import Study
+from headcount.studies.study import Study, only_model
 from headcount.tasks import FUNCTIONS, Task, make_task
 
 SERIES = ("top", "random", "matched")
@@ -49,7 +49,7 @@ PRESETS: dict[str, dict[str, Any]] = {
 
 
 def masked_heads(
-    model: Model,
+    models: Sequence[Model],
     *,
     functions: Sequence[str] = PANELS,
     rankings: Sequence[str] = ("attribution",),
@@ -70,6 +70,7 @@ def masked_heads(
     are the published fractions of all heads unless given. `similarity` is the second metric:
     "comet" where its program is found, else the bundled encoder's similarity.
     """
+    model = only_model(models, "masked-heads")
     for name in functions:
         if name not in FUNCTIONS:
             raise HeadcountError(

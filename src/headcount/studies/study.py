@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from headcount.errors import HeadcountError
 from headcount.figures.curve import save_figure
 from headcount.heads import HeadScores
 from headcount.json_text import to_json
@@ -17,6 +18,8 @@ from headcount.stats import Verdict
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+    from headcount.models.model import Model
 
 Row = Mapping[str, Any]
 
@@ -71,6 +74,15 @@ class Study:
         for name, scores in self.scores.items():
             scores.save(folder / "scores" / f"{name}.json")
         return paths
+
+
+def only_model(models: Sequence[Model], study: str) -> Model:
+    """The one model of a study whose figure shows one."""
+    if len(models) != 1:
+        raise HeadcountError(
+            f"{study} takes one model at a time, not {len(models)}: run it once for each."
+        )
+    return models[0]
 
 
 def write_csv(path: Path, rows: Sequence[Row]) -> Path:

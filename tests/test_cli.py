@@ -280,7 +280,8 @@ def test_demo(
 def test_list(run: Run, run_json: Callable[..., Any]) -> None:
     text = run("list")
     known = run_json("list")
-    assert list(known) == ["models", "tasks", "rankings", "metrics"]
+    assert list(known) == ["studies", "models", "tasks", "rankings", "metrics"]
+    assert {"masked-heads", "head-roles"} <= known["studies"].keys()
     assert "smollm2-135m" in known["models"]
     assert {"ioi", "jsonl"} <= known["tasks"].keys()
     assert {"random", "attribution", "integrated-gradients"} <= known["rankings"].keys()

@@ -208,7 +208,7 @@ class _Work:
         self.metric, self.stand_in, self.plan = metric, stand_in, plan
         self.values, self.shelf = values, shelf
         self.starts = first_sites(sets, model.layout)
-        self.most_rows = len(examples)
+        self.most_tokens, self.most_rows = 5 * plan.tokens // 4, len(examples)  # batches as cut
         self.pending: list[tuple[list[int], list[int], torch.Tensor]] = []
         self.asked = time.monotonic()
 
@@ -219,16 +219,16 @@ class _Work:
         pieces = [batch]
         while pieces:
             piece = pieces.pop()
-            # Memory was short before, perhaps in another batch; a quarter more is as planned.
-            rows = max(1, min(5 * self.plan.tokens // (4 * fresh), self.most_rows))
-            if piece.rows > rows:
+            rows = max(1, min(self.most_tokens // fresh, self.most_rows))
+            if piece.rows > rows:  # memory was short before, perhaps in another batch
                 starts = range(0, piece.rows, rows)
                 pieces += [piece.part(start, start + rows) for start in reversed(starts)]
             elif not self._fits(piece, done):
                 tried = min(self.plan.tokens, piece.ids.numel() * len(self.sets))
                 half = piece.rows // 2
                 if tried > length:
-                    self.plan = replace(self.plan, tokens=max(length, tried // 2))
+                    self.most_tokens = max(length, tried // 2)
+                    self.plan = replace(self.plan, tokens=self.most_tokens)
                     pieces.append(piece)
                 elif half:
                     self.most_rows = half

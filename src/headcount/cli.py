@@ -217,7 +217,9 @@ def build_parser() -> Parser:
     )
     run.add_argument("--preset", default="quick", help="quick (minutes on two cores), full, paper")
     run.add_argument(
-        "--ranking", nargs="+", help="the first makes the figure, others are drawn beside it"
+        "--ranking",
+        nargs="+",
+        help="the first makes the figure, others are drawn beside it; or all",
     )
     run.add_argument("--counts", nargs="+", type=int, help="numbers of masked heads")
     run.add_argument("--seeds", type=int, help="random draws")

@@ -125,6 +125,17 @@ def test_the_same_again_computes_nothing(
     assert str(first.claims) == str(again.claims)
 
 
+def test_a_ranking_that_does_not_suit_a_function_is_left_out_and_said(tiny: Model) -> None:
+    settings = {**SETTINGS, "functions": ("math",)}
+    study = run_study(
+        "masked-heads", tiny, rankings=("attribution", "attention-retrieval"), **settings
+    )
+    assert {row["ranking"] for row in study.rows} == {"attribution"}
+    assert any("no ranking by attention-retrieval: " in note for note in study.notes)
+    with pytest.raises(HeadcountError):
+        run_study("masked-heads", tiny, rankings=("attention-retrieval",), **settings)
+
+
 def test_a_run_that_was_cut_goes_on(
     tiny: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, study: Study
 ) -> None:

@@ -24,6 +24,7 @@ from headcount.heads import HeadLayout, check_counts
 from headcount.metrics import TextMetric, Written, floor, get_metric
 from headcount.models.model import Model
 from headcount.rankings import RANKINGS, rank
+from headcount.rankings.causal_gates import ROLES
 from headcount.store import Store
 from headcount.studies.masked_heads_claims import Panel, judge_claims
 from headcount.studies.study import Study, only_model
@@ -66,7 +67,8 @@ def masked_heads(
 ) -> Study:
     """TopK against RandomK masking on cognitive functions.
 
-    The first ranking makes the figure and the claims; further ones are drawn beside it. `counts`
+    The first ranking makes the figure and the claims; further ones are drawn beside it, where a
+    function's items allow them. "all" stands for every ranking but the learned gates. `counts`
     are the published fractions of all heads unless given. `similarity` is the second metric:
     "comet" where its program is found, else the bundled encoder's similarity.
     """
@@ -79,6 +81,9 @@ def masked_heads(
             )
     if not functions or not rankings:
         raise HeadcountError("The study needs at least one function and one ranking.")
+    if list(rankings) == ["all"]:
+        rankings = [entry.key for entry in RANKINGS if entry.key not in (*ROLES, "random")]
+        rankings.sort(key="attribution".__ne__)  # it makes the figure
     for method in rankings:
         RANKINGS[method]  # refuses what there is not
     first, second = _text_metric(accuracy), _second_metric(similarity)
@@ -95,7 +100,14 @@ def masked_heads(
             function = FUNCTIONS[key]
             task = make_task(key, model.tokenizer, **settings)
             for method in rankings:
-                ranking = rank(model, task, method, store=kept, progress=progress)
+                try:
+                    ranking = rank(model, task, method, store=kept, progress=progress)
+                except HeadcountError as error:
+                    if method == rankings[0]:
+                        raise
+                    # Some rankings suit some tasks; the others' figures are not to be lost for it.
+                    notes.append(f"{function.name}: no ranking by {method}: {error}")
+                    continue
                 measured = [
                     curve(
                         model,

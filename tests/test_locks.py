@@ -59,11 +59,11 @@ def test_a_place_that_cannot_be_opened_is_an_os_error(tmp_path: Path) -> None:
 BLOCKED = """
 import builtins, sys
 usual = builtins.__import__
-def without(name, globals=None, *rest):
+def without(name, globals=None, *rest, **more):
     asks = (globals or {}).get("__name__", "")
     if name.split(".")[0] in ("filelock", "platformdirs") and asks.startswith("headcount"):
         raise ImportError(name)
-    return usual(name, globals, *rest)
+    return usual(name, globals, *rest, **more)
 builtins.__import__ = without
 from headcount.paths import _usual
 from headcount.store import Store

@@ -22,11 +22,11 @@ BARE = """
 import builtins, importlib.util, runpy, sys
 missing = {"gguf", "platformdirs", "filelock", "accelerate", "peft", "datasets", "pyarrow", "pip"}
 usual, found = builtins.__import__, importlib.util.find_spec
-def without(name, globals=None, *rest):
+def without(name, globals=None, *rest, **more):
     asks = (globals or {}).get("__name__", "")
     if name.split(".")[0] in missing and asks.startswith("headcount"):
         raise ModuleNotFoundError(f"No module named {name!r}")
-    return usual(name, globals, *rest)
+    return usual(name, globals, *rest, **more)
 builtins.__import__ = without
 importlib.util.find_spec = lambda name, *rest: None if name in missing else found(name, *rest)
 sys.argv = sys.argv[1:]

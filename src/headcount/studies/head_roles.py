@@ -155,7 +155,7 @@ def _cells(
     models: Sequence[Model], tasks: Sequence[str | Task], settings: dict[str, Any]
 ) -> list[Cell]:
     """Models × tasks; models that share a name are told apart by a number."""
-    cells = []
+    cells: list[Cell] = []
     seen: Counter[str] = Counter()
     for model in models:
         seen[model.name] += 1

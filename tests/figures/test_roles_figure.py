@@ -44,7 +44,7 @@ def boxes(figure: Figure) -> list[tuple[float, float, float, float]]:
     ]
     texts += [t for t in (figure._supxlabel, figure._supylabel) if t is not None]  # type: ignore[attr-defined]
     texts += [t for legend in figure.legends for t in (legend.get_title(), *legend.get_texts())]
-    found = [text.get_window_extent() for text in texts]
+    found = [part.get_window_extent() for part in (*texts, *figure.legends)]
     return [(b.x0 / width, b.y0 / height, b.x1 / width, b.y1 / height) for b in found]
 
 
@@ -126,7 +126,7 @@ def test_maps_of_several_models_stand_in_rows() -> None:
     }
     figure = plot_role_maps(maps, counts)
     titles = [axes.get_title() for axes in figure.axes]
-    assert titles == [f"{task}, {model}" for model in counts for task in ROWS]
+    assert titles == [f"{task}\n{model}" for model in counts for task in ROWS]
     shapes = [axes.get_images()[0].get_array().shape for axes in figure.axes]
     assert shapes == [(6, 4)] * 3 + [(2, 5)] * 3
     for x0, y0, x1, y1 in boxes(figure):

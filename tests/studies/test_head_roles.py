@@ -178,6 +178,7 @@ def test_models_may_have_different_heads_and_the_same_name() -> None:
     }
     assert ends == {"plant-5": 2, "plant-5 (2)": 5}
     assert "plant-5 has 2 heads: its curves end there." in found.notes
+    assert any("had 3 updates a stage" in note for note in found.notes)
     assert set(found.model) == set(ends)
     assert {"gates/plant-5/planted-0", "gates/plant-5--2-/planted-0"} <= set(found.scores)
     assert "2 heads" in found.claims[0].claim

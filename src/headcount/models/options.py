@@ -32,10 +32,14 @@ def check_dtype(dtype: str) -> Any:
 def check_placement(
     device: str | None, device_map: str | Mapping[str, Any] | None
 ) -> dict[str, Any]:
-    """Where the weights go: straight to their device, without a stop in main memory."""
+    """Where the weights go: straight to their device, without a stop in main memory.
+
+    transformers does that with accelerate alone; where it is missing, they make the stop.
+    """
     if device_map is None:
         place = check_device(device)
-        return {} if place.type == "cpu" else {"device_map": {"": place}}
+        straight = place.type != "cpu" and has_accelerate()
+        return {"device_map": {"": place}} if straight else {}
     if device is not None:
         raise HeadcountError("Give either a device or a device map, not both.")
     if isinstance(device_map, Mapping):
@@ -46,6 +50,11 @@ def check_placement(
             f"dictionary from module names to devices).{did_you_mean(device_map, DEVICE_MAPS)}"
         )
     return {"device_map": device_map}
+
+
+def has_accelerate() -> bool:
+    """Whether accelerate is installed."""
+    return importlib.util.find_spec("accelerate") is not None
 
 
 def check_device(device: str | None) -> Any:

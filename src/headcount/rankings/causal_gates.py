@@ -23,7 +23,7 @@ from headcount.heads import HeadLayout, HeadScores
 
 ROLES = ("facilitation", "irrelevance", "interference")
 THRESHOLD = 0.5
-DIGITS = 5  # of a gate in a file
+DIGITS = 9  # of a gate in a file: gates near 0 and 1 still differ, and their order is kept
 
 
 @dataclass(frozen=True, eq=False)
@@ -130,7 +130,7 @@ class CausalGates:
         ]
 
     def to_json(self) -> dict[str, Any]:
-        """A JSON object that `from_json` reads back, to five digits."""
+        """A JSON object that `from_json` reads back, to nine digits."""
         return {
             "format": "headcount causal gates 1",
             "parameters": dict(self.parameters),

@@ -66,7 +66,6 @@ class GatedPasses:
                 return total
             except RuntimeError as error:
                 if not out_of_memory(error):
-                    self._explain(error)
                     raise
             self._shrink(laid)
 
@@ -84,13 +83,18 @@ class GatedPasses:
         rows = torch.arange(len(logits), device=logits.device)
         # A product with ones and zeros in place of an index: its derivative adds up in one order.
         chosen = (laid.rows[places, None] == rows).float()  # (places, rows)
-        with torch.enable_grad():
-            gates = chosen @ leaf.sigmoid()  # (places, heads)
-            with self._gated(gates):
-                values = self._logprobs(prompts, laid.examples[places], one)
-                loss = objective(values, places).sum()
-                # Inside, since blocks that are recomputed need their gates once more.
-                (gradient,) = torch.autograd.grad(loss, leaf)
+        try:
+            with torch.enable_grad():
+                gates = chosen @ leaf.sigmoid()  # (places, heads)
+                with self._gated(gates):
+                    values = self._logprobs(prompts, laid.examples[places], one)
+                    loss = objective(values, places).sum()
+                    # Inside, since blocks that are recomputed need their gates once more.
+                    (gradient,) = torch.autograd.grad(loss, leaf)
+        except RuntimeError as error:
+            if not out_of_memory(error):
+                self._explain(error)
+            raise
         return gradient
 
     def _logprobs(

@@ -78,8 +78,9 @@ def make_schedule(variant: str, updates: int, batch: int) -> Schedule:
 def first_logits(seed: int, heads: int) -> Float[np.ndarray, "heads"]:
     """The logits M of gates G = σ(M) drawn evenly between 0 and 1, less a margin at both ends.
 
-    There the clamp takes away all push: a head that does not matter would stay where it was drawn
-    (one in 28), and pass for one that the task needs or that is in its way.
+    The margin is ours; published is the whole range. At its ends the clamp takes away all push: a
+    head that does not matter would stay where it was drawn (one in 28), and pass for one that the
+    task needs or that is in its way.
     """
     gates = np.random.default_rng([seed, 0]).uniform(NEARLY, 1 - NEARLY, heads)
     return np.asarray(np.log(gates / (1 - gates)), dtype=np.float32)

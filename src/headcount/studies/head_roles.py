@@ -1,46 +1,54 @@
 """Study `head-roles`: learned causal gates, and what each head is for.
 
 After "Causal Head Gating" (Nam et al., NeurIPS 2025), Figure 2. For each task: fit gates on its
-training part (or take the committed ones of the bundled model); on the validation part ablate more
-and more heads in the order of each role's score, and see how the log-probability of the target
-changes.
+training part (or take fitted ones); on the validation part ablate more and more heads in the order
+of each role's score, and see how the log-probability of the target changes.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from headcount.errors import HeadcountError, did_you_mean
+from headcount.errors import HeadcountError
 from headcount.figures.roles import plot_role_maps, plot_roles
 from headcount.heads import check_counts
 from headcount.models.model import Model
 from headcount.rankings.causal_gates import ROLES, CausalGates
-from headcount.rankings.gating_fit import fit_gates, fit_time
 from headcount.stats import bootstrap
 from headcount.store import Store
 from headcount.studies.head_roles_claims import Panel, judge_claims
+from headcount.studies.head_roles_tables import seed_rows, share_rows
+from headcount.studies.role_gates import Cell, file_name, obtain_gates
 from headcount.studies.study import Study
-from headcount.studies.toggling import toggle
-from headcount.tasks import TASKS, Task, make_task
+from headcount.studies.toggling import Base, toggle
+from headcount.tasks import Task, make_task
 
 ROWS = {"syntax": "Syntax", "common-sense": "Common Sense", "arithmetic": "Math"}
 FULL = tuple(range(0, 51, 2))
 PRESETS: dict[str, dict[str, Any]] = {
-    "quick": {"counts": (0, 2, 5, 10, 20, 50), "seeds": 2, "n": 12, "plain": False},
+    "quick": {"counts": (0, 2, 5, 10, 20, 50), "seeds": 2, "n": 16, "plain": False},
     "full": {"counts": FULL, "seeds": 10, "n": 0},
     "paper": {"counts": FULL, "seeds": 10, "n": 0, "plain": False},
 }
+PUBLISHED = 500  # updates of each stage
+METRICS: dict[Base, str] = {"soft": "logprob change", "plain": "logprob change, plain model"}
+STARTS: dict[Base, str] = {
+    "soft": "from soft gates G⁺, ablated less retained",
+    "plain": "from the whole model, ablated less whole",
+}
+READING = (
+    "That heads are toggled cumulatively, that log-probabilities are summed over the target and "
+    "that seeds are averaged last is our reading of the published figure."
+)
 
 
 def head_roles(
     models: Sequence[Model],
     *,
-    tasks: Sequence[str] = tuple(ROWS),
+    tasks: Sequence[str | Task] = tuple(ROWS),
     counts: Sequence[int] | None = None,
     seeds: int = 10,
     n: int = 0,
@@ -54,134 +62,119 @@ def head_roles(
     task_settings: dict[str, Any] | None = None,
     store: Store | None = None,
     progress: bool = True,
-    say: Callable[[str], None] = lambda text: None,
+    say: Callable[[str], object] = lambda text: None,
 ) -> Study:
     """Learned causal gates split heads into facilitating, irrelevant and interfering ones.
 
-    Gates come from the folder `gates`, else from those committed for the bundled model, else they
-    are fitted, as with `refit`. Curves are measured on `n` validation prompts, 0 meaning all; with
-    `plain` also from the whole model instead of soft gates.
+    Gates come from the folder `gates`, else from those that headcount brings along, else they are
+    fitted, as with `refit`; what takes longer than half an hour is fitted with `refit` only. Curves
+    are measured on `n` validation prompts, 0 meaning all; with `plain` also from the whole model
+    instead of soft gates.
     """
-    for name in tasks:
-        if name not in TASKS.entries:
-            raise HeadcountError(
-                f'There is no task "{name}" (known: {", ".join(TASKS.entries)}).'
-                f"{did_you_mean(name, TASKS.entries)}"
-            )
     if not tasks or not models:
         raise HeadcountError("The study needs at least one task and one model.")
+    if seeds < 1 or n < 0:
+        raise HeadcountError(
+            f"The study needs at least 1 seed, and n of 0 or more: not {seeds}, {n}."
+        )
+    largest = max((model.layout for model in models), key=lambda layout: layout.total)
+    wanted = FULL if counts is None else check_counts([0, *counts], largest)
+    cells = _cells(models, tasks, task_settings or {})
+    fit = {"updates": updates, "batch": batch, "variant": variant, "compiled": compiled}
+    found, notes = obtain_gates(
+        cells,
+        seeds=seeds,
+        folder=gates,
+        refit=refit,
+        options=fit,
+        store=store,
+        progress=progress,
+        say=say,
+    )
+    bases: tuple[Base, ...] = ("soft", "plain") if plain else ("soft",)
     panels: list[Panel] = []
-    rows: list[dict[str, Any]] = []
-    maps: dict[tuple[str, str], np.ndarray] = {}
-    shares: list[dict[str, Any]] = []
-    scores: dict[str, Any] = {}
-    notes: list[str] = []
-    for model in models:
-        chosen = check_counts([c for c in counts or FULL if c <= model.layout.total], model.layout)
-        for key in tasks:
-            task = make_task(key, model.tokenizer, **(task_settings or {}))
-            name = ROWS.get(key, key)
-            fitted = None if refit else _given(gates, model, key, seeds, notes)
-            if fitted is None:
-                options: dict[str, Any] = {
-                    "updates": updates,
-                    "batch": batch,
-                    "seeds": seeds,
-                    "variant": variant,
-                    "compiled": compiled,
-                    "store": store,
-                }
-                left = fit_time(model, task, **options)
-                if left:
-                    say(f"{model.name}, {name}: fitting gates takes about {_duration(left)} here")
-                fitted = fit_gates(model, task, progress=progress, **options)
-                fitted.parameters["weights"] = model.identity["weights"]  # type: ignore[index]
-            held = _validation(task, n)
-            for base in ("soft", "plain") if plain else ("soft",):
-                toggled = toggle(
-                    model,
-                    held,
-                    fitted,
-                    chosen,
-                    base=base,
-                    store=store,
-                    progress=progress,
-                )
-                panel = Panel(name, model.name, toggled)
-                panels.append(panel)
-                rows += _rows(panel, key)
-            maps[name, model.name] = fitted.labels()
-            for share in fitted.shares():
-                shares.append({"model": model.name, "task": name, **share})
-            for role in ROLES:
-                scores[f"{_file(model.name)}-{key}-{role}"] = fitted.ranking(role)
-            scores[f"{_file(model.name)}-{key}-gates"] = fitted
-    columns = list(dict.fromkeys(panel.model for panel in panels))
-    names = list(dict.fromkeys(panel.task for panel in panels))
+    for cell, its in zip(cells, found, strict=True):
+        chosen = [count for count in wanted if count <= cell.model.layout.total]
+        if its.parameters.get("updates", PUBLISHED) < PUBLISHED:
+            notes.append(
+                f"{cell.label}, {cell.name}: its gates had {its.parameters['updates']} updates a "
+                f"stage, and the published ones {PUBLISHED}: roles may not have settled."
+            )
+        if len(chosen) < len(wanted):
+            notes.append(f"{cell.label} has {cell.model.layout.total} heads: its curves end there.")
+        for base in bases:
+            toggled = toggle(
+                cell.model,
+                _validation(cell.task, n),
+                its,
+                chosen,
+                base=base,
+                store=store,
+                progress=progress,
+            )
+            parameters = sum(weight.numel() for weight in cell.model.module.parameters())
+            panels.append(Panel(cell.name, cell.label, toggled, parameters))
+    rows = {id(panel): _rows(panel) for panel in panels}
     figures = {}
-    for base, file in (("soft", "figure"), ("plain", "plain")):
-        lines = {(p.task, p.model): _lines(p) for p in panels if p.toggled.base == base}
-        if lines:
-            n_found = _span([p.toggled.clusters.shape[0] for p in panels])
-            start = "soft G⁺, ablated less retained" if base == "soft" else "the whole model"
-            note = f"from {start} · bands: 95 % intervals over seeds and prompts · n = {n_found}"
-            figures[file] = plot_roles(lines, names, columns, note=note)
-    layouts = {model.name: list(model.layout.counts) for model in models}
-    figures["roles"] = plot_role_maps(maps, layouts)
+    for base in bases:
+        some = [panel for panel in panels if panel.toggled.base == base]
+        figures["figure" if base == "soft" else "plain"] = plot_roles(
+            {(panel.task, panel.model): _lines(rows[id(panel)]) for panel in some},
+            note=f"{STARTS[base]} · mean of {seeds} seed{'s' * (seeds > 1)} · bands: 95 % "
+            f"intervals over seeds and prompts · n = {_prompts(some)}",
+        )
+    figures["roles"] = plot_role_maps(
+        {(cell.name, cell.label): its.labels() for cell, its in zip(cells, found, strict=True)},
+        {cell.label: list(cell.model.layout.counts) for cell in cells},
+    )
     return Study(
         name="head-roles",
-        title=f"head-roles · {', '.join(columns)}",
-        rows=rows,
-        claims=judge_claims([p for p in panels if p.toggled.base == "soft"]),
+        title=f"head-roles · {', '.join(dict.fromkeys(cell.label for cell in cells))}",
+        rows=[row for panel in panels for row in rows[id(panel)]],
+        claims=judge_claims([panel for panel in panels if panel.toggled.base == "soft"]),
         figures=figures,
         settings={
-            "tasks": list(tasks),
-            "counts": list(counts or FULL),
+            "tasks": list(dict.fromkeys(cell.key for cell in cells)),
+            "counts": list(wanted),
             "seeds": seeds,
             "n": n,
-            "updates": updates,
-            "batch": batch,
-            "variant": variant,
+            "plain": plain,
+            "gates": gates,
             "refit": refit,
+            "fit": {f"{c.label}, {c.key}": g.parameters for c, g in zip(cells, found, strict=True)},
             "task": task_settings or {},
         },
-        model={m.name: {"heads": list(m.layout.counts), **m.identity} for m in models},
-        scores=scores,
-        notes=list(dict.fromkeys(notes)),
-        tables={"Shares of heads that have a role": shares},
+        model={
+            cell.label: {"heads": list(cell.model.layout.counts), **cell.model.identity}
+            for cell in cells
+        },
+        scores=_scores(cells, found),
+        notes=[*dict.fromkeys(notes), READING],
+        tables={
+            "Role shares": share_rows(cells, found),
+            "Roles over seeds": seed_rows(cells, found),
+        },
     )
 
 
-def committed(model: Model, task: str) -> Path | None:
-    """The gates that come with headcount for this model and task, if there are any."""
-    folder = files("headcount.studies") / "gates" / _file(model.name)
-    path = Path(str(folder / f"{task}.json"))
-    return path if path.exists() else None
-
-
-def _given(
-    folder: str, model: Model, task: str, seeds: int, notes: list[str]
-) -> CausalGates | None:
-    """Gates from a file, of as many seeds as asked for; None where they must be fitted."""
-    path = Path(folder) / f"{task}.json" if folder else committed(model, task)
-    if path is None:
-        return None
-    found = CausalGates.load(path)
-    if found.layout != model.layout:
-        raise HeadcountError(
-            f"The gates in {path} are of another model: fit your own with --refit."
-        )
-    weights = found.parameters.get("weights")
-    if weights is not None and weights != model.identity["weights"]:
-        notes.append(f"The gates in {path.name} were fitted to other weights of {model.name}.")
-    if seeds > found.seeds:
-        raise HeadcountError(
-            f"The gates in {path} have {found.seeds} seeds, not {seeds}: ask for fewer, or fit "
-            "with --refit."
-        )
-    return CausalGates(
-        found.layout, found.plus[:seeds], found.minus[:seeds], dict(found.parameters)
-    )
+def _cells(
+    models: Sequence[Model], tasks: Sequence[str | Task], settings: dict[str, Any]
+) -> list[Cell]:
+    """Models × tasks; models that share a name are told apart by a number."""
+    cells: list[Cell] = []
+    seen: Counter[str] = Counter()
+    for model in models:
+        seen[model.name] += 1
+        times = seen[model.name]
+        label = model.name if times == 1 else f"{model.name} ({times})"
+        its: dict[str, Cell] = {}
+        for spec in tasks:
+            key = spec.name if isinstance(spec, Task) else Path(spec).name.removesuffix(".jsonl")
+            if key not in its:
+                task = make_task(spec, model.tokenizer, **settings)
+                its[key] = Cell(model, label, task, key, ROWS.get(key, key))
+        cells += its.values()
+    return cells
 
 
 def _validation(task: Task, n: int) -> Task:
@@ -190,17 +183,16 @@ def _validation(task: Task, n: int) -> Task:
     return test.subset(n) if n and n < len(test) else test
 
 
-def _rows(panel: Panel, task: str) -> list[dict[str, Any]]:
+def _rows(panel: Panel) -> list[dict[str, Any]]:
     found = []
-    metric = "logprob change" if panel.toggled.base == "soft" else "logprob change, plain model"
     for (role, count), values in panel.toggled.changes.items():
         interval = bootstrap(values, clusters=panel.toggled.clusters)
         found.append(
             {
                 "model": panel.model,
-                "task": task,
+                "task": panel.task,
                 "series": role,
-                "metric": metric,
+                "metric": METRICS[panel.toggled.base],
                 "count": count,
                 "value": interval.value,
                 "low": interval.low,
@@ -212,8 +204,7 @@ def _rows(panel: Panel, task: str) -> list[dict[str, Any]]:
     return found
 
 
-def _lines(panel: Panel) -> dict[str, list[tuple[int, float, float, float]]]:
-    rows = _rows(panel, "")
+def _lines(rows: Sequence[dict[str, Any]]) -> dict[str, list[tuple[int, float, float, float]]]:
     return {
         role: [
             (row["count"], row["value"], row["low"], row["high"])
@@ -224,21 +215,18 @@ def _lines(panel: Panel) -> dict[str, list[tuple[int, float, float, float]]]:
     }
 
 
-def _file(name: str) -> str:
-    return "".join(sign if sign.isalnum() or sign in "-._" else "-" for sign in name)
+def _scores(cells: Sequence[Cell], found: Sequence[CausalGates]) -> dict[str, Any]:
+    """Each role as a ranking, and the gates themselves, where `gates=` finds them again."""
+    scores: dict[str, Any] = {}
+    for cell, gates in zip(cells, found, strict=True):
+        model, task = file_name(cell.label), file_name(cell.key)
+        for role in ROLES:
+            scores[f"{model}-{task}-{role}"] = gates.ranking(role)
+        scores[f"gates/{model}/{task}"] = gates
+    return scores
 
 
-def _span(numbers: Sequence[int]) -> str:
+def _prompts(panels: Sequence[Panel]) -> str:
+    numbers = [len(panel.toggled.clusters) for panel in panels]
     low, high = min(numbers), max(numbers)
     return str(low) if low == high else f"{low} to {high}"
-
-
-def _duration(seconds: float) -> str:
-    """In words that one can plan by.
-
-    >>> _duration(50), _duration(600), _duration(9000)
-    ('50 seconds', '10 minutes', '2.5 hours')
-    """
-    if seconds < 90:
-        return f"{seconds:.0f} seconds"
-    return f"{seconds / 60:.0f} minutes" if seconds < 5400 else f"{seconds / 3600:.1f} hours"

@@ -6,11 +6,10 @@ import csv
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from headcount.errors import HeadcountError
 from headcount.figures.curve import save_figure
-from headcount.heads import HeadScores
 from headcount.json_text import to_json
 from headcount.report import report_html
 from headcount.results import Claim, versions
@@ -24,6 +23,13 @@ if TYPE_CHECKING:
 Row = Mapping[str, Any]
 
 
+class Saved(Protocol):
+    """What writes itself into a file: a ranking, or gates."""
+
+    def save(self, path: str | Path) -> None:
+        """Write it to `path`, and make its folder."""
+
+
 @dataclass(frozen=True, eq=False)
 class Study:
     """A finished study.
@@ -31,7 +37,8 @@ class Study:
     rows      the tidy table: one row for each point of each curve
     claims    what was published, what was measured, and the verdict
     figures   pictures by the name of their files; the first is the study's own
-    scores    rankings by the names of their files
+    scores    rankings and gates by the names of their files
+    tables    further tables by title, which is also the name of their files
     notes     sentences that a reader must know: what was left out, what differs from the paper
     """
 
@@ -42,9 +49,9 @@ class Study:
     figures: Mapping[str, Figure]
     settings: Mapping[str, Any]
     model: Mapping[str, Any]
-    scores: Mapping[str, HeadScores] = field(default_factory=dict)
+    scores: Mapping[str, Saved] = field(default_factory=dict)
     notes: Sequence[str] = ()
-    tables: Mapping[str, Sequence[Row]] = field(default_factory=dict)  # further ones, by title
+    tables: Mapping[str, Sequence[Row]] = field(default_factory=dict)
 
     def save(self, folder: str | Path, command: str = "") -> list[Path]:
         """Write figures, table, claims, report and settings; the picture comes first."""
@@ -69,8 +76,9 @@ class Study:
         for file, text in texts.items():
             (folder / file).write_text(text + "\n", encoding="utf-8")
             paths.append(folder / file)
-        if self.scores:
-            (folder / "scores").mkdir(exist_ok=True)
+        for title, rows in self.tables.items():
+            name = title.lower().replace(" ", "-")
+            paths.append(write_csv(folder / f"{name}.csv", rows))
         for name, scores in self.scores.items():
             scores.save(folder / "scores" / f"{name}.json")
         return paths

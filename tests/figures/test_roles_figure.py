@@ -1,0 +1,134 @@
+"""The figures of head-roles, drawn from numbers that are made by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import pytest
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.colors import to_hex
+from matplotlib.figure import Figure
+
+from headcount.figures.roles import COLOURS, UNDECIDED, Line, plot_role_maps, plot_roles
+
+ROWS = ("Syntax", "Common Sense", "Math")
+COUNTS = range(0, 51, 10)
+
+
+def made_up(*models: str) -> dict[tuple[str, str], Mapping[str, Line]]:
+    slopes = {"facilitation": -0.06, "irrelevance": -0.001, "interference": 0.01}
+    return {
+        (row, model): {
+            role: [
+                (count, slope * count * scale, slope * count * scale - 0.2, slope * count * scale)
+                for count in COUNTS
+            ]
+            for role, slope in slopes.items()
+        }
+        for row, scale in zip(ROWS, (1, 0.8, 40), strict=True)
+        for model in models
+    }
+
+
+def boxes(figure: Figure) -> list[tuple[float, float, float, float]]:
+    """Where the texts of a figure stand, as shares of it."""
+    canvas = FigureCanvasAgg(figure)
+    canvas.draw()
+    width, height = canvas.get_width_height()
+    texts = [
+        text
+        for axes in figure.axes
+        for text in (axes.title, axes.xaxis.label, axes.yaxis.label)
+        if text.get_text()
+    ]
+    texts += [t for t in (figure._supxlabel, figure._supylabel) if t is not None]  # type: ignore[attr-defined]
+    texts += [t for legend in figure.legends for t in (legend.get_title(), *legend.get_texts())]
+    found = [part.get_window_extent() for part in (*texts, *figure.legends)]
+    return [(b.x0 / width, b.y0 / height, b.x1 / width, b.y1 / height) for b in found]
+
+
+@pytest.mark.parametrize("models", [("A",), ("A", "B"), ("A", "B", "C", "D")])
+def test_the_grid_has_the_published_form(models: tuple[str, ...]) -> None:
+    figure = plot_roles(made_up(*models), note="small print " * 12)
+    grid = np.array(figure.axes).reshape(3, len(models))
+    assert [axes.get_title() for axes in grid[0]] == list(models)
+    assert not any(axes.get_title() for axes in grid[1:].ravel())
+    assert [axes.get_ylabel() for axes in grid[:, -1]] == list(ROWS)
+    assert all(axes.yaxis.get_label_position() == "right" for axes in grid[:, -1])
+    assert {axes.get_xlabel() for axes in grid[-1]} == {"Number of Ablated Heads"}
+    assert figure._supylabel.get_text() == "Δ Log Probability of Target Response"  # type: ignore[attr-defined]
+    (legend,) = figure.legends
+    assert legend.get_title().get_text() == "Metric"
+    assert [t.get_text() for t in legend.get_texts()] == [
+        *("Facilitation", "Irrelevance", "Interference")
+    ]
+    for x0, y0, x1, y1 in boxes(figure):
+        assert -0.01 <= x0 < x1 <= 1.01
+        assert -0.01 <= y0 < y1 <= 1.01
+
+
+def test_lines_have_their_colours_values_and_bands() -> None:
+    panels = made_up("A", "B")
+    figure = plot_roles(panels)
+    axes = figure.axes[0]
+    lines = {line.get_label(): line for line in axes.get_lines()}
+    for role, colour in COLOURS.items():
+        line = lines[role.capitalize()]
+        assert line.get_color() == colour
+        given = panels["Syntax", "A"][role]
+        np.testing.assert_allclose(line.get_xdata(), [point[0] for point in given])
+        np.testing.assert_allclose(line.get_ydata(), [point[1] for point in given])
+    assert len(axes.collections) == 3
+    green, blue, red = (
+        np.array([int(c[i : i + 2], 16) for i in (1, 3, 5)]) for c in COLOURS.values()
+    )
+    assert (green.argmax(), blue.argmax(), red.argmax()) == (1, 2, 0)
+    low, high = axes.get_xlim()
+    assert low <= 0
+    assert 50 <= high < 60
+    assert figure.axes[4].get_ylim() == figure.axes[5].get_ylim()  # a row shares its axis
+    assert figure.axes[0].get_ylim() != figure.axes[4].get_ylim()
+
+
+def test_unknown_intervals_leave_the_line() -> None:
+    nan = float("nan")
+    figure = plot_roles(
+        {("Syntax", "A"): {"facilitation": [(0, 0.0, nan, nan), (2, -1.0, nan, nan)]}}
+    )
+    assert len(figure.axes[0].get_lines()) == 2  # zero, and the line
+    FigureCanvasAgg(figure).draw()
+
+
+def test_the_map_shows_the_role_of_each_head() -> None:
+    labels = np.array(["facilitation", "irrelevance", "interference", "undecided", "irrelevance"])
+    figure = plot_role_maps({("Syntax", "A"): labels, ("Math", "A"): labels[::-1]}, {"A": [2, 3]})
+    first, second = figure.axes
+    assert (first.get_title(), second.get_title()) == ("Syntax", "Math")
+    (image,) = first.get_images()
+    picture = np.ma.filled(image.get_array(), np.nan)
+    np.testing.assert_array_equal(picture, [[0, 1, np.nan], [2, 3, 1]])
+    colours = [to_hex(image.cmap(image.norm(number))) for number in range(4)]
+    assert colours == [*COLOURS.values(), UNDECIDED]
+    assert (first.get_xlabel(), first.get_ylabel()) == ("head", "layer")
+    (legend,) = figure.legends
+    names = ["Facilitation", "Irrelevance", "Interference", "Undecided"]
+    assert [text.get_text() for text in legend.get_texts()] == names
+
+
+def test_maps_of_several_models_stand_in_rows() -> None:
+    rng = np.random.default_rng(0)
+    counts = {"A": [4] * 6, "B": [3, 5]}
+    maps = {
+        (task, model): rng.choice([*COLOURS, "undecided"], sum(heads))
+        for model, heads in counts.items()
+        for task in ROWS
+    }
+    figure = plot_role_maps(maps, counts)
+    titles = [axes.get_title() for axes in figure.axes]
+    assert titles == [f"{task}\n{model}" for model in counts for task in ROWS]
+    shapes = [axes.get_images()[0].get_array().shape for axes in figure.axes]
+    assert shapes == [(6, 4)] * 3 + [(2, 5)] * 3
+    for x0, y0, x1, y1 in boxes(figure):
+        assert -0.01 <= x0 < x1 <= 1.01
+        assert -0.01 <= y0 < y1 <= 1.01

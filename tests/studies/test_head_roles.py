@@ -1,0 +1,318 @@
+"""The study `head-roles`, whole: on planted models, of which we know every head's role."""
+
+from __future__ import annotations
+
+import csv
+import json
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from planted import Plant, plant
+from tiny import tiny_model
+from toy import toy_task, toy_tokenizer
+
+from headcount import HeadcountError, Store, Task, run_study, wrap
+from headcount.cli import main
+from headcount.engine import evaluate as engine
+from headcount.rankings.causal_gates import ROLES, CausalGates
+from headcount.rankings.gating_pass import GatedPasses
+from headcount.studies import PRESETS, Study
+
+SETTINGS: dict[str, Any] = {
+    "preset": "full",
+    "counts": (1, 2, 5),
+    "seeds": 2,
+    "refit": True,
+    "updates": 40,
+    "batch": 16,
+    "progress": False,
+}
+
+
+@cache
+def small() -> Plant:
+    return plant(["0.1", "1.0"], ["1.2"], layers=2, heads=4, n=48)
+
+
+@cache
+def large() -> Plant:
+    return plant(["0.0", "1.1", "2.2"], ["1.5", "4.0"], layers=5, heads=6, n=48, seed=4)
+
+
+@cache
+def one_head() -> Plant:
+    return plant(["0.0"], ["0.1"], layers=1, heads=2, n=48, seed=5)
+
+
+@pytest.fixture(scope="module")
+def study() -> Study:
+    task = small().task
+    return run_study("head-roles", [small().model, large().model], tasks=(task,), **SETTINGS)
+
+
+def values(study: Study, metric: str = "logprob change") -> dict[tuple[str, str, int], float]:
+    return {
+        (row["model"], row["series"], row["count"]): row["value"]
+        for row in study.rows
+        if row["metric"] == metric
+    }
+
+
+def test_needed_heads_fall_interfering_ones_rise_and_others_stay(study: Study) -> None:
+    for metric in ("logprob change", "logprob change, plain model"):
+        found = values(study, metric)
+        for model in ("plant-0", "plant-4"):
+            assert found[model, "facilitation", 2] < -0.5
+            assert found[model, "interference", 1] > 0.05
+            assert abs(found[model, "irrelevance", 2]) < 0.02
+            assert all(found[model, role, 0] == 0 for role in ROLES)
+
+
+def test_the_run_decides_between_the_descriptions(study: Study) -> None:
+    verdicts = {claim.published: claim.verdict for claim in study.claims}
+    assert verdicts["facilitation falls in every panel"] == "supported"
+    assert verdicts["facilitation falls, the others stay or rise (the paper)"] == "supported"
+    assert verdicts["facilitation is flat, the others fall (contradicts the paper)"] == "refuted"
+
+
+def test_the_table_is_tidy(study: Study) -> None:
+    wanted = {"model", "task", "series", "metric", "count", "value", "low", "high", "n"}
+    assert wanted <= set(study.rows[0])
+    keys = {(r["model"], r["task"], r["series"], r["metric"], r["count"]) for r in study.rows}
+    assert len(keys) == len(study.rows) == 2 * 3 * 2 * 4  # models, roles, bases, counts with 0
+    for row in study.rows:
+        assert row["low"] <= row["value"] <= row["high"]
+        assert (row["n"], row["seeds"]) == (len(small().task.part("test")), 2)
+
+
+def test_the_tables_count_the_planted_roles(study: Study) -> None:
+    shares = {(row["model"], row["role"]): row for row in study.tables["Role shares"]}
+    assert shares["plant-0", "facilitation"]["share"] == 2 / 8
+    assert shares["plant-0", "interference"]["share"] == 1 / 8
+    assert shares["plant-0", "irrelevance"]["by_mean"] == 5 / 8
+    seeds = {(row["model"], row["role"]): row for row in study.tables["Roles over seeds"]}
+    either = seeds["plant-0", "facilitation or interference"]
+    assert (either["always"], either["any"], either["seeds"]) == (3 / 8, 3 / 8, 2)
+
+
+def test_the_folder_is_whole_and_its_gates_can_be_given_again(
+    study: Study, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paths = study.save(tmp_path / "out", "headcount run head-roles")
+    names = {path.name for path in paths}
+    assert paths[0].name == "figure.png"
+    assert names >= {"plain.svg", "roles.pdf", "curves.csv", "claims.json", "report.html"}
+    assert names >= {"role-shares.csv", "roles-over-seeds.csv", "run.json"}
+    with (tmp_path / "out" / "role-shares.csv").open() as file:
+        assert len(list(csv.DictReader(file))) == 2 * 4
+    run = json.loads((tmp_path / "out" / "run.json").read_text())
+    assert run["settings"]["counts"] == [0, 1, 2, 5]
+    assert run["settings"]["fit"]["plant-0, planted-0"]["updates"] == 40
+    assert "Roles over seeds" in (tmp_path / "out" / "report.html").read_text()
+    gates = tmp_path / "out" / "scores" / "gates"
+    assert (gates.parent / "plant-0-planted-0-facilitation.json").exists()
+    monkeypatch.setattr(GatedPasses, "gradient", lambda *_: pytest.fail("fitted again"))
+    again = run_study(
+        "head-roles",
+        [small().model, large().model],
+        tasks=(small().task,),
+        gates=str(gates),
+        **{**SETTINGS, "refit": False},
+    )
+    expected = values(study)
+    for key, value in values(again).items():
+        assert value == pytest.approx(expected[key], abs=1e-4)
+
+
+def test_the_same_again_computes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    its = small()
+    with Store(tmp_path / "store.sqlite") as store:
+        first = run_study("head-roles", its.model, tasks=(its.task,), store=store, **SETTINGS)
+        monkeypatch.setattr(GatedPasses, "one_pass", lambda *_: pytest.fail("fitted again"))
+        monkeypatch.setattr(engine, "best_plan", lambda *_: pytest.fail("measured again"))
+        told: list[str] = []
+        again = run_study(
+            "head-roles", its.model, tasks=(its.task,), store=store, say=told.append, **SETTINGS
+        )
+    assert first.rows == again.rows
+    assert first.claims == again.claims
+    assert told == []  # nothing will take any time
+
+
+@pytest.mark.parametrize("after", [7, 55])
+def test_a_fit_that_was_cut_goes_on(
+    after: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    its, usual, updates = small(), GatedPasses.gradient, 0
+    whole = run_study("head-roles", its.model, tasks=(its.task,), **SETTINGS)
+
+    def cut(self: GatedPasses, *args: Any) -> torch.Tensor:
+        nonlocal updates
+        updates += 1
+        if updates == after:
+            raise KeyboardInterrupt
+        return usual(self, *args)
+
+    monkeypatch.setattr(GatedPasses, "gradient", cut)
+    with Store(tmp_path / "store.sqlite") as store:
+        settings = {"tasks": (its.task,), "store": store, **SETTINGS}
+        with pytest.raises(KeyboardInterrupt):
+            run_study("head-roles", its.model, **settings)
+        rest = run_study("head-roles", its.model, **settings)
+    assert updates == 80 + 1  # two stages, and the one that was cut
+    assert rest.rows == whole.rows
+
+
+def test_models_may_have_different_heads_and_the_same_name() -> None:
+    tiny, its = one_head(), small()
+    twin = wrap(its.model.module, its.model.tokenizer, name=tiny.model.name)
+    settings = {**SETTINGS, "updates": 3, "plain": False}
+    found = run_study("head-roles", [tiny.model, twin], tasks=(its.task,), **settings)
+    ends = {
+        model: max(row["count"] for row in found.rows if row["model"] == model)
+        for model in ("plant-5", "plant-5 (2)")
+    }
+    assert ends == {"plant-5": 2, "plant-5 (2)": 5}
+    assert "plant-5 has 2 heads: its curves end there." in found.notes
+    assert any("had 3 updates a stage" in note for note in found.notes)
+    assert set(found.model) == set(ends)
+    assert {"gates/plant-5/planted-0", "gates/plant-5--2-/planted-0"} <= set(found.scores)
+    assert "2 heads" in found.claims[0].claim
+
+
+def test_the_validation_prompts_are_not_those_of_the_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    its = small()
+    seen: list[set[str]] = []
+    usual = engine.encode
+
+    def noting(task: Task, tokenizer: Any) -> Any:
+        seen.append({example.id for example in task})
+        return usual(task, tokenizer)
+
+    monkeypatch.setattr(engine, "encode", noting)
+    settings = {**SETTINGS, "updates": 2, "n": 6}
+    run_study("head-roles", its.model, tasks=(its.task,), **settings)
+    fitted = {example.id for example in its.task.part("ranking")}
+    assert seen
+    assert all(len(ids) == 6 and not ids & fitted for ids in seen)
+
+
+# Bad input
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"tasks": ("sintax",)}, "Did you mean"),
+        ({"tasks": ()}, "at least one task"),
+        ({"counts": (9,)}, "Cannot choose 9 heads: this model has 8"),
+        ({"counts": (-1,)}, "Cannot choose -1"),
+        ({"seeds": 0}, "at least 1 seed"),
+        ({"n": -1}, "n of 0 or more"),
+        ({"variant": "relased"}, "Did you mean"),
+        ({"preset": "quik"}, "Did you mean"),
+        ({"task_settings": {"shots": 3}}, "already made"),
+        ({"tasks": (plant(["0.0"], n=8).task,)}, "causal gates need at least 8"),
+        ({"gates": "nowhere", "refit": False}, "has no gates of plant-0 on planted-0"),
+    ],
+)
+def test_bad_settings_are_a_sentence(settings: dict[str, Any], words: str) -> None:
+    with pytest.raises(HeadcountError, match=words):
+        run_study("head-roles", small().model, **{"tasks": (small().task,), **SETTINGS, **settings})
+
+
+def test_gates_that_diverge_are_a_sentence() -> None:
+    module = tiny_model("llama")
+    model = wrap(module, toy_tokenizer(), name="broken")
+    with torch.no_grad():
+        module.lm_head.weight[7] = torch.nan
+    with pytest.raises(HeadcountError, match=r"gates of broken on .* diverged.*NaN"):
+        run_study("head-roles", model, tasks=(toy_task(40),), **SETTINGS)
+
+
+def test_half_precision_that_the_machine_lacks_is_a_sentence(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    model = wrap(tiny_model("llama").to(torch.bfloat16), toy_tokenizer(), name="half")
+
+    def unable(*_: Any, **__: Any) -> None:
+        raise RuntimeError("\"addmm_impl_cpu_\" not implemented for 'BFloat16'")
+
+    monkeypatch.setattr(GatedPasses, "_logprobs", unable)
+    with pytest.raises(HeadcountError, match=r"half cannot be fitted in bfloat16.*float32"):
+        run_study("head-roles", model, tasks=(toy_task(40),), **SETTINGS)
+
+
+def test_every_preset_starts_at_zero_and_ends_at_the_published_count() -> None:
+    for preset in PRESETS["head-roles"].values():
+        assert (min(preset["counts"]), max(preset["counts"])) == (0, 50)
+
+
+# The command line
+
+
+@pytest.fixture
+def disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A planted model and its task as a user would have them."""
+    its = small()
+    its.model.module.save_pretrained(tmp_path / "mine")  # type: ignore[operator]
+    its.model.tokenizer.save_pretrained(tmp_path / "mine")
+    lines = [
+        {"prompt": e.prompt, "target": e.target, "content": e.content, "template": e.template}
+        for e in its.task
+    ]
+    text = "".join(json.dumps(line) + "\n" for line in lines)
+    (tmp_path / "marked.jsonl").write_text(text)
+    monkeypatch.setenv("HEADCOUNT_CACHE", str(tmp_path / "cache"))
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+RUN = ["run", "head-roles", "--model", "mine", "--tasks", "marked.jsonl", "--seeds", "2", "--quiet"]
+SMALL = ["--counts", "1", "2", "--set", "updates=40", "batch=16", "n=12"]
+
+
+def test_from_the_command_line(disk: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*RUN, *SMALL, "--refit"]) == 0
+    out, err = capsys.readouterr()
+    assert "mine, marked: fitting gates takes about" in err
+    assert "supported: ablating the most facilitating 2 heads lowers" in out
+    assert "The picture: out/head-roles/figure.png" in out
+    gates = CausalGates.load("out/head-roles/scores/gates/mine/marked.json")
+    assert gates.seeds == 2
+    assert gates.parameters["model"] == "mine"
+    assert main([*RUN, *SMALL, "gates=out/head-roles/scores/gates", "--json"]) == 0
+    out, err = capsys.readouterr()
+    assert err == ""
+    assert json.loads(out)["claims"][0]["verdict"] == "supported"
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ('{"prompt": "we saw"}\n', "target"),
+        ('{"prompt": "we saw", "target": ""}\n', "empty target"),
+        ('{"prompt": "we saw", "target": " Ada"}\n', "share one content"),
+    ],
+)
+def test_a_task_without_targets_or_a_split_is_refused(
+    disk: Path, capsys: pytest.CaptureFixture[str], line: str, words: str
+) -> None:
+    (disk / "marked.jsonl").write_text(line)
+    assert main([*RUN, *SMALL, "--refit"]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert words in err
+    assert err.count("\n") == 1
+
+
+def test_labels_are_those_of_the_plant(study: Study) -> None:
+    roles = {"needed": "facilitation", "irrelevant": "irrelevance", "interfering": "interference"}
+    gates = study.scores["gates/plant-0/planted-0"]
+    assert isinstance(gates, CausalGates)
+    truth = [roles[small().roles[head]] for head in small().model.layout]
+    np.testing.assert_array_equal(gates.labels(), truth)

@@ -38,7 +38,7 @@ def test_batches_hold_each_example_once_and_whole(
     batches = make_batches(encoded, tokens=tokens, padding=padding, corrupted=corrupted)
     assert sorted(e for batch in batches for e in batch.examples) == list(range(len(encoded)))
     for batch in batches:
-        assert batch.rows == 1 or batch.ids.numel() <= tokens
+        assert batch.rows == 1 or batch.ids.numel() <= 1.25 * tokens
         assert (batch.mask is None) == (padding == "none")
         for row, place in enumerate(batch.examples):
             one = encoded[place]

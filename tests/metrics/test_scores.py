@@ -55,7 +55,7 @@ def many(
     metric: str, targets: list[list[int]], foils: list[list[int]], also: list[list[int]]
 ) -> list[float]:
     case = Scored(
-        torch.tensor([[FIRST, SECOND]] * len(targets)),
+        torch.tensor([[FIRST]] * len(targets)),
         torch.tensor(targets),
         torch.tensor(foils),
         torch.tensor(also),

@@ -109,17 +109,17 @@ def evaluate(
     missing = np.isnan(values) & asked
     if missing.any():
         ahead = sum(len(examples[e].prompt) + len(examples[e].target) for e in missing.nonzero()[1])
-        plan = plan or best_plan(model, ahead)
-        work = _Work(model, sets, examples, chosen, filler, plan, values, missing, shelf)
+        way = plan or best_plan(model, ahead)
+        work = _Work(model, sets, examples, chosen, filler, way, values, missing, shelf)
 
         def batches_of(places: list[int]) -> list[Batch]:
             return make_batches(
                 examples,
-                tokens=plan.tokens,
+                tokens=way.tokens,
                 device=model.device,
                 padding=padding,
                 places=places,
-                shared_once=SHORTEST_PREFIX if plan.cuts.cache and padding == "none" else None,
+                shared_once=SHORTEST_PREFIX if way.cuts.cache and padding == "none" else None,
             )
 
         # Head sets that all examples want run on many at once, those of single examples on each.
@@ -127,7 +127,7 @@ def evaluate(
         batches = batches_of(np.flatnonzero(missing[common].any(axis=0)).tolist())
         alone = np.flatnonzero(missing[~common].any(axis=0)).tolist()
         batches_alone = [batch for place in alone for batch in batches_of([place])]
-        _tell(plan, batches + batches_alone, missing, int(asked.sum() - missing.sum()))
+        _tell(way, batches + batches_alone, missing, int(asked.sum() - missing.sum()))
         with (
             progress_bar(f"{task.name}: {chosen.key}", int(missing.sum()), show=progress) as bar,
             measuring(model),

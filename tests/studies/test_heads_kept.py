@@ -297,15 +297,19 @@ def test_ioi_needs_fewer_heads_than_at_random() -> None:
         "heads-kept",
         bundled(),
         tasks=("ioi",),
-        rankings=("attribution",),
-        counts=(20, 60, 120, 200),
-        seeds=2,
-        n=16,
-        ranked=24,
-        pool=200,
+        counts=(20, 120),
+        seeds=1,
+        n=8,
+        ranked=3,
+        pool=400,
         progress=False,
     )
-    top = needed_by(study, bundled().name, "mean", "attribution")
+    top = needed_by(study, bundled().name, "mean", "patching")
     random = needed_by(study, bundled().name, "mean", "random")
     assert top["all heads"] > top["no head"] + 1
-    assert top["first crossing"] <= 120 < random["first crossing"]
+    assert top["first crossing"] == 20
+    assert random["first crossing"] > 20
+    at = {
+        row["series"]: row for row in study.rows if row["count"] == 20 and row["stand_in"] == "mean"
+    }
+    assert at["random"]["value"] < 0.5 < at["top"]["low"]

@@ -295,7 +295,7 @@ class _Work:
     @torch.no_grad()
     def _run(self, batch: Batch, done: Callable[[int], object]) -> None:
         columns = list(batch.examples)
-        missing = self.rows[self.missing[np.ix_(self.rows, columns)].any(axis=1)]
+        missing = self.rows[self.missing[self.rows][:, columns].any(axis=1)]
         if not len(missing):
             return
         gated = [int(row) for row in missing if self.starts[row] < len(self.model.sites)]

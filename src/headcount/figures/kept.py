@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 # As published: one pair of colours for the first two panels, another for the others.
 COLOURS = (("#1f77b4", "#ff7f0e"), ("#2ca02c", "#e377c2"))
-TOP = 2.2  # what lies above is cut off: the explained effect may pass 2 on the way
+BOTTOM, TOP = -0.6, 2.2  # what lies beyond is cut off: the explained effect may pass 2
 
 Points = Sequence[tuple[int, Interval]]  # by number of heads
 
@@ -50,12 +50,16 @@ def plot_kept(panels: Sequence[KeptPanel], *, threshold: float, note: str = "") 
     size = (3.1 * len(panels) + 0.4, 3.3)
     figure = Figure(figsize=size, layout="constrained")
     grid = figure.subplots(1, len(panels), squeeze=False, sharey=True)[0]
-    highest = 1.0
+    lowest, highest = 0.0, 1.0
     for number, (axes, panel) in enumerate(zip(grid, panels, strict=True)):
         colours = COLOURS[min(number // 2, 1)]
         for line, colour in zip(panel.lines, colours, strict=False):
             _draw(axes, line, colour)
-            highest = max([highest, *(one.high for _, one in line.points if one.known)])
+            drawn = [one for _, one in line.points if one.known]
+            lowest = min(
+                [lowest, *(one.low for one in drawn), *(one.value for _, one in line.random)]
+            )
+            highest = max([highest, *(one.high for one in drawn)])
         _threshold(axes, panel, threshold)
         axes.set_title(panel.title)
         axes.set_xlabel("Number of Heads Kept")
@@ -63,9 +67,9 @@ def plot_kept(panels: Sequence[KeptPanel], *, threshold: float, note: str = "") 
         axes.set_xlim(left=0)
         axes.grid(alpha=0.25)
         if number % 2 == 0:  # each pair of colours is explained where it first appears
-            axes.legend(loc="lower right", fontsize=7, frameon=False)
+            axes.legend(loc="lower right", fontsize=6.5, framealpha=0.7, edgecolor="none")
     grid[0].set_ylabel("Explained Effect")
-    grid[0].set_ylim(-0.15, min(highest, TOP) + 0.12)
+    grid[0].set_ylim(max(lowest, BOTTOM) - 0.12, min(highest, TOP) + 0.12)
     if note:
         figure.supxlabel(fill(note, int(17 * size[0])), fontsize=7, color="#666666")
     return figure
@@ -93,9 +97,11 @@ def _threshold(axes: Axes, panel: KeptPanel, threshold: float) -> None:
     text = f"{counts} heads"
     if panel.ratio is not None:
         text = f"{panel.ratio.value:.1f}x\n{text}"
+    # Beside the end of the line, on the side where there is room.
+    inside = right > 0.6 * max(count for line in panel.lines for count, _ in line.points)
     axes.annotate(
         text,
-        (right, threshold),
+        (left if inside else right, threshold),
         xytext=(5, -3),
         textcoords="offset points",
         va="top",

@@ -37,7 +37,7 @@ STAND_INS = ("mean", "zero")
 SHARES = (0.02, 0.04, 0.06, 0.08, 0.11, 0.15, 0.2, 0.27, 0.35, 0.5, 0.7)
 COARSE = (0.04, 0.08, 0.15, 0.27, 0.5, 0.7)
 PRESETS: dict[str, dict[str, Any]] = {
-    "quick": {"rankings": ("attribution",), "n": 20, "ranked": 24, "pool": 400, "seeds": 2},
+    "quick": {"rankings": ("patching",), "n": 12, "ranked": 4, "pool": 400, "seeds": 2},
     "full": {
         "rankings": ("patching", "attribution", "integrated-gradients"),
         "n": 250,

@@ -130,7 +130,7 @@ class Found:
         tested = sorted({row["n"] for row in self.rows})
         span = str(tested[0]) if len(tested) == 1 else f"{tested[0]} to {tested[-1]}"
         totals = ", ".join(f"{model.name} {model.layout.total}" for model in models)
-        where = "its mean on corrupted prompts" if stand_in == "mean" else "zero"
+        where = "their mean on corrupted prompts" if stand_in == "mean" else "zero"
         return (
             f"ranked by {self.ranking} per {per} · absent heads: {where} · bands: 95 % intervals "
             f"over n = {span} prompts · dashed: "

@@ -97,14 +97,14 @@ def _threshold(axes: Axes, panel: KeptPanel, threshold: float) -> None:
     text = f"{counts} heads"
     if panel.ratio is not None:
         text = f"{panel.ratio.value:.1f}x\n{text}"
-    # Beside the end of the line, on the side where there is room.
+    # Beside the end of the line, or on top of it where there is no room.
     inside = right > 0.6 * max(count for line in panel.lines for count, _ in line.points)
     axes.annotate(
         text,
         (left if inside else right, threshold),
-        xytext=(5, -3),
+        xytext=(5, 3 if inside else -3),
         textcoords="offset points",
-        va="top",
+        va="bottom" if inside else "top",
         fontsize=8,
         bbox={"facecolor": "white", "alpha": 0.75, "edgecolor": "none", "pad": 1},
     )

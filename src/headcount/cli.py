@@ -207,7 +207,8 @@ def build_parser() -> Parser:
         "headcount run masked-heads\n"
         "  headcount run masked-heads --preset full --model Qwen/Qwen3-0.6B --device cuda\n"
         "  headcount run masked-heads --ranking attribution probe --counts 16 32 64 128\n"
-        "  headcount run head-roles --model A --model B --refit",
+        "  headcount run head-roles --model A --model B --refit\n"
+        "  headcount run heads-kept --model DENSE --model SPARSE --tasks ioi greater-than",
     )
     run.add_argument("study", help="see headcount list")
     run.add_argument(
@@ -221,7 +222,7 @@ def build_parser() -> Parser:
         nargs="+",
         help="the first makes the figure, others are drawn beside it; or all",
     )
-    run.add_argument("--counts", nargs="+", type=int, help="numbers of masked heads")
+    run.add_argument("--counts", nargs="+", type=int, help="numbers of masked or kept heads")
     run.add_argument("--seeds", type=int, help="random draws")
     run.add_argument("--functions", nargs="+", help="masked-heads: cognitive functions, or all")
     run.add_argument("--tasks", nargs="+", help="other studies: their tasks")

@@ -108,13 +108,15 @@ class SlowLoop:
             float(row[token] - row.exp().sum().log())
             for row, token in zip(logits, one.target, strict=True)
         ]
-        margin = logits[0, one.target[0]] - max(
-            (logits[0, foil[0]] for foil in one.foils), default=torch.nan
-        )
+        right = [one.target[0], *(answer[0] for answer in one.also)]
+        wrong = [foil[0] for foil in one.foils]
+        margin = max(logits[0, right]) - max(logits[0, wrong], default=torch.nan)
+        mass = logits[0].softmax(-1)
         return {
             "logprob": sum(logprobs),
             "logprob_mean": sum(logprobs) / len(logprobs),
             "accuracy": float(logits.argmax(-1).tolist() == list(one.target)),
             "logit_difference": float(margin),
+            "mass_difference": float(mass[right].sum() - mass[wrong].sum()),
             "choice": float(margin > 0),
         }

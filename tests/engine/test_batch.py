@@ -19,9 +19,10 @@ def ids(least: int, most: int) -> st.SearchStrategy[tuple[int, ...]]:
     return st.lists(st.integers(1, 99), min_size=least, max_size=most).map(tuple)
 
 
-# Prompt, target, foils and twin. The examples are built in the test: the type checks of our
-# dataclasses look at random items, and strategies may not use chance of their own.
-IDS = st.tuples(ids(1, 9), ids(1, 3), st.lists(ids(1, 2), max_size=2), st.none() | ids(1, 9))
+# Prompt, target, foils, twin and further answers. The examples are built in the test: the type
+# checks of our dataclasses look at random items, and strategies may not use chance of their own.
+ANSWERS = st.lists(ids(1, 2), max_size=2).map(tuple)
+IDS = st.tuples(ids(1, 9), ids(1, 3), ANSWERS, st.none() | ids(1, 9), ANSWERS)
 
 
 @given(
@@ -33,11 +34,11 @@ IDS = st.tuples(ids(1, 9), ids(1, 3), st.lists(ids(1, 2), max_size=2), st.none()
 def test_batches_hold_each_example_once_and_whole(
     examples: list[Any], tokens: int, padding: Any, corrupted: bool
 ) -> None:
-    encoded = [Encoded(EXAMPLE, p, t, tuple(foils), twin) for p, t, foils, twin in examples]
+    encoded = [Encoded(EXAMPLE, *parts) for parts in examples]
     batches = make_batches(encoded, tokens=tokens, padding=padding, corrupted=corrupted)
     assert sorted(e for batch in batches for e in batch.examples) == list(range(len(encoded)))
     for batch in batches:
-        assert batch.rows == 1 or batch.ids.numel() <= tokens
+        assert batch.rows == 1 or batch.ids.numel() <= 1.25 * tokens
         assert (batch.mask is None) == (padding == "none")
         for row, place in enumerate(batch.examples):
             one = encoded[place]
@@ -55,7 +56,9 @@ def test_batches_hold_each_example_once_and_whole(
             before = [prompt[-1], *one.target[:-1]]
             assert batch.ids[row, batch.scored[row]].tolist() == before
             assert batch.targets[row].tolist() == list(one.target)
-            assert batch.foils[row].tolist() == [foil[0] for foil in one.foils]
+            for found, answers in ((batch.foils, one.foils), (batch.also, one.also)):
+                first, filling = [answer[0] for answer in answers], found.shape[1] - len(answers)
+                assert found[row].tolist() == first + [-1] * filling
 
 
 def test_the_padding_is_on_the_side_that_was_asked_for() -> None:
@@ -74,7 +77,7 @@ def test_some_rows_of_a_batch() -> None:
     (batch,) = make_batches(encoded, tokens=99, padding="left")
     part = batch.part(1, 3)
     assert part.examples == batch.examples[1:3]
-    for name in ("ids", "scored", "targets", "foils", "mask"):
+    for name in ("ids", "scored", "targets", "foils", "mask", "also"):
         assert getattr(part, name).tolist() == getattr(batch, name)[1:3].tolist()
 
 

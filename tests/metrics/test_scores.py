@@ -51,6 +51,32 @@ def test_the_margin_is_over_the_strongest_foil_at_the_first_token() -> None:
     assert value("choice", both, [[0, 0], [1, 1]], [[1, 2], [2, 0]]) == [1, 0]
 
 
+def many(
+    metric: str, targets: list[list[int]], foils: list[list[int]], also: list[list[int]]
+) -> list[float]:
+    case = Scored(
+        torch.tensor([[FIRST]] * len(targets)),
+        torch.tensor(targets),
+        torch.tensor(foils),
+        torch.tensor(also),
+    )
+    return METRICS[metric].function(case).tolist()
+
+
+def test_masses_are_sums_over_right_and_wrong_answers() -> None:
+    assert value("mass_difference", [[FIRST, SECOND]], [[0, 0]], [[1, 2]]) == pytest.approx([0.0])
+    assert value("mass_difference", [[FIRST, SECOND]], [[1, 0]], [[2]]) == pytest.approx([0.1])
+    # Rows with fewer answers are filled up with -1, which is no answer.
+    found = many("mass_difference", [[2], [1]], [[0, -1], [2, 0]], [[1, -1], [-1, -1]])
+    assert found == pytest.approx([0.5 - 0.5, 0.3 - 0.7])
+
+
+def test_the_strongest_right_answer_counts() -> None:
+    margins = many("logit_difference", [[2], [2]], [[0, -1], [0, -1]], [[1], [-1]])
+    assert margins == pytest.approx([LOG(0.3 / 0.5), LOG(0.2 / 0.5)])
+    assert many("choice", [[2], [1]], [[1, -1], [0, -1]], [[0], [-1]]) == [1, 0]
+
+
 def test_a_tie_is_no_choice() -> None:
     assert value("choice", [[[1.0, 1.0, 0.0]]], [[0]], [[1]]) == [0]
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from headcount.commands.common import model_from, print_json, settings, store_from
-from headcount.studies import PRESETS, STUDIES, run_study
+from headcount.studies import MODELS, PRESETS, STUDIES, run_study
 from headcount.studies.study import Study
 from headcount.tasks import FUNCTIONS
 
@@ -45,7 +45,7 @@ def run(arguments: Namespace) -> int:
         chosen["task_settings"] = of_tasks
     entry.bind(**chosen)  # refuses before the model is loaded
     preset = arguments.preset
-    names = list(dict.fromkeys(arguments.model or ["smollm2-135m"]))
+    names = list(dict.fromkeys(arguments.model or MODELS[arguments.study]))
     # A preset that there is not is refused by run_study, before it loads anything.
     known_preset = preset in PRESETS[arguments.study]
     models = [model_from(arguments, name) if known_preset else name for name in names]

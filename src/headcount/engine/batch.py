@@ -27,8 +27,9 @@ class Batch:
     ids: Int[Tensor, "rows tokens"]
     scored: Int[Tensor, "rows targets"]  # the positions that predict the target's tokens
     targets: Int[Tensor, "rows targets"]
-    foils: Int[Tensor, "rows foils"]
+    foils: Int[Tensor, "rows foils"]  # first tokens; -1 where a row has fewer
     mask: Int[Tensor, "rows tokens"] | None = None  # 0 on padding; None without any
+    also: Int[Tensor, "rows also"] | None = None  # those of further right answers
 
     @property
     def rows(self) -> int:
@@ -64,6 +65,7 @@ class Batch:
             self.targets[rows],
             self.foils[rows],
             None if self.mask is None else self.mask[rows],
+            None if self.also is None else self.also[rows],
         )
 
 
@@ -84,12 +86,12 @@ def make_batches(
     are those of the examples that are wanted: all unless given. With `shared_once`, tokens at the
     start that all sequences of a length share count as none where there are at least so many.
     """
-    groups: dict[tuple[int, int, int], list[int]] = {}
+    groups: dict[tuple[int, int], list[int]] = {}
     for place in range(len(encoded)) if places is None else places:
         one = encoded[place]
         prompt = _prompt(one, corrupted)
         length = len(prompt) if padding == "none" else 0
-        groups.setdefault((length, len(one.target), len(one.foils)), []).append(place)
+        groups.setdefault((length, len(one.target)), []).append(place)
     batches = []
     for group in groups.values():
         # Longest first: what does not fit into memory is noticed at once.
@@ -145,13 +147,21 @@ def _batch(
         ids[row, start : ends[row]] = torch.tensor(sequence)
         mask[row, start : ends[row]] = 1
     targets = torch.tensor([encoded[p].target for p in places])
-    foils = torch.tensor([[foil[0] for foil in encoded[p].foils] for p in places])
     length = targets.shape[1]
     return Batch(
         tuple(places),
         ids.to(device),
         (ends[:, None] - length + torch.arange(length)).to(device),
         targets.to(device),
-        foils.reshape(len(places), -1).long().to(device),
+        _first_tokens([encoded[p].foils for p in places]).to(device),
         None if padding == "none" else mask.to(device),
+        _first_tokens([encoded[p].also for p in places]).to(device),
     )
+
+
+def _first_tokens(answers: Sequence[tuple[tuple[int, ...], ...]]) -> Int[Tensor, "rows answers"]:
+    """The first token of each row's answers, filled up with -1."""
+    ids = torch.full((len(answers), max(map(len, answers))), -1)
+    for row, some in enumerate(answers):
+        ids[row, : len(some)] = torch.tensor([one[0] for one in some], dtype=torch.long)
+    return ids

@@ -56,6 +56,7 @@ def evaluate(
     stand_in: str = "zero",
     part: Part = "test",
     scope: Scope = "all",
+    only: Bool[np.ndarray, "sets examples"] | None = None,
     store: Store | None = None,
     plan: Plan | None = None,
     padding: Padding = "none",
@@ -65,6 +66,8 @@ def evaluate(
 
     `gates` has one row per head set and one number per head: 1 leaves a head alone, 0 replaces it
     by its stand-in, any other number scales it. With a store, what it holds is not computed again.
+    Where examples have head sets of their own, `only` says which set is for which example; all
+    other values are then NaN unless the store knows them.
     Metrics of texts let the model write, greedily; `scope` "decode" then gates only what comes
     after the first new token.
 
@@ -79,7 +82,7 @@ def evaluate(
     chosen = get_metric(metric)
     check_scope(scope)
     if isinstance(chosen, TextMetric):
-        _require_plain(chosen, stand_in, padding)
+        _require_plain(chosen, stand_in, padding, only)
         return _evaluate_texts(model, task, gates, chosen, part, scope, store, progress)
     if scope != "all":
         raise HeadcountError(
@@ -102,27 +105,38 @@ def evaluate(
     if store is not None:
         shelf = store.context(_context(model, task, chosen, filler), layout=model.layout)
         values = shelf.read(sets, [one.key for one in examples])
-    missing = np.isnan(values)
+    asked = _asked(only, values.shape, place.reshape(-1))
+    missing = np.isnan(values) & asked
     if missing.any():
         ahead = sum(len(examples[e].prompt) + len(examples[e].target) for e in missing.nonzero()[1])
-        plan = plan or best_plan(model, ahead)
-        work = _Work(model, sets, examples, chosen, filler, plan, values, shelf)
-        batches = make_batches(
-            examples,
-            tokens=plan.tokens,
-            device=model.device,
-            padding=padding,
-            places=np.flatnonzero(missing.any(axis=0)).tolist(),
-            shared_once=SHORTEST_PREFIX if plan.cuts.cache and padding == "none" else None,
-        )
-        _tell(plan, batches, missing)
+        way = plan or best_plan(model, ahead)
+        work = _Work(model, sets, examples, chosen, filler, way, values, missing, shelf)
+
+        def batches_of(places: list[int]) -> list[Batch]:
+            return make_batches(
+                examples,
+                tokens=way.tokens,
+                device=model.device,
+                padding=padding,
+                places=places,
+                shared_once=SHORTEST_PREFIX if way.cuts.cache and padding == "none" else None,
+            )
+
+        # Head sets that all examples want run on many at once, those of single examples on each.
+        common = asked.all(axis=1)
+        batches = batches_of(np.flatnonzero(missing[common].any(axis=0)).tolist())
+        alone = np.flatnonzero(missing[~common].any(axis=0)).tolist()
+        batches_alone = [batch for place in alone for batch in batches_of([place])]
+        _tell(way, batches + batches_alone, missing, int(asked.sum() - missing.sum()))
         with (
             progress_bar(f"{task.name}: {chosen.key}", int(missing.sum()), show=progress) as bar,
             measuring(model),
         ):
             try:
-                for batch in batches:
-                    work.run(batch, bar.update)
+                for some, its in ((common, batches), (~common, batches_alone)):
+                    work.rows = np.flatnonzero(some)
+                    for batch in its:
+                        work.run(batch, bar.update)
             finally:
                 work.flush(bar.update)  # also when interrupted: what is measured is kept
     else:
@@ -132,13 +146,37 @@ def evaluate(
     return Values(values[place.reshape(-1)], names, clusters, chosen, filler.description)
 
 
-def _tell(plan: Plan, batches: Sequence[Batch], missing: Bool[np.ndarray, "sets examples"]) -> None:
+def _asked(
+    only: Bool[np.ndarray, "sets examples"] | None, shape: tuple[int, ...], place: np.ndarray
+) -> Bool[np.ndarray, "different examples"]:
+    """Which values are asked for, by different head sets."""
+    if only is None:
+        return np.ones(shape, dtype=bool)
+    if only.shape != (len(place), shape[1]):
+        raise HeadcountError(
+            f"`only` needs one truth value for each of {len(place)} head sets and {shape[1]} "
+            f"examples, not the shape {only.shape}."
+        )
+    asked = np.zeros(shape, dtype=bool)
+    np.logical_or.at(asked, place, only)
+    return asked
+
+
+def _tell(
+    plan: Plan, batches: Sequence[Batch], missing: Bool[np.ndarray, "sets examples"], known: int
+) -> None:
     if LOG.isEnabledFor(logging.INFO):
-        known = int(missing.size - missing.sum())
         LOG.info("%s", plan.explain(batches, int(missing.any(axis=1).sum()), known))
 
 
-def _require_plain(metric: TextMetric, stand_in: str, padding: Padding) -> None:
+def _require_plain(
+    metric: TextMetric, stand_in: str, padding: Padding, only: np.ndarray | None
+) -> None:
+    if only is not None:
+        raise HeadcountError(
+            f"The metric {metric.key} is of written texts: measure it under every head set, "
+            "without `only`."
+        )
     if stand_in != "zero" or padding != "none":
         raise HeadcountError(
             f"The metric {metric.key} lets the model write, and absent heads then say nothing: "
@@ -202,11 +240,13 @@ class _Work:
         stand_in: StandIn,
         plan: Plan,
         values: Float[np.ndarray, "sets examples"],
+        missing: Bool[np.ndarray, "sets examples"],
         shelf: StoreContext | None,
     ) -> None:
         self.model, self.sets, self.examples = model, sets, examples
         self.metric, self.stand_in, self.plan = metric, stand_in, plan
-        self.values, self.shelf = values, shelf
+        self.values, self.missing, self.shelf = values, missing, shelf
+        self.rows = np.arange(len(sets))  # the head sets that are run now
         self.starts = first_sites(sets, model.layout)
         self.most_tokens, self.most_rows = 5 * plan.tokens // 4, len(examples)  # batches as cut
         self.pending: list[tuple[list[int], list[int], torch.Tensor]] = []
@@ -224,7 +264,7 @@ class _Work:
                 starts = range(0, piece.rows, rows)
                 pieces += [piece.part(start, start + rows) for start in reversed(starts)]
             elif not self._fits(piece, done):
-                tried = min(self.plan.tokens, piece.ids.numel() * len(self.sets))
+                tried = min(self.plan.tokens, piece.ids.numel() * len(self.rows))
                 half = piece.rows // 2
                 if tried > length:
                     self.most_tokens = max(length, tried // 2)
@@ -255,7 +295,7 @@ class _Work:
     @torch.no_grad()
     def _run(self, batch: Batch, done: Callable[[int], object]) -> None:
         columns = list(batch.examples)
-        missing = np.flatnonzero(np.isnan(self.values[:, columns]).any(axis=1))
+        missing = self.rows[self.missing[self.rows][:, columns].any(axis=1)]
         if not len(missing):
             return
         gated = [int(row) for row in missing if self.starts[row] < len(self.model.sites)]
@@ -292,7 +332,8 @@ class _Work:
         for rows, columns, values in pending:
             check_finite(values, self.model)
             cells = np.ix_(rows, columns)
-            new = int(np.isnan(self.values[cells]).sum())
+            new = int(self.missing[cells].sum())
+            self.missing[cells] = False
             self.values[cells] = values.double().cpu().numpy()
             if self.shelf is not None:
                 batch = [self.examples[column] for column in columns]

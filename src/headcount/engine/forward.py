@@ -42,7 +42,7 @@ def score(model: Model, batch: Batch) -> Scored:
     if not only_scored:
         at = batch.scored[..., None].expand(-1, -1, logits.shape[-1])
         logits = logits.gather(1, at)
-    return Scored(logits, batch.targets, batch.foils)
+    return Scored(logits, batch.targets, batch.foils, batch.also)
 
 
 def check_finite(values: Tensor, model: Model) -> None:

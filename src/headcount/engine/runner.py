@@ -103,7 +103,9 @@ class Runner:
         if logits.shape[1] != self.count:
             scored = batch.scored.repeat(folds, 1) - self.prefix
             logits = logits.gather(1, scored[..., None].expand(-1, -1, logits.shape[-1]))
-        return Scored(logits, batch.targets.repeat(folds, 1), batch.foils.repeat(folds, 1))
+        targets, foils = batch.targets.repeat(folds, 1), batch.foils.repeat(folds, 1)
+        also = None if batch.also is None else batch.also.repeat(folds, 1)
+        return Scored(logits, targets, foils, also)
 
     def _recorded(self, stretch: _Stretch, cache: Any) -> Tensor:
         model, trunk = self.model, self.plan.cuts.trunk

@@ -10,7 +10,14 @@ from headcount.metrics.comet import COMET, comet_metric
 from headcount.metrics.exact import EXACT_MATCH
 from headcount.metrics.metric import Metric, Scored
 from headcount.metrics.published import PUBLISHED_ACCURACY
-from headcount.metrics.scores import ACCURACY, CHOICE, LOGIT_DIFFERENCE, LOGPROB, LOGPROB_MEAN
+from headcount.metrics.scores import (
+    ACCURACY,
+    CHOICE,
+    LOGIT_DIFFERENCE,
+    LOGPROB,
+    LOGPROB_MEAN,
+    MASS_DIFFERENCE,
+)
 from headcount.metrics.similarity import GOLD_SIMILARITY, SIMILARITY
 from headcount.metrics.text import TextMetric, Written, floor, shuffled
 
@@ -29,7 +36,8 @@ __all__ = [
 ]
 
 METRICS: dict[str, Metric] = {
-    metric.key: metric for metric in (LOGPROB, LOGPROB_MEAN, ACCURACY, LOGIT_DIFFERENCE, CHOICE)
+    metric.key: metric
+    for metric in (LOGPROB, LOGPROB_MEAN, ACCURACY, LOGIT_DIFFERENCE, MASS_DIFFERENCE, CHOICE)
 }
 TEXT_METRICS: dict[str, TextMetric] = {
     metric.key: metric

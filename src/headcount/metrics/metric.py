@@ -19,7 +19,8 @@ class Scored:
 
     logits: Float[Tensor, "rows tokens vocab"]  # at the positions that predict the target's tokens
     targets: Int[Tensor, "rows tokens"]
-    foils: Int[Tensor, "rows foils"]  # the first token of each foil
+    foils: Int[Tensor, "rows foils"]  # the first token of each; -1 where a row has fewer
+    also: Int[Tensor, "rows also"] | None = None  # the same of further right answers
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ import math
 import sys
 from typing import TYPE_CHECKING
 
-from jaxtyping import Float
+from jaxtyping import Float, Int
 
 from headcount.metrics.metric import Metric, Scored
 
@@ -37,11 +37,34 @@ def _accuracy(scored: Scored) -> Float[Tensor, "rows"]:
 
 
 def _foil_margin(scored: Scored) -> Float[Tensor, "rows"]:
-    """By first tokens, also of longer answers: tasks whose answers share theirs are refused."""
+    """The strongest right answer against the strongest wrong one.
+
+    By first tokens, also of longer answers: tasks whose answers share theirs are refused.
+    """
     first = scored.logits[:, 0].float()  # (rows, vocab)
-    answer = first.gather(-1, scored.targets[:, :1]).squeeze(-1)
-    strongest = first.gather(-1, scored.foils).amax(-1)
-    return answer - strongest
+    right, wrong = (
+        first.gather(-1, ids.clamp(min=0)).masked_fill(ids < 0, -math.inf).amax(-1)
+        for ids in (_right(scored), scored.foils)
+    )
+    return right - wrong
+
+
+def _mass_margin(scored: Scored) -> Float[Tensor, "rows"]:
+    """The probability of all right answers less that of all wrong ones, by first tokens."""
+    shares = scored.logits[:, 0].float().softmax(-1)  # (rows, vocab)
+    right, wrong = (
+        shares.gather(-1, ids.clamp(min=0)).masked_fill(ids < 0, 0).sum(-1)
+        for ids in (_right(scored), scored.foils)
+    )
+    return right - wrong
+
+
+def _right(scored: Scored) -> Int[Tensor, "rows answers"]:
+    """The first tokens of the target and of all other right answers; -1 where there are fewer."""
+    import torch
+
+    first = scored.targets[:, :1]
+    return first if scored.also is None else torch.cat((first, scored.also), -1)
 
 
 def _choice(scored: Scored) -> Float[Tensor, "rows"]:
@@ -54,6 +77,12 @@ LOGPROB_MEAN = Metric("logprob_mean", "Mean log-probability per target token", _
 ACCURACY = Metric("accuracy", "Accuracy", _accuracy, differentiable=False, binary=True)
 LOGIT_DIFFERENCE = Metric(
     "logit_difference", "Logit difference, target against foil", _foil_margin, needs_foils=True
+)
+MASS_DIFFERENCE = Metric(
+    "mass_difference",
+    "Probability of right answers less that of wrong ones",
+    _mass_margin,
+    needs_foils=True,
 )
 CHOICE = Metric(
     "choice",

@@ -87,7 +87,7 @@ def _answered(model: Model, examples: Sequence[Encoded], new: int, progress: boo
         while ids and STOP in model.tokenizer.decode(ids):
             ids.pop()  # the end of the answer is no part of it
         if ids and model.tokenizer.decode(ids).strip():
-            found.append(replace(one, target=tuple(ids), foils=(), corrupted=None))
+            found.append(replace(one, target=tuple(ids), foils=(), corrupted=None, also=()))
     return found
 
 

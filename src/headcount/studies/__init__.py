@@ -11,24 +11,30 @@ from headcount.registry import Registry
 from headcount.store import Store
 from headcount.studies.head_roles import PRESETS as HEAD_ROLES
 from headcount.studies.head_roles import head_roles
+from headcount.studies.heads_kept import PRESETS as HEADS_KEPT
+from headcount.studies.heads_kept import heads_kept
 from headcount.studies.masked_heads import PRESETS as MASKED_HEADS
 from headcount.studies.masked_heads import masked_heads
 from headcount.studies.study import Study
 
-__all__ = ["PRESETS", "STUDIES", "Study", "run_study"]
+__all__ = ["MODELS", "PRESETS", "STUDIES", "Study", "run_study"]
 
 STUDIES: Registry[Study] = Registry("study")
 STUDIES.register("masked-heads", "TopK against RandomK masking")(masked_heads)
+STUDIES.register("heads-kept", "Explained effect of the heads kept")(heads_kept)
 STUDIES.register("head-roles", "Facilitation, irrelevance, interference")(head_roles)
 PRESETS: dict[str, dict[str, dict[str, Any]]] = {
     "masked-heads": MASKED_HEADS,
     "head-roles": HEAD_ROLES,
+    "heads-kept": HEADS_KEPT,
 }
+# What a study runs on unless told otherwise.
+MODELS: dict[str, tuple[str, ...]] = dict.fromkeys(PRESETS, ("smollm2-135m",))
 
 
 def run_study(
     name: str,
-    models: Model | str | Sequence[Model | str] = "smollm2-135m",
+    models: Model | str | Sequence[Model | str] | None = None,
     *,
     preset: str = "quick",
     store: Store | None = None,
@@ -50,6 +56,6 @@ def run_study(
         )
     chosen = entry.bind(**{**known[preset], **settings})
     chosen |= {"store": store, "progress": progress}
-    several = [models] if isinstance(models, (Model, str)) else models
+    several = [models] if isinstance(models, (Model, str)) else models or MODELS[name]
     loaded = [load_model(one) if isinstance(one, str) else one for one in several]
     return entry.function(loaded, **chosen)

@@ -1,9 +1,11 @@
 """What models are asked: examples, tasks, their token ids, and one file per task family.
 
-A task is made by name for the tokenizer at hand, or read from a JSON Lines file:
+A task is made by name for the tokenizer at hand, or read from a file (JSON Lines, or the JSON
+layout of clean and corrupt prompts):
 
     make_task("ioi", tokenizer, n=100)
     make_task("my/questions.jsonl", tokenizer)
+    make_task("my/prompts.json", tokenizer)
 """
 
 from __future__ import annotations
@@ -14,8 +16,10 @@ from typing import TYPE_CHECKING, Any
 
 from headcount.errors import HeadcountError
 from headcount.registry import Registry
+from headcount.tasks.circuit import circuit
 from headcount.tasks.cognitive import FUNCTIONS, factory
 from headcount.tasks.cogqa import cogqa
+from headcount.tasks.docstring import docstring
 from headcount.tasks.encoding import (
     Encoded,
     continuation_ids,
@@ -24,8 +28,10 @@ from headcount.tasks.encoding import (
     require_single_token,
     require_twin,
 )
+from headcount.tasks.greater_than import greater_than
 from headcount.tasks.hub import hub
 from headcount.tasks.ioi import ioi
+from headcount.tasks.ioi_long import ioi_long
 from headcount.tasks.jsonl import jsonl
 from headcount.tasks.roles import arithmetic, common_sense, commonsense_qa, gsm8k, syntax
 from headcount.tasks.task import Example, Task
@@ -51,6 +57,9 @@ TASKS: Registry[Task] = Registry("task")
 """Task factories: each takes the tokenizer, and its settings by keyword."""
 
 TASKS.register("ioi", "IOI")(ioi)
+TASKS.register("ioi-long", "IOI Long")(ioi_long)
+TASKS.register("greater-than", "Greater Than")(greater_than)
+TASKS.register("docstring", "Docstring")(docstring)
 for _function in FUNCTIONS.values():
     TASKS.register(_function.key, _function.name)(factory(_function))
 TASKS.register("syntax", "Syntax")(syntax)
@@ -59,6 +68,7 @@ TASKS.register("arithmetic", "Math")(arithmetic)
 TASKS.register("commonsense-qa", "CommonsenseQA")(commonsense_qa)
 TASKS.register("gsm8k", "GSM8K")(gsm8k)
 TASKS.register("jsonl", "JSON Lines")(jsonl)
+TASKS.register("circuit", "Clean and corrupt prompts")(circuit)
 TASKS.register("hub", "Hugging Face data set")(hub)
 TASKS.register("cogqa", "CogQA")(cogqa)
 
@@ -66,7 +76,7 @@ TASKS.register("cogqa", "CogQA")(cogqa)
 def make_task(
     spec: str | os.PathLike[str] | Task, tokenizer: PreTrainedTokenizerBase, **settings: Any
 ) -> Task:
-    """Make a task from its name, from the path of a JSON Lines file, or pass a ready one through.
+    """Make a task from its name, from the path of a file, or pass a ready one through.
 
     All settings of the factory, chosen or default, are kept in the task's `parameters`.
 
@@ -83,7 +93,9 @@ def make_task(
             )
         return spec
     key = os.fspath(spec)
-    if key not in TASKS.entries and (key.endswith(".jsonl") or os.path.basename(key) != key):
+    if key not in TASKS.entries and key.endswith(".json"):
+        key, settings = "circuit", {"path": key, **settings}
+    elif key not in TASKS.entries and (key.endswith(".jsonl") or os.path.basename(key) != key):
         key, settings = "jsonl", {"path": key, **settings}
     entry = TASKS[key]
     parameters = entry.bind(**settings)

@@ -40,11 +40,13 @@ class Encoded:
     target: tuple[int, ...]
     foils: tuple[tuple[int, ...], ...]
     corrupted: tuple[int, ...] | None
+    also: tuple[tuple[int, ...], ...] = ()
 
     @cached_property
     def key(self) -> str:
         """A fingerprint of all the ids: examples with equal keys have equal values."""
-        ids = [self.prompt, self.target, self.foils, self.corrupted]
+        ids: list[object] = [self.prompt, self.target, self.foils, self.corrupted]
+        ids += [self.also] if self.also else []
         return hashlib.sha256(json.dumps(ids).encode()).hexdigest()
 
 
@@ -99,6 +101,7 @@ def encode(task: Task, tokenizer: PreTrainedTokenizerBase) -> list[Encoded]:
                 answer_ids(example, prompt, example.target),
                 tuple(answer_ids(example, prompt, foil) for foil in example.foils),
                 None if example.corrupted is None else prompt_ids(example, example.corrupted),
+                tuple(answer_ids(example, prompt, answer) for answer in example.also),
             )
         )
     return encoded
@@ -170,7 +173,7 @@ def require_single_token(encoded: Iterable[Encoded], what: str) -> None:
 
 
 def require_foils(encoded: Iterable[Encoded], what: str) -> None:
-    """Refuse examples without a foil, or with one that starts with the same token as the target.
+    """Refuse examples without a foil, or with one that starts with the token of a right answer.
 
     A difference between the logits of equal tokens would be 0 whatever the model does.
     """
@@ -180,10 +183,12 @@ def require_foils(encoded: Iterable[Encoded], what: str) -> None:
                 f"Example {quoted(one.example.id)} has no foil, and {what} needs one: choose a "
                 "task with foils, or another metric."
             )
+        right = {one.target[0]: one.example.target}
+        right |= {ids[0]: text for text, ids in zip(one.example.also, one.also, strict=True)}
         for text, ids in zip(one.example.foils, one.foils, strict=True):
-            if ids[0] == one.target[0]:
+            if ids[0] in right:
                 raise HeadcountError(
-                    f"The target {quoted(one.example.target)} and the foil {quoted(text)} of "
+                    f"The target {quoted(right[ids[0]])} and the foil {quoted(text)} of "
                     f"example {quoted(one.example.id)} start with the same token, so {what} cannot "
                     "tell them apart: choose another foil, or a metric over whole targets."
                 )

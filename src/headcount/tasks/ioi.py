@@ -10,20 +10,16 @@ is that of Wang et al., 2022; templates, names, places and objects are ours.)
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import product
 from typing import TYPE_CHECKING
 
 from headcount.errors import HeadcountError
-from headcount.tasks.encoding import continuation_ids
 from headcount.tasks.task import Bos, Example, Task
+from headcount.tasks.words import MAX_DRAWS, enough_single_tokens, no_twin, single_tokens, words
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
-
-
-def _words(text: str) -> tuple[str, ...]:
-    return tuple(text.split())
 
 
 # Every name has a space in front of it, so that one look at the tokenizer tells which names serve.
@@ -53,15 +49,15 @@ TEMPLATES = (
 )
 ORDERS = ("ABBA", "BABA")  # A is the answer, the indirect object; B gives
 
-PLACES = _words("""
+PLACES = words("""
     garden library station market school museum beach office kitchen hospital park church theatre
     restaurant bakery farm castle harbour hotel bridge river stadium airport gallery
 """)
-OBJECTS = _words("""
+OBJECTS = words("""
     lamp book letter ring key map ball drum coat hat cup basket watch camera ticket flower cake
     bottle pen picture guitar box necklace blanket
 """)
-NAMES = _words("""
+NAMES = words("""
     Mary John Alice Peter Sarah David Emma Daniel Laura James Anna Michael Lucy Robert Helen
     Thomas Julia Simon Karen Paul Susan Kevin Linda Brian Nancy Steven Rachel George Maria Henry
     Alex Andrew Amanda Anthony Andrea Adam Amy Arthur Barbara Ben Betty Carl Carol Charles Charlotte
@@ -72,7 +68,6 @@ NAMES = _words("""
     Roger Ruth Ryan Sam Samuel Scott Sean Sophie Stephen Teresa Tim Tom Tony Victor William
 """)
 MIN_NAMES = 10  # an example takes five, and few names would come back in every prompt
-MAX_DRAWS = 100
 
 
 def ioi(
@@ -84,48 +79,57 @@ def ioi(
     of template and content (place and object). Templates and orders come round evenly. A longer
     task starts with the examples of a shorter one.
     """
-    names = single_token_names(tokenizer)
-    if len(names) < MIN_NAMES:
-        raise HeadcountError(
-            f"Only {len(names)} of our {len(NAMES)} names are one token for this tokenizer, and "
-            f"IOI needs {MIN_NAMES}: choose another task, or bring yours as a JSON Lines file."
-        )
-    most = len(TEMPLATES) * len(ORDERS) * len(PLACES) * len(OBJECTS)
+    forms = [(f"t{number:02d}", template) for number, template in enumerate(TEMPLATES)]
+    return giving(tokenizer, "ioi", "IOI", forms, n=n, seed=seed, bos=bos)
+
+
+def giving(
+    tokenizer: PreTrainedTokenizerBase,
+    key: str,
+    label: str,
+    templates: Sequence[tuple[str, str]],
+    *,
+    n: int,
+    seed: int,
+    bos: Bos,
+) -> Task:
+    """A task in which somebody gives something to the other one, from named templates."""
+    names = enough_single_tokens(tokenizer, NAMES, "names", label, MIN_NAMES)
+    most = len(templates) * len(ORDERS) * len(PLACES) * len(OBJECTS)
     if not 1 <= n <= most:
-        raise HeadcountError(f"IOI has from 1 to {most} different examples, not {n}.")
-    rng = random.Random(f"ioi names {seed}")
-    sentences = _sentences(seed)
-    examples = (_example(i, *next(sentences), names, rng, tokenizer) for i in range(n))
-    return Task("ioi", 1, tuple(examples), bos=bos)
+        raise HeadcountError(f"{label} has from 1 to {most} different examples, not {n}.")
+    rng = random.Random(f"{key} names {seed}")
+    sentences = _sentences(key, seed, templates)
+    examples = (
+        _example(f"{key}-{i:04d}", *next(sentences), names, rng, tokenizer) for i in range(n)
+    )
+    return Task(key, 1, tuple(examples), bos=bos)
 
 
 def single_token_names(tokenizer: PreTrainedTokenizerBase) -> dict[str, int]:
     """The names that this tokenizer writes as one token when a space stands before them."""
-    names = {}
-    for name in NAMES:
-        try:
-            ids = continuation_ids(tokenizer, f" {name}")
-        except HeadcountError:  # the tokenizer cannot write it at all
-            continue
-        if len(ids) == 1:
-            names[name] = ids[0]
-    return names
+    return single_tokens(tokenizer, NAMES)
 
 
-def _sentences(seed: int) -> Iterator[tuple[int, str, str, str]]:
+def _sentences(
+    key: str, seed: int, templates: Sequence[tuple[str, str]]
+) -> Iterator[tuple[tuple[str, str], str, str, str]]:
     """All (template, order, place, object), shuffled; each template and order once per round."""
     contents = list(product(PLACES, OBJECTS))
-    forms = list(product(range(len(TEMPLATES)), ORDERS))
-    decks = [random.Random(f"ioi {seed} {form}").sample(contents, len(contents)) for form in forms]
-    rng = random.Random(f"ioi rounds {seed}")
+    forms = list(product(range(len(templates)), ORDERS))
+    decks = [
+        random.Random(f"{key} {seed} {form}").sample(contents, len(contents)) for form in forms
+    ]
+    rng = random.Random(f"{key} rounds {seed}")
     for turn in range(len(contents)):
         for index in rng.sample(range(len(forms)), len(forms)):
-            yield *forms[index], *decks[index][turn]
+            template, order = forms[index]
+            yield templates[template], order, *decks[index][turn]
 
 
 def _example(
-    index: int,
-    template: int,
+    identifier: str,
+    template: tuple[str, str],
     order: str,
     place: str,
     thing: str,
@@ -134,11 +138,10 @@ def _example(
     tokenizer: PreTrainedTokenizerBase,
 ) -> Example:
     """Fill a template with names that stay one token each, so that the twin is equally long."""
+    name, pattern = template
 
     def fill(first: str, second: str, giver: str) -> str:
-        return TEMPLATES[template].format(
-            first=first, second=second, giver=giver, place=place, object=thing
-        )
+        return pattern.format(first=first, second=second, giver=giver, place=place, object=thing)
 
     for _ in range(MAX_DRAWS):
         receiver, giver, *fresh = rng.sample(list(names), 5)
@@ -152,16 +155,12 @@ def _example(
             and all(twin_ids.count(names[name]) == 1 for name in fresh)
         ):
             return Example(
-                id=f"ioi-{index:04d}",
+                id=identifier,
                 prompt=prompt,
                 target=f" {receiver}",
                 foils=(f" {giver}",),
                 corrupted=twin,
-                template=f"t{template:02d}-{order}",
+                template=f"{name}-{order}",
                 content=f"{place}/{thing}",
             )
-    raise HeadcountError(
-        f'Found no prompt and twin of equal length for the template "{TEMPLATES[template]}" in '
-        f"{MAX_DRAWS} draws: this tokenizer writes a name differently from place to place, so "
-        "choose another task."
-    )
+    raise no_twin(pattern, "name")

@@ -5,6 +5,7 @@
 prompt      text right before the target; needed
 target      what should follow, with its leading space; needed
 foils       a list of wrong answers
+also        a list of further right answers, beside the target
 corrupted   the prompt's twin, for patching and for the corrupted and mean stand-ins
 template    which sentence pattern the prompt fills
 content     what fills it (default: the prompt); examples of one content stay in one part, and
@@ -27,7 +28,7 @@ from headcount.tasks.task import Bos, Example, Task, quoted
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-FIELDS = ("prompt", "target", "foils", "corrupted", "template", "content", "id")
+FIELDS = ("prompt", "target", "foils", "also", "corrupted", "template", "content", "id")
 MAX_LINE = 1_000_000  # bytes: far above any prompt, far below what would fill the memory
 
 
@@ -109,19 +110,22 @@ def _example(line: str, where: str, number: int) -> Example:
     identifier = record.get("id", f"line-{number}")
     if type(identifier) is int:
         identifier = str(identifier)
-    foils = record.get("foils")
-    if not isinstance(foils, list | None):
-        raise HeadcountError(f'{where}: the field "foils" must be a list of texts.')
+    lists = {}
+    for name in ("foils", "also"):
+        if not isinstance(record.get(name), list | None):
+            raise HeadcountError(f'{where}: the field "{name}" must be a list of texts.')
+        lists[name] = tuple(_text(one, name, where) for one in record.get(name) or ())
     example = Example(
         id=_text(identifier, "id", where),
         prompt=_text(record["prompt"], "prompt", where),
         target=_text(record["target"], "target", where),
-        foils=tuple(_text(foil, "foils", where) for foil in foils or ()),
+        foils=lists["foils"],
         corrupted=None
         if record.get("corrupted") is None
         else _text(record["corrupted"], "corrupted", where),
         template=_text(record.get("template") or "", "template", where),
         content=_text(record.get("content") or "", "content", where),
+        also=lists["also"],
     )
     if problem := example.problem():
         raise HeadcountError(f"{where}: the example {problem}.")
@@ -130,6 +134,6 @@ def _example(line: str, where: str, number: int) -> Example:
 
 def _text(value: Any, name: str, where: str) -> str:
     if not isinstance(value, str):
-        kind = "texts" if name == "foils" else "a text"
+        kind = "texts" if name in ("foils", "also") else "a text"
         raise HeadcountError(f'{where}: the field "{name}" must hold {kind} in quotes.')
     return value

@@ -26,6 +26,7 @@ class Example:
     prompt      ends right before the target
     target      usually starts with a space, as a word in running text does
     foils       wrong answers, for metrics that compare
+    also        other right answers, beside the target: a year may be followed by any later one
     corrupted   the prompt's twin: the same form without the information that the answer needs
     template    which sentence pattern the prompt fills
     content     what fills it, apart from what may be swapped, such as names; if empty, the prompt
@@ -42,6 +43,7 @@ class Example:
     corrupted: str | None = None
     template: str = ""
     content: str = ""
+    also: tuple[str, ...] = ()
 
     @property
     def content_id(self) -> str:
@@ -67,11 +69,15 @@ class Example:
             return "has an empty foil"
         if self.target in self.foils:
             return f"has the foil {quoted(self.target)}, which is its target"
+        if "" in self.also:
+            return "has an empty answer"
+        if both := [answer for answer in self.also if answer in self.foils]:
+            return f"has {quoted(both[0])} among its right and its wrong answers"
         if self.corrupted == "":
             return "has an empty corrupted prompt"
         if self.corrupted == self.prompt:
             return "has a corrupted prompt that is equal to its prompt"
-        texts = (self.id, self.prompt, self.target, *self.foils, self.corrupted or "")
+        texts = (self.id, self.prompt, self.target, *self.foils, *self.also, self.corrupted or "")
         try:
             "".join((*texts, *self.cluster)).encode()
         except UnicodeEncodeError:

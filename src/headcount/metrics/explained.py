@@ -1,0 +1,135 @@
+"""Explained effect: how much of what all heads do together some of them do alone.
+
+    EE(k) = (mean LD_k − mean LD_0) / (mean LD_all − mean LD_0)
+
+LD is the metric of each prompt (a logit difference, say) with k heads kept, with none and with all.
+A ratio of means, bootstrapped over prompts, never a mean of ratios. It is not monotone and may pass
+1: heads that work against the answer come last in a ranking.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from headcount.stats import Clusters, Interval, Resampling
+
+THRESHOLD = 0.9
+
+
+@dataclass(frozen=True, eq=False)
+class Explained:
+    """The explained effect at each count, from no head to all, with its resamples.
+
+    `span` is mean LD_all − mean LD_0. Where its interval reaches down to zero there is no effect to
+    explain: all intervals and the heads needed are then unknown.
+    """
+
+    counts: Int[np.ndarray, " counts"]
+    values: Float[np.ndarray, " counts"]
+    samples: Float[np.ndarray, "times counts"]
+    span: Interval
+
+    @property
+    def known(self) -> bool:
+        """Whether the whole model does more than the one without heads."""
+        return self.span.low > 0
+
+    def interval(self, place: int) -> Interval:
+        """The explained effect at one of the counts."""
+        return _interval(float(self.values[place]), self.samples[:, place], self.span.n, self.known)
+
+    def first(self, threshold: float = THRESHOLD) -> Interval:
+        """The heads needed: the first evaluated count that explains so much."""
+        value, samples = self._crossings(threshold)[0]
+        return _interval(value, samples, self.span.n, self.known)
+
+    def last(self, threshold: float = THRESHOLD) -> Interval:
+        """The first evaluated count from which on all explain so much."""
+        value, samples = self._crossings(threshold)[1]
+        return _interval(value, samples, self.span.n, self.known)
+
+    def first_samples(self, threshold: float = THRESHOLD) -> Float[np.ndarray, " times"]:
+        """The heads needed in each resample."""
+        return self._crossings(threshold)[0][1]
+
+    def _crossings(
+        self, threshold: float
+    ) -> tuple[tuple[float, np.ndarray], tuple[float, np.ndarray]]:
+        curves = np.concatenate([self.values[None], self.samples])  # (1 + times, counts)
+        reached = curves >= threshold - 1e-9
+        reached[:, -1] = True  # all heads explain everything, but for rounding
+        first = self.counts[reached.argmax(1)].astype(float)
+        # One after the last count that falls short.
+        short = reached.shape[1] - reached[:, ::-1].argmin(1)
+        last = self.counts[np.where(reached.all(1), 0, short)].astype(float)
+        return (float(first[0]), first[1:]), (float(last[0]), last[1:])
+
+    @cached_property
+    def intervals(self) -> list[Interval]:
+        """Those of all counts."""
+        return [self.interval(place) for place in range(len(self.counts))]
+
+
+def explained_effect(
+    values: Mapping[int, Float[np.ndarray, "draws prompts"]],
+    clusters: Clusters,
+    *,
+    seed: int = 0,
+    resamples: int = 2000,
+) -> Explained:
+    """The explained effect of the metric's `values` by number of heads kept, none and all included.
+
+    Several draws are several random orders: resampled too, the same ones at every count.
+
+    >>> values = {0: np.array([[0.0, 2.0]]), 1: np.array([[3.0, 3.0]]), 2: np.array([[4.0, 4.0]])}
+    >>> found = explained_effect(values, ["a", "b"])
+    >>> found.values.round(3).tolist(), found.first(0.6).value
+    ([0.0, 0.667, 1.0], 1.0)
+    """
+    counts = sorted(values)
+    items = Resampling(clusters, seed=seed, resamples=resamples)
+    weights = _draw_weights(max(map(len, values.values())), resamples, seed)
+
+    def means(count: int) -> Float[np.ndarray, " times"]:
+        table = values[count]
+        by_draw = np.stack([items.means(row) for row in table], 1)  # (times, draws)
+        return np.asarray((by_draw * weights).sum(1) if len(table) > 1 else by_draw[:, 0])
+
+    none, whole = values[counts[0]], values[counts[-1]]
+    below, above = means(counts[0]), means(counts[-1])
+    found = above - below
+    n = len(np.unique(items.labels))
+    span = _interval(float(whole.mean() - none.mean()), found, n, n > 1)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        samples = np.stack([(means(count) - below) / found for count in counts], 1)
+        point = np.array([values[count].mean() - none.mean() for count in counts]) / span.value
+    return Explained(np.array(counts), point, samples, span)
+
+
+def ratio_of_counts(one: Explained, other: Explained, threshold: float = THRESHOLD) -> Interval:
+    """How many times as many heads the one needs as the other, with its interval."""
+    if not (one.known and other.known):
+        return Interval(math.nan, math.nan, math.nan, min(one.span.n, other.span.n))
+    ratios = one.first_samples(threshold) / other.first_samples(threshold)
+    value = one.first(threshold).value / other.first(threshold).value
+    return _interval(value, ratios, min(one.span.n, other.span.n), True)
+
+
+def _draw_weights(draws: int, times: int, seed: int) -> Float[np.ndarray, "times draws"]:
+    """How much each random order counts in each resample, of one fewer than there are."""
+    rng = np.random.default_rng([seed, draws])
+    taken = max(draws - 1, 1)
+    return rng.multinomial(taken, np.full(draws, 1 / draws), size=times) / taken
+
+
+def _interval(value: float, samples: Float[np.ndarray, " times"], n: int, known: bool) -> Interval:
+    if not known or n < 2:
+        return Interval(value, math.nan, math.nan, n)
+    low, high = (float(end) for end in np.quantile(samples, [0.025, 0.975]))
+    return Interval(value, min(low, value), max(high, value), n)

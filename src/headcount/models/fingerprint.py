@@ -16,8 +16,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from filelock import FileLock, Timeout
-
 from headcount.errors import HeadcountError
 from headcount.paths import cache_dir
 
@@ -34,6 +32,7 @@ VOLATILE = {
     *("_name_or_path", "name_or_path", "base_model_name_or_path", "transformers_version"),
     *("architectures", "dtype", "torch_dtype", "use_cache"),
     *("attn_implementation", "_attn_implementation", "_attn_implementation_internal"),
+    "dense_kernel",
 }
 
 
@@ -203,6 +202,10 @@ def _is_digest(value: Any) -> bool:
 
 def _remember(fresh: Mapping[str, str]) -> None:
     """Add checksums to the file, replacing it whole; if that fails, the next start is slower."""
+    try:
+        from filelock import FileLock, Timeout
+    except ImportError:  # measuring itself needs torch, transformers and NumPy alone
+        return
     path = _memory_path()
     with contextlib.suppress(OSError, Timeout):
         path.parent.mkdir(parents=True, exist_ok=True)

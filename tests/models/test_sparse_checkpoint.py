@@ -150,7 +150,7 @@ def test_gates_switch_heads_of_sparse_models_off(name: str) -> None:
     model = sparse_model(name)
     assert not [check for check in model.proof.checks if not check.holds]
     off = [Head(0, 1), Head(1, 2)]
-    gates = torch.from_numpy(model.layout.gates(off=off))
+    gates = torch.from_numpy(model.layout.gates(off=off))[None]
     with gating(model.module, model.sites, gates):
         gated = model.module(input_ids=ids(), use_cache=False).logits
     named = dict(model.module.named_modules())
@@ -186,7 +186,7 @@ def test_short_cuts_evaluation_ranking_and_decoding_work_on_sparse_models() -> N
 def _logprob(model: Model, prompt: str, target: str) -> float:
     start, end = (model.tokenizer(text)["input_ids"] for text in (prompt, target))
     tokens = torch.tensor([[*start, *end]])
-    gates = torch.from_numpy(model.layout.gates(off=[Head(0, 0)]))
+    gates = torch.from_numpy(model.layout.gates(off=[Head(0, 0)]))[None]
     with torch.no_grad(), gating(model.module, model.sites, gates):
         logits = model.module(input_ids=tokens, use_cache=False).logits.log_softmax(-1)
     places = range(len(start) - 1, tokens.shape[1] - 1)
@@ -220,7 +220,7 @@ def test_exports_stay_sparse(tmp_path: Path) -> None:
     folder = export(model, [Head(1, 0)], tmp_path / "out")
     again = load_model(folder)
     assert again.kernel == "sparse, gate bias 0.5"
-    gates = torch.from_numpy(model.layout.gates(off=[Head(1, 0)]))
+    gates = torch.from_numpy(model.layout.gates(off=[Head(1, 0)]))[None]
     with gating(module, model.sites, gates):
         expected = module(input_ids=ids()).logits
     torch.testing.assert_close(again.module(input_ids=ids()).logits, expected, atol=1e-4, rtol=1e-4)

@@ -18,7 +18,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from jaxtyping import Float, Shaped
 from torch import Tensor, nn
 
 from headcount.errors import HeadcountError
@@ -41,7 +40,7 @@ class Draw:
     `expected` and `open` are sums over the edges of each row and head.
     """
 
-    bias: Float[Tensor, ""]
+    bias: Tensor  # one number
     seed: Tensor | None = None
     expected: Tensor | None = None  # (rows, heads)
     open: Tensor | None = None  # (rows, heads)
@@ -57,16 +56,20 @@ class _Passes:
 
 def sparse_attention(
     module: nn.Module,
-    query: Float[Tensor, "rows heads queries size"],
-    key: Float[Tensor, "rows groups keys size"],
-    value: Float[Tensor, "rows groups keys width"],
-    attention_mask: Shaped[Tensor, "_ _ queries _"] | None,
+    query: Tensor,  # (rows, heads, queries, size)
+    key: Tensor,  # (rows, groups, keys, size)
+    value: Tensor,  # (rows, groups, keys, width)
+    attention_mask: Tensor | None,  # (rows or 1, heads or 1, queries, keys)
     dropout: float = 0.0,
     scaling: float | None = None,
     is_causal: bool | None = None,
     **kwargs: Any,
-) -> tuple[Float[Tensor, "rows queries heads width"], Tensor | None]:
-    """The function that transformers calls; the gate bias is in the module's config."""
+) -> tuple[Tensor, Tensor | None]:
+    """The function that transformers calls; the gate bias is in the module's config.
+
+    Returns (rows, queries, heads, width). Shapes are said in words in this file: the checks of the
+    tests would break compiled passes apart.
+    """
     if _Passes.calls is not None:
         _Passes.calls.append(module)
     _refuse_others(module, dropout, kwargs)
@@ -245,10 +248,8 @@ class _Attend(torch.autograd.Function):
         )
 
 
-def possible_edges(
-    mask: Tensor | None, causal: bool, query: Tensor, key: Tensor
-) -> Float[Tensor, "rows"]:
-    """How many edges the mask leaves to each row and head."""
+def possible_edges(mask: Tensor | None, causal: bool, query: Tensor, key: Tensor) -> Tensor:
+    """How many edges the mask leaves to each head: (rows,)."""
     rows, _, queries = query.shape[:3]
     if mask is None:
         total = queries * (queries + 1) / 2 if causal else queries * key.shape[2]

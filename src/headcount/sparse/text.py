@@ -134,7 +134,7 @@ def _token_ids(
         for start in range(0, len(articles), BATCH):
             some = list(articles[start : start + BATCH])
             encoded = tokenizer(some, add_special_tokens=False)["input_ids"]
-            ids += [np.array(one + end, dtype=np.uint32) for one in encoded]
+            ids += [np.array(one + end, dtype=np.int32) for one in encoded]
             bar.update(len(some))
     if file is not None:
         file.parent.mkdir(parents=True, exist_ok=True)

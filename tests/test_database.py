@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from filelock import FileLock
 
 from headcount import database
 from headcount.database import Database
@@ -269,7 +270,7 @@ def test_a_store_that_another_process_keeps_locked(
             fill(store)
         assert store.summary()[0].values == VALUES.size  # reading goes on
         other.execute("ROLLBACK")
-        with database.FileLock(f"{path}.lock"), pytest.raises(HeadcountError, match="locked"):
+        with FileLock(f"{path}.lock"), pytest.raises(HeadcountError, match="locked"):
             Store(path)
 
 

@@ -18,11 +18,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import NoReturn, TypeVar
-
-from filelock import FileLock, Timeout
+from typing import TYPE_CHECKING, NoReturn, TypeVar
 
 from headcount.errors import HeadcountError
+
+if TYPE_CHECKING:
+    from filelock import FileLock
 
 T = TypeVar("T")
 
@@ -222,6 +223,8 @@ class Database:
         )
 
     def _lock(self) -> FileLock:
+        from filelock import FileLock  # only who writes needs it
+
         return FileLock(f"{self.path}.lock", timeout=WAIT)
 
     def _identity(self) -> tuple[int, int] | None:
@@ -236,7 +239,7 @@ class Database:
         """One sentence for what the user can mend; anything else is a bug and stays as it is."""
         if isinstance(error, sqlite3.Error):
             advice = _ADVICE.get(_code(error))
-        elif isinstance(error, Timeout):
+        elif isinstance(error, TimeoutError):
             advice = _BUSY
         elif error.errno == errno.ENOSPC:
             advice = _FULL

@@ -103,7 +103,7 @@ def test_a_run_that_was_stopped_goes_on_to_the_same_bits(
     for _ in range(30):  # each call takes a few steps and stops
         with monkeypatch.context() as patch:
             patch.setattr(train.time, "monotonic", _clock())
-            parts = sparsify(tiny(), text, tmp_path / "parts", settings, minutes=0.2, **quiet)
+            parts = sparsify(tiny(), text, tmp_path / "parts", settings, minutes=0.7, **quiet)
         if parts is not None:
             break
     assert parts is not None
@@ -141,6 +141,7 @@ def test_a_constraint_that_cannot_be_met_is_reported_and_the_best_kept(
     options = ["--steps", "20", "--block", "16", "--batch", "4", "--rank", "2", "--held-out", "10"]
     options += ["--constraint-articles", "10", "--tolerance", "0", "--quiet", "--set"]
     options += ["check_every=2", "evaluate_every=4", "bias=0.0", "dense_share=0.0", "margin=0"]
+    options += ["constraint_blocks=8", "final_blocks=8"]
     code = main(
         ["sparsify", "--model", str(folder), "--text", str(text), "--out", str(out), *options]
     )
@@ -159,11 +160,12 @@ def test_a_constraint_that_cannot_be_met_is_reported_and_the_best_kept(
 
 def test_other_settings_do_not_overwrite_a_run(tmp_path: Path, text: Path) -> None:
     quiet = {"progress": False, "say": lambda _: None}
-    sparsify(tiny(), text, tmp_path / "out", SMALL, **quiet)
+    short = replace(SMALL, steps=4)
+    sparsify(tiny(), text, tmp_path / "out", short, **quiet)
     with pytest.raises(HeadcountError, match=r"other settings \(tolerance"):
-        sparsify(tiny(), text, tmp_path / "out", replace(SMALL, tolerance=0.2), **quiet)
+        sparsify(tiny(), text, tmp_path / "out", replace(short, tolerance=0.2), **quiet)
     shared = {"control": tmp_path / "out" / "control", **quiet}
-    sparsify(tiny(), text, tmp_path / "other", replace(SMALL, constraint="original"), **shared)
+    sparsify(tiny(), text, tmp_path / "other", replace(short, constraint="original"), **shared)
 
 
 @pytest.mark.parametrize("name", ["bloom", "gemma2"])
@@ -197,11 +199,12 @@ def test_bad_settings_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
         assert says in capsys.readouterr().err
 
 
+# filelock may be there: transformers itself does not run without.
 LEAN = """
 import sys
 class Gone:
     def find_spec(self, name, path=None, target=None):
-        if name.split(".")[0] in {"gguf", "platformdirs", "filelock", "peft", "accelerate"}:
+        if name.split(".")[0] in {"gguf", "platformdirs", "peft", "accelerate"}:
             raise ImportError(f"{name} is not here")
 sys.meta_path.insert(0, Gone())
 import os

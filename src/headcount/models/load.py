@@ -300,7 +300,8 @@ def _from_sparse(
     if facts.base is None:
         loaded = _from_folder(folder, options, trust)
     else:
-        loaded = _load(facts.base, options, None, trust)
+        with plain_errors(facts.base):  # by its own name: it is what cannot be loaded
+            loaded = _load(facts.base, options, None, trust)
         merge(loaded.model, read_adapters(folder, facts), facts.scale)
     make_sparse(loaded.model.eval(), facts.gate_bias)
     if loaded.files is not None:

@@ -202,11 +202,11 @@ def test_bad_settings_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
 # filelock may be there: transformers itself does not run without.
 LEAN = """
 import sys
-class Gone:
-    def find_spec(self, name, path=None, target=None):
-        if name.split(".")[0] in {"gguf", "platformdirs", "peft", "accelerate"}:
-            raise ImportError(f"{name} is not here")
-sys.meta_path.insert(0, Gone())
+from importlib.machinery import PathFinder
+real, gone = PathFinder.find_spec, {"gguf", "platformdirs", "peft", "accelerate"}
+def find(name, path=None, target=None):
+    return None if name.split(".")[0] in gone else real(name, path, target)
+PathFinder.find_spec = find
 import os
 os.environ["HEADCOUNT_CACHE"] = sys.argv[4]
 from headcount.cli import main

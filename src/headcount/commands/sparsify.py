@@ -18,8 +18,10 @@ from headcount.sparse.sparsify import Outcome
 from headcount.sparse.sparsify import sparsify as make_sparse_model
 
 # Options of the command line that are settings; --set reaches the others.
-OPTIONS = ("steps", "block", "batch", "rank", "lr", "constraint", "tolerance", "distil", "seed")
-OPTIONS += ("held_out", "constraint_articles")
+OPTIONS = (
+    *("steps", "block", "batch", "rank", "lr", "constraint", "tolerance", "distil", "seed"),
+    *("held_out", "constraint_articles"),
+)
 
 
 def sparsify(arguments: Namespace) -> int:

@@ -44,8 +44,9 @@ def linear_weight(module: nn.Module) -> nn.Parameter | None:
     if not isinstance(module, nn.Linear) and type(module).__name__ != "Conv1D":
         return None
     weight = module.weight
-    plain = isinstance(weight, nn.Parameter) and weight.is_floating_point()
-    return weight if plain and weight.device.type != "meta" else None
+    if not isinstance(weight, nn.Parameter) or not weight.is_floating_point():
+        return None
+    return None if weight.device.type == "meta" else weight
 
 
 def attach(

@@ -92,7 +92,7 @@ def sparse_attention(
     scale = query.shape[-1] ** -0.5 if scaling is None else float(scaling)
     output, expected, opened = _Attend.apply(
         query, key, value, attention_mask, bias, seed, scale, causal
-    )  # type: ignore[no-untyped-call]
+    )
     if draw is not None:
         draw.expected, draw.open = expected, opened
         draw.possible = possible_edges(attention_mask, causal, query, key)
@@ -186,7 +186,7 @@ class _Attend(torch.autograd.Function):
     """(P ⊙ A) V and the edges per row and head; queries × keys are never kept."""
 
     @staticmethod
-    def forward(  # type: ignore[override]
+    def forward(
         ctx: Any,
         query: Tensor,
         key: Tensor,
@@ -214,7 +214,7 @@ class _Attend(torch.autograd.Function):
         return output, torch.stack(expected).sum(0), total
 
     @staticmethod
-    def backward(  # type: ignore[override]
+    def backward(
         ctx: Any, d_output: Tensor, d_expected: Tensor, _: Tensor
     ) -> tuple[Tensor | None, ...]:
         query, key, value, mask, bias, seed, output, norms = ctx.saved_tensors

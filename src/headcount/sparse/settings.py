@@ -29,8 +29,8 @@ class Settings:
     anneal: float = 0.4  # share of the steps after which the bias is 0
     distil: float = 0.5  # share of the loss that is the divergence from the control
     average: float = 0.98  # of the weights from step to step; 0 keeps the last
-    rate: float = 0.3  # of the multiplier, per step and nat
-    multiplier: float = 10.0  # at first
+    rate: float = 0.5  # of the multiplier, per step and nat
+    multiplier: float = 3.0  # at first
     check_every: int = 10  # steps between two looks at the constraint
     evaluate_every: int = 50  # … at the averaged weights
     constraint_blocks: int = 128
@@ -66,5 +66,5 @@ class Settings:
     def of_control(self) -> dict[str, Any]:
         """The settings on which the dense control depends: two runs that share them share it."""
         names = ("steps", "block", "batch", "rank", "alpha", "lr", "warm_up", "average", "clip")
-        names += ("seed", "held_out", "constraint_articles", "constraint_blocks")
-        return {name: getattr(self, name) for name in names}
+        names_of_text = ("seed", "held_out", "constraint_articles", "constraint_blocks")
+        return {name: getattr(self, name) for name in names + names_of_text}

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -84,6 +85,7 @@ def sparsify(
     """
     settings = settings or Settings()
     out = Path(out)
+    dense_folder = Path(control or out / "control")  # with the tokens, which are shared too
     deadline = float("inf") if minutes is None else time.monotonic() + 60 * minutes
     module = plain(model.module)
     with _sparse(model) as attentions:
@@ -93,7 +95,7 @@ def sparsify(
             settings.block,
             held_out=settings.held_out,
             constraint=settings.constraint_articles,
-            keep=out / "work",
+            keep=dense_folder,
             progress=progress,
         )
         _tell(data, settings, say)
@@ -112,12 +114,13 @@ def sparsify(
                 "say": say,
             }
             dense = Run(
-                folder=Path(control or out / "control"),
+                folder=dense_folder,
                 identity=identity | settings.of_control(),
                 **shared,
             )
             if not dense.finish():
-                return _stopped(dense, say)
+                _tell_stop(dense, say)
+                return None
             controlled = dense.average if settings.average else tunable.copy()
             strict = settings.constraint == "control"
             reference = dense.measure(controlled if strict else None, dense.checked, None)
@@ -131,14 +134,15 @@ def sparsify(
             )
             tunable.put(tunable.fresh)
             if not run.finish():
-                return _stopped(run, say)
+                _tell_stop(run, say)
+                return None
             outcome, values = _evaluate(run, dense, controlled, settings)
             _write(out, model, tunable, values, settings, base, outcome, data, attribution or {})
     return outcome
 
 
 @contextmanager
-def _sparse(model: Model) -> Any:
+def _sparse(model: Model) -> Iterator[list[nn.Module]]:
     """Sparse attention for a while; every head must run in it."""
     module = plain(model.module)
     attentions = make_sparse(module)
@@ -164,7 +168,7 @@ def _tell(data: Text, settings: Settings, say: Callable[[str], None]) -> None:
     )
 
 
-def _stopped(run: Run, say: Callable[[str], None]) -> None:
+def _tell_stop(run: Run, say: Callable[[str], None]) -> None:
     say(
         f"Time is up at step {run.step} of {run.settings.steps} of the {run.label} run, which is "
         f"kept in {run.folder}: the same command goes on from there."
@@ -217,14 +221,12 @@ def _write(
 
 
 @contextmanager
-def _dense_config(module: nn.Module) -> Any:
+def _dense_config(module: Any) -> Iterator[None]:
     """Write an ordinary config: that the model is sparse, sparse.json says."""
-    import copy
-
     config = module.config
-    module.config = copy.deepcopy(config)  # type: ignore[assignment]
+    module.config = copy.deepcopy(config)
     for name in ("gate_bias", "dense_kernel"):
-        module.config.__dict__.pop(name, None)  # type: ignore[union-attr]
+        module.config.__dict__.pop(name, None)
     try:
         yield
     finally:

@@ -109,7 +109,8 @@ def load_text(
                 f"{path} is too short: what it holds for {name} is less than one block of {block} "
                 "tokens (give more text, or a smaller --block)."
             )
-    return Text(*parts, source=digest)
+    train, limit, final = parts
+    return Text(train, limit, final, digest)
 
 
 def cut(articles: Sequence[Int[np.ndarray, "_"]], block: int) -> Blocks:

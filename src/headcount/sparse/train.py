@@ -9,6 +9,7 @@ with every edge open.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
@@ -19,6 +20,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from headcount.engine.forward import out_of_memory
+from headcount.errors import HeadcountError
 from headcount.models.sparse_attention import Draw
 from headcount.models.sparsity import dense_attention
 from headcount.progress import progress as progress_bar
@@ -36,7 +39,7 @@ SAVE_SECONDS = 60.0
 
 @dataclass
 class Best:
-    """The weights to keep: the fewest open edges within the limit, or else the lowest loss."""
+    """The weights to keep: the fewest open edges within what is aimed at, or the lowest loss."""
 
     step: int
     loss: float
@@ -106,14 +109,14 @@ class Run:
                 stack.enter_context(compiled(self.tunable.module, self.attentions, self.say))
             while self.step < settings.steps:
                 ids = torch.from_numpy(next(source)).to(self.tunable.device)
-                losses.append(self._train(ids))
+                losses.append(self._trained(ids))
                 self.step += 1
                 bar.update(1)
                 if self.step % settings.check_every and self.step < settings.steps:
                     continue
                 self._look(losses)
                 bar.set_postfix_str(self._line())
-                if self._is_report():
+                if self._is_report() and bar.disable:  # a bar says the same
                     left = (time.monotonic() - began) / max(1, self.step - first)
                     left *= settings.steps - self.step
                     self.say(f"{self.label} {self._line()} | {_minutes(left)} left")
@@ -125,6 +128,19 @@ class Run:
                     saved = time.monotonic()
         self._save()
         return True
+
+    def _trained(self, ids: Tensor) -> Tensor:
+        """One step, or a sentence where it does not fit into memory."""
+        try:
+            return self._train(ids)
+        except RuntimeError as error:
+            if not out_of_memory(error):
+                raise
+            rows = self.rows or self.settings.batch
+            raise HeadcountError(
+                f"There is not enough memory for {rows} blocks of {self.settings.block} tokens in "
+                f"one pass: give --rows {max(1, rows // 2)}, or shorter blocks."
+            ) from error
 
     def _train(self, ids: Tensor) -> Tensor:
         """One step on one batch; returns its loss, which stays on the device."""
@@ -203,6 +219,11 @@ class Run:
         settings = self.settings
         bias = gate_bias(settings, self.step - 1) if self.sparse else None
         now = self._measure(self.checked, bias)
+        if not math.isfinite(now.loss):
+            raise HeadcountError(
+                f"Training went astray by step {self.step} (the loss is no number any more): give "
+                "a smaller --lr, and delete what the run kept."
+            )
         if bias is not None:
             self.multiplier.look(now.loss)
         row = {
@@ -227,7 +248,8 @@ class Run:
 
     def _keep_best(self, values: Values, found: Loss) -> None:
         assert self.limit is not None
-        one = Best(self.step, found.loss, found.edges, found.loss <= self.limit)
+        aim = self.limit - self.settings.margin  # other text is a little harder, or easier
+        one = Best(self.step, found.loss, found.edges, found.loss <= aim)
         if one.beats(self.best):
             self.best = one
             self.best_values = {name: value.clone() for name, value in values.items()}
@@ -247,7 +269,7 @@ class Run:
         )
 
     def _save(self) -> None:
-        tensors = {f"weight.{name}": w for name, w in self.tunable.weights.items()}
+        tensors: Values = {f"weight.{name}": w for name, w in self.tunable.weights.items()}
         tensors |= {f"average.{name}": value for name, value in self.average.items()}
         tensors |= {f"best.{name}": value for name, value in self.best_values.items()}
         for name, weight in self.tunable.weights.items():

@@ -21,8 +21,8 @@ examples:
   headcount curve --model MODEL --task ioi --counts 0 1 2 4 8 16
   headcount run masked-heads              a published figure, on the bundled model
 
-MODEL is a Hugging Face hub id, a local folder, a .gguf file, or smollm2-135m (bundled); a folder
-that headcount sparsify made is a model too.
+MODEL is a Hugging Face hub id, a local folder, a .gguf file, or smollm2-135m (bundled).
+A sparse model's folder is a model too.
 """
 
 

@@ -229,3 +229,20 @@ def test_training_and_loading_need_torch_transformers_and_numpy_alone(
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[-1] == "sparse, gate bias 0"
+
+
+@pytest.mark.filterwarnings("ignore")  # the compiler's own
+def test_compiled_training_gives_the_same_numbers(tmp_path: Path, text: Path) -> None:
+    settings = replace(SMALL, steps=4, dense_share=0.25, anneal=0.5)
+    quiet = {"progress": False}
+    said: list[str] = []
+    logs = []
+    for compile in (False, True):
+        model = tiny()
+        out = tmp_path / str(compile)
+        outcome = sparsify(model, text, out, settings, compile=compile, say=said.append, **quiet)
+        assert outcome is not None
+        logs.append([list(row.values()) for row in outcome.log + outcome.control_log])
+        assert all(block._compiled_call_impl is None for block in model.module.model.layers)
+    assert not any("torch.compile" in line for line in said)
+    np.testing.assert_allclose(logs[0], logs[1], rtol=1e-3, equal_nan=True)

@@ -20,6 +20,7 @@ def plot_edges(
 ) -> Figure:
     """Two panels over the same steps: open edges (hard gates), and loss on text not trained on."""
     from matplotlib.figure import Figure
+    from matplotlib.ticker import LogFormatter
 
     figure = Figure(figsize=(6.4, 6.0), layout="constrained")
     edges, loss = figure.subplots(2, 1, sharex=True)
@@ -37,7 +38,8 @@ def plot_edges(
     )
     edges.set_yscale("log")
     edges.set_ylabel("Open edges (%)")
-    edges.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
+    edges.yaxis.set_major_formatter(LogFormatter())
+    edges.yaxis.set_minor_formatter(LogFormatter())  # labels where a decade has few others
     edges.grid(alpha=0.25, which="both")
     loss.plot(steps, [row["constraint_loss"] for row in log], color=BLUE, label="sparse")
     if control:

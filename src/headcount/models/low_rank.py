@@ -7,7 +7,6 @@ from collections.abc import Iterable, Mapping
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float
 from torch import Tensor, nn
 
 from headcount.errors import HeadcountError
@@ -33,7 +32,7 @@ class LowRank(nn.Module):
         self.down = nn.Parameter(down.to(weight.device))  # (rank, inputs)
         self.up = nn.Parameter(torch.zeros(outputs, rank, device=weight.device))
 
-    def forward(self, x: Float[Tensor, "*rows inputs"]) -> Float[Tensor, "*rows outputs"]:
+    def forward(self, x: Tensor) -> Tensor:  # (…, inputs) → (…, outputs)
         """The layer's output plus the adapter's."""
         output: Tensor = self.base(x)
         return output + F.linear(F.linear(x, self.down), self.up) * self.scale

@@ -17,7 +17,7 @@ def learning_rate(settings: Settings, step: int) -> float:
 
     >>> s = Settings(steps=100, warm_up=0.1, lr=1.0)
     >>> [round(learning_rate(s, step), 2) for step in (0, 9, 55, 99)]
-    [0.1, 1.0, 0.54, 0.1]
+    [0.1, 1.0, 0.53, 0.1]
     """
     rise = max(1, round(settings.warm_up * settings.steps))
     if step < rise:

@@ -51,7 +51,7 @@ def plot_edges(
             label="dense control",
         )
     if log and math.isfinite(log[-1]["limit"]):
-        loss.axhline(log[-1]["limit"], color=ORANGE, linestyle=":", label="limit")
+        loss.plot(steps, [row["limit"] for row in log], color=ORANGE, linestyle=":", label="limit")
     loss.set_ylabel("Held-out loss (nats per token)")
     loss.set_xlabel("Training step")
     loss.grid(alpha=0.25)

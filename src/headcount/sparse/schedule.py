@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from headcount.sparse.settings import Settings
 
 MOST = 0.1  # nats of violation that count in one step: at first the constraint is far away
-SMALLEST, LARGEST = 1e-3, 1e3  # multipliers
+SMALLEST, LARGEST = 1e-3, 1e2  # multipliers: what winds up must wind down again
 SMOOTH = 0.5  # of the violation, from look to look
 
 
@@ -57,9 +57,9 @@ class Multiplier:
     violation: float = 0.0
     looks: int = 0
 
-    def look(self, loss: float) -> None:
-        """Take note of the loss on the constraint's text."""
-        found = loss - self.limit
+    def look(self, loss: float, limit: float | None = None) -> None:
+        """Take note of the loss on the constraint's text, and of its limit at this step."""
+        found = loss - (self.limit if limit is None else limit)
         kept = SMOOTH if self.looks else 0.0
         self.violation = kept * self.violation + (1 - kept) * found
         self.looks += 1

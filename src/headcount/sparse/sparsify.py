@@ -130,6 +130,9 @@ def sparsify(
                 draws=draws,
                 limit=reference.loss + settings.tolerance,
                 teacher=controlled if strict else None,
+                reference=[(int(row["step"]), row["constraint_loss"]) for row in dense.log]
+                if strict
+                else (),
                 **shared,
             )
             tunable.put(tunable.fresh)

@@ -17,6 +17,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -65,6 +66,8 @@ class Run:
     draws: list[Draw] | None = None
     attentions: Sequence[nn.Module] = ()
     limit: float | None = None  # nats on the constraint's text
+    # of the control at its steps: nobody can be better than it was when it had learned as much
+    reference: Sequence[tuple[int, float]] = ()
     teacher: Values | None = None  # of the distillation; None is the model before tuning
     rows: int | None = None  # of one pass; a step may take several
     compile: bool = False
@@ -225,7 +228,7 @@ class Run:
                 "a smaller --lr, and delete what the run kept."
             )
         if bias is not None:
-            self.multiplier.look(now.loss)
+            self.multiplier.look(now.loss, self._limit() - settings.margin)
         row = {
             "step": self.step,
             "train_loss": float(torch.stack(losses).mean()),
@@ -233,7 +236,7 @@ class Run:
             "open_edges": now.edges,
             "multiplier": self.multiplier.value,
             "gate_bias": float("nan") if bias is None else bias,
-            "limit": float("nan") if self.limit is None else self.limit,
+            "limit": float("nan") if self.limit is None else self._limit(),
             "averaged_loss": float("nan"),
             "averaged_edges": float("nan"),
         }
@@ -245,6 +248,15 @@ class Run:
                 for values, found in ((self.average, averaged), (self.tunable.copy(), now)):
                     self._keep_best(values, found)
         self.log.append(row)
+
+    def _limit(self) -> float:
+        """The limit at this step: while the control was still learning, so may this model."""
+        assert self.limit is not None
+        if not self.reference or self.step == self.settings.steps:
+            return self.limit
+        steps, losses = zip(*self.reference, strict=True)
+        then = float(np.interp(self.step, steps, losses)) + self.settings.tolerance
+        return max(self.limit, then)
 
     def _keep_best(self, values: Values, found: Loss) -> None:
         assert self.limit is not None
@@ -264,7 +276,7 @@ class Run:
         if self.limit is None:
             return text
         return (
-            f"{text} limit {self.limit:.3f} | λ {self.multiplier.value:.3g} "
+            f"{text} limit {row['limit']:.3f} | λ {self.multiplier.value:.3g} "
             f"| open edges {row['open_edges']:.2%}"
         )
 

@@ -38,6 +38,7 @@ COMMANDS = (
     "tasks",
     "generate",
     "export",
+    "sparsify",
     "list",
     "cache",
     "store",

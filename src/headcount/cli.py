@@ -22,6 +22,7 @@ examples:
   headcount run masked-heads              a published figure, on the bundled model
 
 MODEL is a Hugging Face hub id, a local folder, a .gguf file, or smollm2-135m (bundled).
+A sparse model's folder is a model too.
 """
 
 
@@ -288,6 +289,51 @@ def build_parser() -> Parser:
     export.add_argument("--out", required=True, help="a folder that does not exist yet")
     _loading(export)
     export.add_argument("--json", action="store_true", help="print JSON")
+
+    sparse = _command(
+        commands,
+        "sparsify",
+        "make a sparse-attention version of a model, by post-training",
+        "headcount sparsify --model smollm2-135m --text wikipedia.txt.xz --out sparse-smollm2\n"
+        "  headcount sparsify --model ./my-model --text text.jsonl --out sparse --minutes 9",
+    )
+    sparse.add_argument("--model", default="smollm2-135m", help="%(default)s unless given")
+    sparse.add_argument(
+        "--text", required=True, help=".txt or .txt.xz (blank lines between articles) or .jsonl"
+    )
+    sparse.add_argument("--out", required=True, help="folder for the sparse model and its work")
+    sparse.add_argument("--control", help="folder of the dense control, to share it (OUT/control)")
+    sparse.add_argument("--base", help="name of the base model in the result (that of --model)")
+    sparse.add_argument("--steps", type=int, help="training steps (1400)")
+    sparse.add_argument("--block", type=int, help="tokens in a block (256)")
+    sparse.add_argument("--batch", type=int, help="blocks in a step (64)")
+    sparse.add_argument("--rows", type=int, help="blocks in one pass, if a step does not fit")
+    sparse.add_argument("--rank", type=int, help="of the adapters; 0 tunes all weights (32)")
+    sparse.add_argument("--lr", type=float, help="learning rate (1e-3 for adapters, else 1e-4)")
+    sparse.add_argument(
+        "--constraint", choices=["control", "original"], help="whose loss is the limit (control)"
+    )
+    sparse.add_argument("--tolerance", type=float, help="nats that the loss may be above it (0.05)")
+    sparse.add_argument(
+        "--distil", type=float, help="share of the loss that is divergence from that model (0.5)"
+    )
+    sparse.add_argument("--held-out", type=int, help="articles for the evaluation (500)")
+    sparse.add_argument("--constraint-articles", type=int, help="… for the constraint (200)")
+    sparse.add_argument("--seed", type=int, help="of batches, adapters and gates (0)")
+    sparse.add_argument(
+        "--set", nargs="*", default=[], metavar="NAME=VALUE", help="further settings, see the docs"
+    )
+    sparse.add_argument("--minutes", type=float, help="stop after so many, to go on later")
+    sparse.add_argument(
+        "--compile",
+        action=argparse.BooleanOptionalAction,
+        help="torch.compile the blocks (on a GPU, unless --no-compile)",
+    )
+    sparse.add_argument("--text-source", help="where the text comes from, for the attribution")
+    sparse.add_argument("--text-licence", help="its licence")
+    _loading(sparse)
+    sparse.add_argument("--quiet", action="store_true", help="no progress bars")
+    sparse.add_argument("--json", action="store_true", help="print JSON")
 
     listing = _command(
         commands, "list", "what tasks, rankings, metrics and models there are", "headcount list"

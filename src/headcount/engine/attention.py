@@ -25,6 +25,7 @@ from headcount.models.model import Model
 from headcount.models.replay import scored_logits
 from headcount.models.sites import HeadSite, accepted, coarsest_dtype, plain
 from headcount.models.slices import tolerance
+from headcount.models.sparse_attention import SPARSE, forming_weights
 from headcount.progress import progress as progress_bar
 
 Read = Callable[[HeadSite, Float[Tensor, "rows heads queries keys"]], None]
@@ -36,19 +37,23 @@ Reduce = Callable[
 
 @contextmanager
 def eager_attention(module: nn.Module) -> Iterator[None]:
-    """Attention that forms its weights inside; each part's own kernel again afterwards."""
+    """Attention that forms its weights inside; each part's own kernel again afterwards.
+
+    Sparse attention stays: it forms its own weights, those of open edges, where it is asked to.
+    """
     configs = {id(c): c for m in plain(module).modules() if (c := getattr(m, "config", None))}
     kernels = [
         (config, config._attn_implementation_internal)
         for config in configs.values()
-        if getattr(config, "_attn_implementation_internal", None) is not None
+        if getattr(config, "_attn_implementation_internal", None) not in (None, SPARSE)
     ]
     try:
         # Not by `set_attn_implementation`, which would give a model's parts one and the same, and
         # could not tell afterwards what each of them had.
         for config, _ in kernels:
             config._attn_implementation_internal = "eager"
-        yield
+        with forming_weights():
+            yield
     finally:
         for config, kernel in kernels:
             config._attn_implementation_internal = kernel

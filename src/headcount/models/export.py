@@ -24,6 +24,8 @@ from headcount.models.quiet import quiet_transformers
 from headcount.models.replay import exactly
 from headcount.models.sites import HeadSite, coarsest_dtype, plain, probe_prompt, run
 from headcount.models.slices import tolerance
+from headcount.models.sparse_checkpoint import SparseFacts, write_facts
+from headcount.models.sparsity import gate_bias, make_sparse
 
 
 @torch.no_grad()
@@ -90,7 +92,8 @@ def export(model: Model, heads: Any, folder: str | Path) -> Path:
     """Write the model with a head set folded in, as a folder that `from_pretrained` loads.
 
     `heads` is a list of heads to remove, or one gate for each head (any damping). The written model
-    is loaded again and must give the gated model's logits, or nothing is left behind.
+    is loaded again and must give the gated model's logits, or nothing is left behind. A sparse
+    model stays one, for headcount: transformers itself would run its weights with dense attention.
 
     >>> from headcount import export, load_model
     >>> folder = getfixture("tmp_path") / "without"
@@ -120,6 +123,9 @@ def export(model: Model, heads: Any, folder: str | Path) -> Path:
             if model.tokenizer is not None:
                 model.tokenizer.save_pretrained(made)
             written = _load(made)
+            if (bias := gate_bias(module)) is not None:
+                write_facts(made, SparseFacts(base=None, gate_bias=bias))
+                make_sparse(written, bias)
         except (
             ValueError,
             TypeError,

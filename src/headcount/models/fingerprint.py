@@ -33,6 +33,7 @@ VOLATILE = {
     *("_name_or_path", "name_or_path", "base_model_name_or_path", "transformers_version"),
     *("architectures", "dtype", "torch_dtype", "use_cache"),
     *("attn_implementation", "_attn_implementation", "_attn_implementation_internal"),
+    "dense_kernel",
 }
 
 

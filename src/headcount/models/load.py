@@ -27,6 +27,8 @@ from headcount.models.options import (
 )
 from headcount.models.quiet import quiet_transformers
 
+SPARSE_FACTS = "sparse.json"
+SPARSE_PREFIX = "sparse:"
 CONFIG = "config.json"
 WEIGHTS = "model.safetensors"
 INDEX = "model.safetensors.index.json"
@@ -66,6 +68,9 @@ def load_pretrained(
 ) -> Loaded:
     """Load `spec`: a bundled name, a .gguf file, a folder, or the id of a model on the hub.
 
+    A folder that `headcount sparsify` made is loaded with its sparse attention, and so is
+    sparse:NAME, a sparse model that comes with headcount.
+
     `device` defaults to the accelerator of this machine where there is one; `device_map` spreads a
     large model over several devices instead, as accelerate does. `attention` names the kernel
     (sdpa, eager, flash_attention_2, ...). Code that comes with a model is not run unless
@@ -101,6 +106,11 @@ def _load(spec: str, options: dict[str, Any], revision: str | None, trust: bool)
         )
     if spec in BUNDLED:
         return _from_folder(bundled_folder(spec), options, trust, name=spec)
+    if spec.startswith(SPARSE_PREFIX):
+        from headcount.models.sparse_checkpoint import shipped_folder
+
+        folder = shipped_folder(spec.removeprefix(SPARSE_PREFIX))
+        return _from_sparse(folder, options, trust, name=spec)
     if path.is_file():
         if path.suffix.lower() != ".gguf":
             raise HeadcountError(
@@ -109,6 +119,8 @@ def _load(spec: str, options: dict[str, Any], revision: str | None, trust: bool)
             )
         return _from_gguf(path, options)
     if path.is_dir():
+        if (path / SPARSE_FACTS).exists():
+            return _from_sparse(path, options, trust)
         if (path / ADAPTER).exists():
             return _from_adapter(path, options, trust)
         return _from_folder(path, options, trust)
@@ -272,6 +284,36 @@ def _from_adapter(folder: Path, options: dict[str, Any], trust: bool) -> Loaded:
     if loaded.files is not None:
         loaded.files += [folder / ADAPTER_WEIGHTS, folder / ADAPTER]
     loaded.name = folder.resolve().name
+    return loaded
+
+
+def _from_sparse(
+    folder: Path, options: dict[str, Any], trust: bool, *, name: str | None = None
+) -> Loaded:
+    """Load a sparse model: the base that its facts name, with its adapters merged, or a whole one.
+
+    Its attention is sparse from then on.
+    """
+    from headcount.models.low_rank import merge
+    from headcount.models.sparse_checkpoint import read_adapters, read_facts
+    from headcount.models.sparsity import make_sparse
+
+    if "attn_implementation" in options:
+        raise HeadcountError(
+            f"{folder} is a sparse model, whose attention kernel is a part of it: leave the choice "
+            "of a kernel out."
+        )
+    facts = read_facts(folder)
+    if facts.base is None:
+        loaded = _from_folder(folder, options, trust)
+    else:
+        with plain_errors(facts.base):  # by its own name: it is what cannot be loaded
+            loaded = _load(facts.base, options, None, trust)
+        merge(loaded.model, read_adapters(folder, facts), facts.scale)
+    make_sparse(loaded.model.eval(), facts.gate_bias)
+    if loaded.files is not None:
+        loaded.files += [*(folder / shard for shard in facts.shards), folder / SPARSE_FACTS]
+    loaded.name = name or folder.resolve().name
     return loaded
 
 

@@ -22,6 +22,7 @@ from headcount.models.padding import prove_padding
 from headcount.models.proof import Proof, prove
 from headcount.models.replay import ShortCuts, prove_short_cuts
 from headcount.models.sites import HeadSite, input_device, plain
+from headcount.models.sparsity import gate_bias
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,9 +74,11 @@ class Model:
 
     @property
     def kernel(self) -> str:
-        """The attention kernel, as transformers names it."""
+        """The attention kernel, as transformers names it; with its gate bias where it is sparse."""
         config = getattr(plain(self.module), "config", None)
-        return str(getattr(config, "_attn_implementation", None))
+        name = str(getattr(config, "_attn_implementation", None))
+        bias = gate_bias(self.module)
+        return name if bias is None else f"{name}, gate bias {bias:g}"
 
     @cached_property
     def identity(self) -> dict[str, str]:
@@ -106,7 +109,8 @@ def load_model(
 ) -> Model:
     """Load a causal LM and prove its head sites.
 
-    `spec` is a Hugging Face hub id, a local folder, a `.gguf` file, or a bundled model's name.
+    `spec` is a Hugging Face hub id, a local folder, a `.gguf` file, a bundled model's name, or
+    `sparse:NAME` for a sparse model that comes with headcount.
 
     >>> from headcount import load_model
     >>> model = load_model("smollm2-135m")

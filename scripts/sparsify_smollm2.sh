@@ -1,0 +1,34 @@
+#!/usr/bin/env bash
+# The sparse SmolLM2-135M on one data-centre GPU: dense control, strict run, published-style run.
+#
+#   scripts/sparsify_smollm2.sh MODEL TEXT OUT [MINUTES]
+#
+# MODEL is a folder with the bundled model (headcount cache lists it), TEXT the Wikipedia file, OUT a
+# folder that stays between calls. Every call works for MINUTES at most (9), keeps its state, and the
+# same call goes on; it says when all is done. What is to be kept is then in OUT/strict and
+# OUT/published: sparse.json, adapters-*.safetensors (each under 16 MiB), log.csv, figure.png.
+set -euo pipefail
+model=$1 text=$2 out=$3 minutes=${4:-9}
+python=${PYTHON:-python3}
+end=$((SECONDS + minutes * 60))
+
+sparsify() { # NAME, further options
+  local name=$1 left=$(((end - SECONDS) / 60))
+  shift
+  if [ -e "$out/$name/figure.png" ]; then
+    echo "$name is done"
+    return
+  fi
+  if [ "$left" -lt 1 ]; then
+    echo "time is up: run the same command again"
+    exit 0
+  fi
+  "$python" -m headcount.cli sparsify --model "$model" --base smollm2-135m --text "$text" \
+    --text-source "English Wikipedia, https://en.wikipedia.org" --text-licence "CC BY-SA 4.0" \
+    --control "$out/control" --out "$out/$name" --minutes "$left" --quiet "$@"
+}
+
+# (1) the dense control is tuned first, and kept for both; (2) the strict constraint
+sparsify strict --constraint control --tolerance 0.05
+# (3) the published style: the loss of the original model, without distillation
+sparsify published --constraint original --tolerance 0.05 --distil 0

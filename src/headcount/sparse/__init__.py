@@ -1,0 +1,1 @@
+"""Post-training that makes attention sparse: `headcount sparsify`."""

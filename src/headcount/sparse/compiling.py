@@ -1,0 +1,58 @@
+"""Compile a model's blocks while it is trained: the gates' arithmetic becomes a few kernels.
+
+All blocks have the same code, so that one compilation serves them all. Where the compiler cannot do
+it, training goes on without.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+import torch
+from torch import nn
+
+GRAPHS = 32  # kinds of passes: dense, sparse, of the teacher; rows of the last pass
+
+
+def blocks_of(module: nn.Module, attentions: Sequence[nn.Module]) -> list[nn.Module]:
+    """The block around each attention: the outermost numbered module that holds it."""
+    names = {id(child): name for name, child in module.named_modules()}
+    found: dict[str, nn.Module] = {}
+    for attention in attentions:
+        parts = names[id(attention)].split(".")
+        end = next((i for i, part in enumerate(parts) if part.isdigit()), None)
+        if end is not None:
+            name = ".".join(parts[: end + 1])
+            found[name] = module.get_submodule(name)
+    return list(found.values())
+
+
+@contextmanager
+def compiled(
+    module: nn.Module, attentions: Sequence[nn.Module], say: Callable[[str], None]
+) -> Iterator[None]:
+    """Blocks that are compiled when they first run, inside this context."""
+    blocks = blocks_of(module, attentions)
+    if not _works(next(module.parameters()).device):
+        say("torch.compile does not work here, so training runs without it.")
+        yield
+        return
+    config = torch._dynamo.config
+    try:
+        for block in blocks:
+            block.compile()
+        with config.patch(recompile_limit=GRAPHS, suppress_errors=True):
+            yield
+    finally:
+        for block in blocks:
+            block._compiled_call_impl = None
+
+
+def _works(device: torch.device) -> bool:
+    """Whether anything can be compiled for this device: it takes a compiler, and a Triton."""
+    try:
+        made = torch.compile(lambda x: (x * 2).sin().sum())(torch.ones(8, device=device))
+        return bool(made.isfinite())
+    except Exception:  # whatever the compiler lacks, there is a way without it
+        return False

@@ -1,0 +1,82 @@
+"""The loss of a model on blocks of text, and how many of its edges are open there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from headcount.models.sparse_attention import Draw
+
+Logits = Float[Tensor, "rows tokens vocab"]
+
+
+class Loss(NamedTuple):
+    """Nats per token, and the share of edges that are open (1 where attention is dense)."""
+
+    loss: float
+    edges: float = 1.0
+    heads: Sequence[Sequence[float]] = ()  # the same by layer and head
+
+
+def cross_entropy(logits: Logits, ids: Int[Tensor, "rows tokens"]) -> Float[Tensor, ""]:
+    """The mean over all tokens but the first, which nothing predicts."""
+    return F.cross_entropy(logits[:, :-1].flatten(0, 1).float(), ids[:, 1:].flatten())
+
+
+def divergence(logits: Logits, teacher: Logits) -> Float[Tensor, ""]:
+    """KL(teacher ‖ logits), the mean over the same tokens."""
+    theirs = teacher[:, :-1].flatten(0, 1).float().log_softmax(-1)
+    ours = logits[:, :-1].flatten(0, 1).float().log_softmax(-1)
+    return F.kl_div(ours, theirs, reduction="batchmean", log_target=True)
+
+
+def expected_share(draws: list[Draw]) -> Float[Tensor, ""]:
+    """E|A|: the mean over layers, heads and rows of the share of edges that gates leave open."""
+    shares = []
+    for draw in draws:
+        assert draw.expected is not None
+        assert draw.possible is not None
+        shares.append((draw.expected / draw.possible[:, None]).mean())
+    return torch.stack([share.to(shares[0].device) for share in shares]).mean()
+
+
+def open_share(draws: list[Draw]) -> Float[Tensor, "layers heads"]:
+    """The share of edges with s + b > 0 for every head (padded with NaN where layers differ)."""
+    rows = []
+    for draw in draws:
+        assert draw.open is not None
+        assert draw.possible is not None
+        rows.append((draw.open / draw.possible[:, None]).mean(0))
+    most = max(len(row) for row in rows)
+    padded = [F.pad(row, (0, most - len(row)), value=float("nan")) for row in rows]
+    return torch.stack([row.to(rows[0].device) for row in padded])
+
+
+@torch.no_grad()
+def measure(
+    run: Callable[[Tensor], Tensor],
+    blocks: Int[np.ndarray, "blocks tokens"],
+    rows: int,
+    draws: list[Draw] | None,
+    device: torch.device,
+) -> Loss:
+    """The mean loss over all blocks, `rows` at a time; with `draws`, the open edges too."""
+    total = torch.zeros((), device=device)
+    edges = torch.zeros((), device=device)  # becomes (layers, heads)
+    with torch.compiler.set_stance("force_eager"):  # seldom enough that compiling would not pay
+        for start in range(0, len(blocks), rows):
+            ids = torch.from_numpy(blocks[start : start + rows]).to(device)
+            total += cross_entropy(run(ids), ids) * len(ids)
+            if draws is not None:
+                edges = edges + open_share(draws).to(device) * len(ids)
+    loss = float(total) / len(blocks)
+    if draws is None:
+        return Loss(loss)
+    heads = edges / len(blocks)
+    return Loss(loss, float(heads.nanmean()), heads.tolist())

@@ -1,0 +1,70 @@
+"""What decides how a model is made sparse."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+from headcount.errors import HeadcountError
+
+Constraint = Literal["control", "original"]
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Of `headcount sparsify`; the docs say why each has its default."""
+
+    steps: int = 1400
+    block: int = 256  # tokens
+    batch: int = 64  # blocks
+    rank: int = 32  # of the adapters; 0 tunes all weights
+    alpha: float = 32.0  # adapters are scaled by alpha / rank
+    lr: float | None = None  # 1e-3 for adapters, 1e-4 for all weights
+    warm_up: float = 0.05  # share of the steps
+    constraint: Constraint = "control"
+    tolerance: float = 0.05  # nats above the constraint's loss
+    margin: float = 0.01  # training aims that much below the tolerance
+    dense_share: float = 0.15  # of the steps, at first, with every edge open
+    bias: float = 4.0  # of the gates, when they begin to shut
+    anneal: float = 0.4  # share of the steps after which the bias is 0
+    distil: float = 0.5  # share of the loss that is the divergence from the control
+    average: float = 0.98  # of the weights from step to step; 0 keeps the last
+    rate: float = 0.5  # of the multiplier, per step and nat
+    multiplier: float = 3.0  # at first
+    check_every: int = 10  # steps between two looks at the constraint
+    evaluate_every: int = 50  # … at the averaged weights
+    constraint_blocks: int = 128
+    final_blocks: int = 1024
+    held_out: int = 500  # articles
+    constraint_articles: int = 200
+    clip: float = 1.0
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for name in ("steps", "block", "batch", "check_every", "evaluate_every"):
+            if getattr(self, name) < 1:
+                raise HeadcountError(f"{name.replace('_', '-')} must be at least 1.")
+        if self.block < 2:
+            raise HeadcountError("A block needs at least 2 tokens: one to predict the next.")
+        for name in ("distil", "average", "dense_share", "anneal", "warm_up"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise HeadcountError(f"{name.replace('_', '-')} is a share, from 0 to 1.")
+        if self.rank < 0 or self.tolerance < 0:
+            raise HeadcountError("rank and tolerance cannot be negative.")
+        if self.constraint not in ("control", "original"):
+            raise HeadcountError('The constraint is "control" or "original".')
+
+    @property
+    def learning_rate(self) -> float:
+        """The highest of the run."""
+        return self.lr or (1e-3 if self.rank else 1e-4)
+
+    def facts(self) -> dict[str, Any]:
+        """As JSON has it."""
+        return asdict(self)
+
+    def of_control(self) -> dict[str, Any]:
+        """The settings on which the dense control depends: two runs that share them share it."""
+        names = ("steps", "block", "batch", "rank", "alpha", "lr", "warm_up", "average", "clip")
+        names_of_text = ("seed", "held_out", "constraint_articles", "constraint_blocks")
+        return {name: getattr(self, name) for name in names + names_of_text}

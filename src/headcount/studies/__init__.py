@@ -14,15 +14,19 @@ from headcount.studies.head_roles import head_roles
 from headcount.studies.masked_heads import PRESETS as MASKED_HEADS
 from headcount.studies.masked_heads import masked_heads
 from headcount.studies.study import Study
+from headcount.studies.token_insertion import PRESETS as TOKEN_INSERTION
+from headcount.studies.token_insertion import token_insertion
 
 __all__ = ["PRESETS", "STUDIES", "Study", "run_study"]
 
 STUDIES: Registry[Study] = Registry("study")
 STUDIES.register("masked-heads", "TopK against RandomK masking")(masked_heads)
 STUDIES.register("head-roles", "Facilitation, irrelevance, interference")(head_roles)
+STUDIES.register("token-insertion", "Meaningless and meaningful inserts")(token_insertion)
 PRESETS: dict[str, dict[str, dict[str, Any]]] = {
     "masked-heads": MASKED_HEADS,
     "head-roles": HEAD_ROLES,
+    "token-insertion": TOKEN_INSERTION,
 }
 
 

@@ -17,16 +17,16 @@ LENGTH = len(chain_model().tokenizer.encode(BOX))
 def test_a_text_ends_with_its_box() -> None:
     model = chain_model()
     options: dict[str, Any] = {"max_new_tokens": 3 * LENGTH, "progress": False}
-    (endless,) = generate(model, ["so"], **options)
+    (endless,) = generate(model, ["Mary"], **options)
     assert endless.text == BOX * 3
     assert not endless.finished
-    (one,) = generate(model, ["so"], until="boxed", **options)
+    (one,) = generate(model, ["Mary"], until="boxed", **options)
     assert one.text == BOX
     assert one.finished
-    some = generate(model, ["so", r"\boxed{", "Mary and John"], until="boxed", **options)
+    some = generate(model, ["Mary", r"\boxed{", "Mary, John"], until="boxed", **options)
     assert [text.text for text in some] == [BOX, "4}" + BOX, BOX]
     limit = LENGTH - 1
-    (short,) = generate(model, ["so"], until="boxed", max_new_tokens=limit, progress=False)
+    (short,) = generate(model, ["Mary"], until="boxed", max_new_tokens=limit, progress=False)
     assert not short.finished  # the limit came first
 
 
@@ -57,4 +57,4 @@ def test_what_comes_behind_the_box_is_cut() -> None:
 
 def test_an_ending_that_there_is_not() -> None:
     with pytest.raises(HeadcountError, match="no ending"):
-        generate(chain_model(), ["so"], until="box", progress=False)
+        generate(chain_model(), ["Mary"], until="box", progress=False)

@@ -201,6 +201,18 @@ x(x+1) | x^2+x | same
 4 8 | 49 | other
 999 | 999 | same
 1001 | 999 | other
+\frac{3}{4} | 75\% | same
+\frac{3}{4} | 74\% | other
+-\sqrt{2} | \sqrt{2} | other
+\sqrt{0.25} | \frac{1}{2} | same
+(1, \sqrt{4}) | (1, 2) | same
+[0, 1) | (0, 1] | other
+3 \text{ kg} | 3 | same
+3 \text{ kg} | 4 \text{ kg} | other
+\text{Friday} | \text{friday} | same
+\text{triangle} | \text{square} | other
+2(x+3) | 2x+6 | same
+2(x+3) | 2x+3 | other
 """
 
 

@@ -195,7 +195,7 @@ def test_files_are_reported_beside_it(tiny: Model, tmp_path: Path) -> None:
         ({"keep": True}, "Name the heads"),
         ({"meaningless": " "}, "at least one sign"),
         ({"accuracy": "logprob"}, "grades texts"),
-        ({"tasks": ("ioi",)}, "no problems with an answer in a box"),
+        ({"tasks": ("ioi",), "task_settings": {}}, "no problems with an answer in a box"),
         ({"tasks": ("word-problem",)}, "Did you mean"),
         ({"task_settings": {"max_new_tokens": 2000}}, "No problem of word-problems fits"),
         ({"redistribution": "ad"}, "no redistribution"),

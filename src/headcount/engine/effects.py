@@ -85,8 +85,11 @@ def head_outputs(
     gates: Float[np.ndarray, "heads"] | None = None,
     *,
     progress: bool = True,
-) -> list[list[Float[np.ndarray, "positions heads size"]]]:
-    """What each head says at some positions of each sequence: by sequence, then by site."""
+) -> list[list[Float[np.ndarray, "_ _ _"]]]:
+    """What each head says at some positions of each sequence: by sequence, then by site.
+
+    Each array is (positions, the site's heads, size).
+    """
     model.short_cuts  # noqa: B018  (proven when first asked for, which must not be under gates)
     found: list[list[np.ndarray]] = [[] for _ in sequences]
     by_count: dict[int, list[int]] = {}

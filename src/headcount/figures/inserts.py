@@ -32,7 +32,7 @@ class Profiles:
     """One head's profiles: the full sequence of each series, and where its insert stands."""
 
     title: str
-    full: Mapping[str, Float[np.ndarray, "tokens"]]
+    full: Mapping[str, Float[np.ndarray, "_"]]
     spans: Mapping[str, Sequence[int]]
 
     def original(self, series: str) -> Float[np.ndarray, "tokens"]:

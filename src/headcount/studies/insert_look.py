@@ -43,7 +43,7 @@ class Look:
     effects: Mapping[tuple[str, str, str], Float[np.ndarray, "prompts heads"]]
     affine: Mapping[tuple[str, str], Float[np.ndarray, "prompts heads"]]
     activations: Mapping[str, Float[np.ndarray, "prompts classes statistics"]]
-    drawn: Mapping[str, Float[np.ndarray, "heads tokens"]]
+    drawn: Mapping[str, Float[np.ndarray, "drawn _"]]
     spans: Mapping[str, Sequence[int]]
     aligned: int
 

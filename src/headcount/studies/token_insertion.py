@@ -28,7 +28,7 @@ from headcount.studies.token_insertion_claims import Outcome, difference, judge_
 from headcount.studies.token_insertion_runs import Runs, difference_rows
 from headcount.studies.token_insertion_tables import activation_rows, affine_rows
 from headcount.tasks import TASKS, encode
-from headcount.tasks.inserts import Insert, with_insert
+from headcount.tasks.inserts import LENGTHS, Insert, with_insert
 
 SWEEPS = ("length", "position")
 PUBLISHED_HEAD = 14
@@ -104,6 +104,11 @@ def token_insertion(
     if redistribution:
         arm = Redistribution(redistribution, arm_c, arm_p1)  # type: ignore[arg-type]
     draws = [Sampled(temperature, top_p, seed) for seed in range(seeds if temperature else 1)]
+    longest = max(
+        max(LENGTHS) if sweep == "length" else 0,
+        *(one.length for one in inserts.values() if one is not None and not one.empty),
+        0,
+    )
     runs = Runs(metric, draws, n, tasks, task_settings or {}, store, progress)
     rows: list[dict[str, Any]] = []
     outcomes: list[Outcome] = []
@@ -114,7 +119,7 @@ def token_insertion(
         gates = _gates(model, heads, keep)
         model.layout.number(Head(layer, max(head, 0)))  # refuses what there is not
         for place, spec in enumerate(tasks):
-            task = runs.task(model, spec, inserts.values(), notes)
+            task = runs.task(model, spec, longest, notes)
             asked = {
                 name: task if one is None else with_insert(task, model.tokenizer, one)
                 for name, one in inserts.items()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -50,7 +50,7 @@ class Runs:
         self,
         model: Model,
         spec: str,
-        inserts: Iterable[Insert | None],
+        longest: int,
         notes: list[str],
     ) -> Task:
         """The problems, without those that do not fit into the model with the longest insert."""
@@ -71,14 +71,14 @@ class Runs:
                 "word-problems, math-500 or a file of problems."
             )
         limit = context_limit(model)
-        most = max(0 if one is None or one.empty else one.length for one in inserts)
         if limit is not None:
-            room = limit + 1 - task.max_new_tokens - most  # the last token is not read
+            room = limit + 1 - task.max_new_tokens - longest  # the last token is not read
             fits = {e.example.id for e in encode(task, model.tokenizer) if len(e.prompt) <= room}
             if not fits:
                 raise HeadcountError(
                     f"No problem of {task.name} fits into the {limit} tokens that {model.name} can "
-                    f"read, with {most} inserted and {task.max_new_tokens} new ones: ask for fewer."
+                    f"read, with {longest} inserted and {task.max_new_tokens} new ones: ask for "
+                    "fewer."
                 )
             if len(fits) < len(task):
                 notes.append(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
 
 import numpy as np
@@ -114,12 +114,18 @@ def activation_statistics(
             numbers = statistics(a, epsilon).double().cpu().numpy()  # (rows, tokens, 4)
             for row, place in enumerate(chosen):
                 found[place] = numbers[row, list(positions[place])]
+            raise _Enough
 
-        with on_activations(model, read, layer=layer):
+        # What comes after this layer is of no interest, and would be most of the work.
+        with on_activations(model, read, layer=layer), suppress(_Enough):
             run_through(model, [sequences[place] for place in chosen])
 
     each_length(model, sequences, run, label="activations", progress=progress)
     return [found[place] for place in range(len(sequences))], used
+
+
+class _Enough(Exception):  # noqa: N818  (no error)
+    """Ends a pass that has been read."""
 
 
 def statistics(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -39,8 +39,8 @@ def cut(
         # Rows that stopped early are filled up until all have.
         while any(string in _text(model, ids[:-1]) for string in stop):
             ids = ids[:-1]
-    sign, end_of = ENDINGS.get(until, ("", lambda text: None))
-    if end_of(text) is not None:
+    sign, end_of = _ending(until)
+    if end_of is not None and end_of(text) is not None:
         finished = True
         last = next(
             n
@@ -61,6 +61,10 @@ def _text(model: Model, ids: Sequence[int]) -> str:
     return text
 
 
+def _ending(until: str) -> tuple[str, Callable[[str], int | None] | None]:
+    return ENDINGS[until] if until else ("", None)
+
+
 class Stopping:
     """Ends rows whose text holds a stop string, in whichever tokens it is written, or is complete.
 
@@ -69,7 +73,7 @@ class Stopping:
 
     def __init__(self, model: Model, stop: Sequence[str], until: str = "", width: int = 0) -> None:
         self.model, self.stop, self.width = model, stop, width
-        self.sign, self.end_of = ENDINGS.get(until, ("", None))
+        self.sign, self.end_of = _ending(until)
         # A token is at least a byte, most of the time; a few more for those that are none.
         self.tail = max((len(string.encode()) for string in stop), default=0) + 8
         self.signs: dict[int, bool] = {}  # whether a token's own text holds the sign

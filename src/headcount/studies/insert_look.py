@@ -64,8 +64,8 @@ class Look:
         effects = {tuple(key.split("\t")): _array(v) for key, v in data["effects"].items()}
         affine = {tuple(key.split("\t")): _array(v) for key, v in data["affine"].items()}
         return cls(
-            effects,  # type: ignore[arg-type]
-            affine,  # type: ignore[arg-type]
+            effects,
+            affine,
             {key: _array(value) for key, value in data["activations"].items()},
             {key: _array(value) for key, value in data["drawn"].items()},
             data["spans"],

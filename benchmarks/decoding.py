@@ -4,7 +4,8 @@
 
 Both write greedily and exactly `--new` tokens, in turns, in one process. Printed are the median
 times, their ratio (ours over theirs; below 1 is faster), that of the processor's time, and how many
-of the texts are equal. Ours runs without gates ("plain") and with one at every head, each at the number next to 1 ("gated").
+of the texts are equal. Ours runs without gates ("plain") and with one at every head, each at the
+number next to 1 ("gated").
 """
 
 from __future__ import annotations

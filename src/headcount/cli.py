@@ -209,7 +209,8 @@ def build_parser() -> Parser:
         "  headcount run masked-heads --preset full --model Qwen/Qwen3-0.6B --device cuda\n"
         "  headcount run masked-heads --ranking attribution probe --counts 16 32 64 128\n"
         "  headcount run head-roles --model A --model B --refit\n"
-        "  headcount run heads-kept --model DENSE --model SPARSE --tasks ioi greater-than",
+        "  headcount run heads-kept --model DENSE --model SPARSE --tasks ioi greater-than\n"
+        "  headcount run token-insertion --sweep length",
     )
     run.add_argument("study", help="see headcount list")
     run.add_argument(
@@ -232,6 +233,15 @@ def build_parser() -> Parser:
         action="store_true",
         default=None,
         help="head-roles: fit gates here, even where fitted ones come with headcount",
+    )
+    run.add_argument("--layer", type=int, help="token-insertion: whose attention is drawn")
+    run.add_argument("--head", type=int, help="token-insertion: its place in the layer")
+    run.add_argument("--sweep", help="token-insertion: length or position of the insert")
+    run.add_argument(
+        "--heads", nargs="+", metavar="LAYER.HEAD", help="token-insertion: heads off throughout"
+    )
+    run.add_argument(
+        "--keep", action="store_true", default=None, help="token-insertion: keep only these heads"
     )
     run.add_argument("--scope", help="all, or decode: mask the steps after the first new token")
     run.add_argument("--epsilon", type=float, help="what masked heads are multiplied by")

@@ -118,3 +118,59 @@ def test_answers_end_where_the_task_says() -> None:
         replace(found.task, max_new_tokens=0)
     with pytest.raises(HeadcountError, match="not empty"):
         replace(found.task, stop=("",))
+
+
+def test_what_was_cut_is_known_and_kept(planted: Plant, tmp_path: Path) -> None:
+    gates = some_gates(planted)[:1]
+    with Store(tmp_path / "store.sqlite") as store:
+        first = answers(planted.model, planted.task, gates, store=store, progress=False)
+        assert set(first.finished.ravel()) <= {0.0, 1.0}
+        again = answers(planted.model, planted.task, gates, store=store, progress=False)
+    assert np.array_equal(first.finished, again.finished)
+    assert np.array_equal(first.texts, again.texts)
+
+
+def test_many_examples_are_written_in_pieces(
+    planted: Plant, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gates = some_gates(planted)[1:2]
+    whole = answers(planted.model, planted.task, gates, progress=False)
+    monkeypatch.setattr(module, "rows_at_once", lambda *_: 1)
+    asked: list[int] = []
+    decode = module.generate
+
+    def cut(model: Any, prompts: Any, heads: Any, **more: Any) -> Any:
+        asked.append(len(prompts))
+        if len(asked) == 2:
+            raise KeyboardInterrupt
+        return decode(model, prompts, heads, **more)
+
+    monkeypatch.setattr(module, "generate", cut)
+    total = len(planted.task.part("test"))
+    with Store(tmp_path / "store.sqlite") as store:
+        with pytest.raises(KeyboardInterrupt):
+            answers(planted.model, planted.task, gates, store=store, progress=False)
+        rest = answers(planted.model, planted.task, gates, store=store, progress=False)
+    assert asked[0] == module.BATCHES
+    assert sum(asked[2:]) == total - module.BATCHES  # the first piece was kept
+    assert np.array_equal(rest.texts, whole.texts)
+
+
+def test_drawn_texts_have_keys_of_their_own(planted: Plant, tmp_path: Path) -> None:
+    gates = some_gates(planted)[:1]
+    options: dict[str, Any] = {"progress": False}
+    task = replace(planted.task, max_new_tokens=3)
+    with Store(tmp_path / "store.sqlite") as store:
+        drawn = [
+            answers(
+                planted.model,
+                task,
+                gates,
+                sampled=module.Sampled(temperature=50.0, seed=seed),
+                store=store,
+                **options,
+            ).texts
+            for seed in (0, 1, 0)
+        ]
+    assert np.array_equal(drawn[0], drawn[2])
+    assert not np.array_equal(drawn[0], drawn[1])

@@ -24,6 +24,11 @@ OPTIONS = {
     "scope": "scope",
     "epsilon": "epsilon",
     "refit": "refit",
+    "layer": "layer",
+    "head": "head",
+    "sweep": "sweep",
+    "heads": "heads",
+    "keep": "keep",
 }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,6 +11,7 @@ from jaxtyping import Float, Int
 
 from headcount.engine.decode import Scope, check_scope, generate, rows_at_once
 from headcount.engine.plan import MEASUREMENT
+from headcount.engine.redistribute import Redistribution
 from headcount.heads import check_gates
 from headcount.models.model import Model
 from headcount.progress import progress as progress_bar
@@ -25,8 +27,25 @@ class Answers:
     """One text per head set and example."""
 
     texts: np.ndarray  # (sets, examples), of str
+    finished: Float[np.ndarray, "sets examples"]  # 0 where the limit cut a text; NaN: not known
     examples: tuple[str, ...]
     clusters: Int[np.ndarray, "examples"]
+
+
+@dataclass(frozen=True)
+class Sampled:
+    """How tokens are drawn; temperature 0 takes the likeliest one."""
+
+    temperature: float = 0.0
+    top_p: float = 1.0
+    seed: int = 0
+
+    @property
+    def identity(self) -> dict[str, float]:
+        """What of it determines a text; nothing where nothing is drawn."""
+        if not self.temperature:
+            return {}
+        return {"temperature": self.temperature, "top_p": self.top_p, "seed": self.seed}
 
 
 def answers(
@@ -36,13 +55,16 @@ def answers(
     *,
     scope: Scope = "all",
     part: Part = "test",
+    sampled: Sampled = Sampled(),  # noqa: B008  (frozen)
+    redistribution: Redistribution | None = None,
     store: Store | None = None,
     progress: bool = True,
 ) -> Answers:
-    """Let the model answer every example of one part of `task` under each head set, greedily.
+    """Let the model answer every example of one part of `task` under each head set.
 
-    A text ends before one of the task's stop strings, or after its number of new tokens. With a
-    store, what it holds is not written again.
+    A text ends before one of the task's stop strings, by its rule `until`, or after its number of
+    new tokens. Greedily, unless `sampled` says otherwise; `redistribution` acts on every pass. With
+    a store, what it holds is not written again.
 
     >>> import numpy as np
     >>> from headcount import Example, Task, load_model
@@ -56,54 +78,106 @@ def answers(
     chosen = task.part(part)
     examples = encode(chosen, model.tokenizer)
     texts = np.full((len(sets), len(examples)), None, dtype=object)
-    shelf = None
+    finished = np.full(texts.shape, np.nan)
+    shelves = None
     if store is not None:
-        shelf = store.context(writing_context(model, task, scope), layout=model.layout)
-        texts = shelf.read_texts(sets, [one.key for one in examples])
+        context = writing_context(model, task, scope) | sampled.identity
+        if redistribution is not None:
+            context["redistribution"] = redistribution.identity
+        shelf = store.context(context, layout=model.layout)
+        ends = store.context({**context, "metric": "finished"}, layout=model.layout)
+        shelves = shelf, ends
+        keys = [one.key for one in examples]
+        texts, finished = shelf.read_texts(sets, keys), ends.read(sets, keys)
     missing = np.array([[text is None for text in row] for row in texts])
+    job = _Job(model, task, sets, examples, texts, finished, scope, sampled, redistribution)
     with progress_bar(f"{task.name}: answers", int(missing.sum()), show=progress) as bar:
-        rows = rows_at_once(model, [one.prompt for one in examples], task.max_new_tokens)
-        step = max(1, BATCHES * rows // len(examples))
-        wanted = np.flatnonzero(missing.any(axis=1))
-        for start in range(0, len(wanted), step):
-            some = wanted[start : start + step]
-            _write(model, task, sets, some, examples, texts, scope)
-            if shelf is not None:
-                keys, names = [one.key for one in examples], [one.example.id for one in examples]
-                shelf.write_texts(sets[some], keys, names, texts[some])
-            bar.update(int(missing[some].sum()))
+        for some, columns in _pieces(model, task, examples, missing):
+            new = int(missing[np.ix_(some, columns)].sum())
+            job.write(some, columns)
+            if shelves is not None:
+                cells = np.ix_(some, columns)
+                keys = [examples[e].key for e in columns]
+                names = [examples[e].example.id for e in columns]
+                # Ends first: a text that is there was written whole, and so is what is known of it.
+                if not np.isnan(finished[cells]).any():
+                    shelves[1].write(sets[some], keys, names, finished[cells])
+                shelves[0].write_texts(sets[some], keys, names, texts[cells])
+            bar.update(new)
     ids = tuple(one.example.id for one in examples)
-    return Answers(texts[place.reshape(-1)], ids, chosen.clusters)
+    back = place.reshape(-1)
+    return Answers(texts[back], finished[back], ids, chosen.clusters)
 
 
-def _write(
-    model: Model,
-    task: Task,
-    sets: Float[np.ndarray, "sets heads"],
-    some: Int[np.ndarray, "some"],
-    examples: list[Encoded],
-    texts: np.ndarray,
-    scope: Scope,
-) -> None:
-    """Fill in the texts that are missing under some of the head sets."""
-    cells = [(row, e) for row in some.tolist() for e in range(len(examples))]
-    cells = [cell for cell in cells if texts[cell] is None]
-    written = generate(
-        model,
-        [examples[e].prompt for _, e in cells],
-        sets[[row for row, _ in cells]],
-        max_new_tokens=task.max_new_tokens,
-        stop=task.stop,
-        scope=scope,
-        progress=False,
-    )
-    for cell, text in zip(cells, written, strict=True):
-        texts[cell] = text.text.strip()
+def _pieces(
+    model: Model, task: Task, examples: list[Encoded], missing: np.ndarray
+) -> Iterator[tuple[list[int], list[int]]]:
+    """Head sets and examples that are decoded together, before the store is written.
+
+    All examples under several head sets where a batch holds that many, else some of the examples.
+    """
+    rows = rows_at_once(model, [one.prompt for one in examples], task.max_new_tokens)
+    together = BATCHES * rows
+    step = max(1, together // len(examples))
+    wanted = np.flatnonzero(missing.any(axis=1)).tolist()
+    for start in range(0, len(wanted), step):
+        some = wanted[start : start + step]
+        columns = np.flatnonzero(missing[some].any(axis=0)).tolist()
+        # Prompts of like length together, so that little is filled up.
+        columns.sort(key=lambda e: (-len(examples[e].prompt), e))
+        for first in range(0, len(columns), together):
+            yield some, columns[first : first + together]
+
+
+@dataclass(frozen=True, eq=False)
+class _Job:
+    """What is asked, and the texts that there are."""
+
+    model: Model
+    task: Task
+    sets: Float[np.ndarray, "sets heads"]
+    examples: list[Encoded]
+    texts: np.ndarray
+    finished: Float[np.ndarray, "sets examples"]
+    scope: Scope
+    sampled: Sampled
+    redistribution: Redistribution | None
+
+    def write(self, some: list[int], columns: list[int]) -> None:
+        """Fill in the texts that are missing under some of the head sets."""
+        cells = [(row, e) for row in some for e in columns if self.texts[row, e] is None]
+        if self.redistribution is None:
+            self._write(cells)
+            return
+        # It looks at all activations of a prompt, and filling would be among them.
+        lengths = {len(self.examples[e].prompt) for _, e in cells}
+        with self.redistribution.acting(self.model):
+            for length in sorted(lengths):
+                self._write([c for c in cells if len(self.examples[c[1]].prompt) == length])
+
+    def _write(self, cells: list[tuple[int, int]]) -> None:
+        gates = self.sets[[row for row, _ in cells]]
+        written = generate(
+            self.model,
+            [self.examples[e].prompt for _, e in cells],
+            None if (gates == 1).all() else gates,
+            max_new_tokens=self.task.max_new_tokens,
+            stop=self.task.stop,
+            until=self.task.until,
+            scope=self.scope,
+            temperature=self.sampled.temperature,
+            top_p=self.sampled.top_p,
+            seed=self.sampled.seed,
+            progress=False,
+        )
+        for cell, text in zip(cells, written, strict=True):
+            self.texts[cell] = text.text.strip()
+            self.finished[cell] = float(text.finished)
 
 
 def writing_context(model: Model, task: Task, scope: Scope) -> dict[str, Any]:
     """Everything but gates and examples that determines a text."""
-    return {
+    context = {
         "model": model.name,
         **model.identity,
         "task": task.name,
@@ -115,3 +189,4 @@ def writing_context(model: Model, task: Task, scope: Scope) -> dict[str, Any]:
         "max_new_tokens": task.max_new_tokens,
         "measurement": MEASUREMENT,
     }
+    return {**context, "until": task.until} if task.until else context

@@ -24,6 +24,7 @@ from headcount.engine.forward import check_finite, out_of_memory, too_large
 from headcount.engine.plan import SHORTEST_PREFIX, default_tokens
 from headcount.engine.sampling import Sampling, Watch
 from headcount.engine.steps import Pick, Steps, bears_gaps, shared_start
+from headcount.engine.stopping import Generation, Stopping, cut
 from headcount.errors import HeadcountError, did_you_mean
 from headcount.heads import as_gates
 from headcount.models.gate import gating
@@ -32,21 +33,10 @@ from headcount.models.replay import exactly
 from headcount.models.sites import coarsest_dtype, plain, probe_prompt
 from headcount.models.slices import tolerance
 from headcount.progress import progress as progress_bar
+from headcount.tasks.endings import check_ending
 
 Scope = Literal["all", "decode"]
 _Run = Callable[[list[int]], "list[Generation]"]
-
-
-@dataclass(frozen=True)
-class Generation:
-    """What a model wrote after one prompt.
-
-    `ids` are the tokens before the end; where a stop string ended the text, they include it.
-    """
-
-    ids: tuple[int, ...]
-    text: str
-    finished: bool  # an end was reached; False where the limit cut the text
 
 
 def generate(
@@ -60,6 +50,7 @@ def generate(
     top_p: float = 1.0,
     seed: int = 0,
     stop: str | Sequence[str] = (),
+    until: str = "",
     rows: int | None = None,
     progress: bool = True,
 ) -> list[Generation]:
@@ -69,7 +60,8 @@ def generate(
     Scope "all" gates prompt and new tokens; "decode" gates only the passes over single new tokens,
     so the first new token comes from the whole model. Temperature 0 is greedy; at any other, a
     prompt and a seed always draw the same numbers: for several texts, give several seeds. Text from
-    one of the `stop` strings on is cut off. Of the model's own generation settings only the end
+    one of the `stop` strings on is cut off; `until` "boxed" ends a text with the token that
+    completes its box (see `tasks.endings`). Of the model's own generation settings only the end
     tokens are heeded: no beams, no penalties.
 
     >>> from headcount import generate, load_model
@@ -80,7 +72,7 @@ def generate(
     if isinstance(prompts, str):
         raise HeadcountError("Give a list of prompts, even where there is only one.")
     stop = [stop] if isinstance(stop, str) else list(stop)
-    _check(model, scope, max_new_tokens, temperature, top_p, stop)
+    _check(model, scope, max_new_tokens, temperature, top_p, stop, until)
     ids = [_ids(model, prompt, max_new_tokens) for prompt in prompts]
     gates = None if heads is None else _gates(model, heads, len(ids))
     if gates is not None and scope == "decode" and max_new_tokens == 1:
@@ -90,7 +82,7 @@ def generate(
             stacklevel=2,
         )
     sampler = None if temperature == 0 else partial(Sampling, temperature, top_p, seed)
-    job = _Job(model, max_new_tokens, scope, stop, sampler)
+    job = _Job(model, max_new_tokens, scope, stop, until, sampler)
     results: dict[int, Generation] = {}
     at_once = rows or rows_at_once(model, ids, max_new_tokens)
     model.short_cuts  # noqa: B018  (proven when first asked for, which must not be under gates)
@@ -170,15 +162,17 @@ def _check(
     temperature: float,
     top_p: float,
     stop: Sequence[str],
+    until: str,
 ) -> None:
     check_scope(scope)
+    check_ending(until)
     if new < 1:
         raise HeadcountError(f"Ask for at least one new token, not {new}.")
     if not (temperature >= 0 and 0 < top_p <= 1):
         raise HeadcountError("The temperature must be at least 0, and top_p above 0 and at most 1.")
     if not all(stop):
         raise HeadcountError("A stop string is empty, which would end every text at once.")
-    if stop and model.tokenizer is None:
+    if (stop or until) and model.tokenizer is None:
         raise HeadcountError("Stop strings need a tokenizer, which this model was given none of.")
     if not hasattr(plain(model.module), "generate"):
         raise HeadcountError(
@@ -192,15 +186,21 @@ def _ids(model: Model, prompt: str | Sequence[int], new: int) -> tuple[int, ...]
     found = tuple(map(int, model.tokenizer.encode(prompt) if isinstance(prompt, str) else prompt))
     if not found:
         raise HeadcountError("A prompt has no tokens: write at least one word.")
-    config = getattr(plain(model.module), "config", None)
-    text = getattr(config, "get_text_config", lambda: config)()
-    limit = getattr(text, "max_position_embeddings", None)
-    if isinstance(limit, int) and 0 < limit < len(found) + new - 1:  # the last one is not read
+    limit = context_limit(model)
+    if limit is not None and limit < len(found) + new - 1:  # the last one is not read
         raise HeadcountError(
             f"A prompt of {len(found)} tokens and {new} new ones do not fit into the {limit} that "
             f"{model.name} can read: shorten the prompt or ask for fewer new tokens."
         )
     return found
+
+
+def context_limit(model: Model) -> int | None:
+    """How many tokens the model can read, by its own settings; None where they do not say."""
+    config = getattr(plain(model.module), "config", None)
+    text = getattr(config, "get_text_config", lambda: config)()
+    limit = getattr(text, "max_position_embeddings", None)
+    return limit if isinstance(limit, int) and limit > 0 else None
 
 
 def _gates(model: Model, heads: Any, prompts: int) -> Float[np.ndarray, "prompts heads"]:
@@ -262,12 +262,18 @@ class _Job:
     new: int
     scope: Scope
     stop: list[str]
+    until: str
     sampler: Any
 
     @cached_property
     def ends(self) -> set[int]:
         """Token ids that end a text."""
         return _ends(self.model)
+
+    @property
+    def stops(self) -> bool:
+        """Whether a text may end by what it says."""
+        return bool(self.stop or self.until)
 
     def within_memory(self, run: _Run, batch: list[int]) -> list[Generation] | None:
         """The continuations of some prompts, or None where memory is too short for them."""
@@ -284,7 +290,7 @@ class _Job:
         self, gates: Float[np.ndarray, "sets heads"] | None, prefix: tuple[int, ...]
     ) -> Steps:
         """The way through the cache, for prompts that all start with `prefix`."""
-        stopping = _Stopping(self.model, self.stop) if self.stop else None
+        stopping = Stopping(self.model, self.stop, self.until) if self.stops else None
 
         def ended(rows: list[list[int]]) -> list[bool]:
             stopped = [False] * len(rows) if stopping is None else stopping.ended(rows)
@@ -301,7 +307,7 @@ class _Job:
             self.scope == "decode",
             self.new,
             None if self.sampler is None else pick,
-            ended if self.stop or self.ends else None,
+            ended if self.stops or self.ends else None,
         )
 
     @torch.no_grad()
@@ -322,14 +328,14 @@ class _Job:
             if self.sampler is not None:
                 processors.append(self.sampler(prompts, self.new))
             width = max(map(len, prompts))
-            criteria = [_Stopping(model, self.stop, width)] if self.stop else []
+            criteria = [Stopping(model, self.stop, self.until, width)] if self.stops else []
             output = _decode(model, prompts, self.new, self.ends, processors, criteria)
         check_finite(watch.found, model)
         return [self.generation(row) for row in output.sequences[:, width:].tolist()]
 
     def generation(self, ids: list[int]) -> Generation:
-        """New tokens as a text that ends where it should."""
-        return _generation(self.model, ids, self.ends, self.stop)
+        """New tokens as a text."""
+        return cut(self.model, ids, self.ends, self.stop, self.until)
 
 
 def _decode(
@@ -392,50 +398,6 @@ def _ends(model: Model) -> set[int]:
     found = set(ends if isinstance(ends, list | tuple) else [ends])
     found.add(getattr(model.tokenizer, "eos_token_id", None))
     return {int(end) for end in found if end is not None}
-
-
-def _generation(model: Model, ids: list[int], ends: set[int], stop: Sequence[str]) -> Generation:
-    place = next((i for i, token in enumerate(ids) if token in ends), None)
-    finished = place is not None
-    ids = ids if place is None else ids[:place]
-    text = _text(model, ids)
-    cuts = [text.index(string) for string in stop if string in text]
-    if cuts:
-        text, finished = text[: min(cuts)], True
-        # Rows that stopped early are filled up until all have.
-        while any(string in _text(model, ids[:-1]) for string in stop):
-            ids = ids[:-1]
-    return Generation(tuple(ids), text, finished)
-
-
-def _text(model: Model, ids: Sequence[int]) -> str:
-    if model.tokenizer is None:
-        return ""
-    text: str = model.tokenizer.decode(
-        ids, skip_special_tokens=True, clean_up_tokenization_spaces=False
-    )
-    return text
-
-
-class _Stopping:
-    """Ends rows whose text holds a stop string, in whichever tokens it is written.
-
-    The one that transformers has takes vocabularies apart, and not all of them can be.
-    """
-
-    def __init__(self, model: Model, stop: Sequence[str], width: int = 0) -> None:
-        self.model, self.stop, self.width = model, stop, width
-        # A token is at least a byte, most of the time; a few more for those that are none.
-        self.tail = max(len(string.encode()) for string in stop) + 8
-
-    def __call__(self, input_ids: Tensor, scores: Tensor, **_: Any) -> Tensor:
-        rows = input_ids[:, max(self.width, input_ids.shape[1] - self.tail) :].tolist()
-        return torch.tensor(self.ended(rows), device=input_ids.device)
-
-    def ended(self, rows: list[list[int]]) -> list[bool]:
-        """Which rows of new tokens hold a stop string near their end."""
-        texts = [_text(self.model, row[-self.tail :]) for row in rows]
-        return [any(string in text for string in self.stop) for text in texts]
 
 
 class _AfterThePrompt:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from headcount.errors import HeadcountError, did_you_mean
 from headcount.metrics.comet import COMET, comet_metric
 from headcount.metrics.exact import EXACT_MATCH
+from headcount.metrics.maths import MATHS, PUBLISHED_MATHS
 from headcount.metrics.metric import Metric, Scored
 from headcount.metrics.published import PUBLISHED_ACCURACY
 from headcount.metrics.scores import (
@@ -41,7 +42,15 @@ METRICS: dict[str, Metric] = {
 }
 TEXT_METRICS: dict[str, TextMetric] = {
     metric.key: metric
-    for metric in (EXACT_MATCH, PUBLISHED_ACCURACY, SIMILARITY, GOLD_SIMILARITY, COMET)
+    for metric in (
+        EXACT_MATCH,
+        PUBLISHED_ACCURACY,
+        SIMILARITY,
+        GOLD_SIMILARITY,
+        COMET,
+        MATHS,
+        PUBLISHED_MATHS,
+    )
 }
 
 

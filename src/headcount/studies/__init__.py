@@ -16,6 +16,8 @@ from headcount.studies.heads_kept import heads_kept
 from headcount.studies.masked_heads import PRESETS as MASKED_HEADS
 from headcount.studies.masked_heads import masked_heads
 from headcount.studies.study import Study
+from headcount.studies.token_insertion import PRESETS as TOKEN_INSERTION
+from headcount.studies.token_insertion import token_insertion
 
 __all__ = ["MODELS", "PRESETS", "STUDIES", "Study", "run_study"]
 
@@ -23,10 +25,12 @@ STUDIES: Registry[Study] = Registry("study")
 STUDIES.register("masked-heads", "TopK against RandomK masking")(masked_heads)
 STUDIES.register("heads-kept", "Explained effect of the heads kept")(heads_kept)
 STUDIES.register("head-roles", "Facilitation, irrelevance, interference")(head_roles)
+STUDIES.register("token-insertion", "Meaningless and meaningful inserts")(token_insertion)
 PRESETS: dict[str, dict[str, dict[str, Any]]] = {
     "masked-heads": MASKED_HEADS,
     "head-roles": HEAD_ROLES,
     "heads-kept": HEADS_KEPT,
+    "token-insertion": TOKEN_INSERTION,
 }
 # What a study runs on unless told otherwise.
 MODELS: dict[str, tuple[str, ...]] = dict.fromkeys(PRESETS, ("smollm2-135m",))

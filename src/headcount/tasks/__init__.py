@@ -33,6 +33,7 @@ from headcount.tasks.hub import hub
 from headcount.tasks.ioi import ioi
 from headcount.tasks.ioi_long import ioi_long
 from headcount.tasks.jsonl import jsonl
+from headcount.tasks.maths import math_500, problems, word_problems
 from headcount.tasks.roles import arithmetic, common_sense, commonsense_qa, gsm8k, syntax
 from headcount.tasks.task import Example, Task
 
@@ -67,6 +68,9 @@ TASKS.register("common-sense", "Common Sense")(common_sense)
 TASKS.register("arithmetic", "Math")(arithmetic)
 TASKS.register("commonsense-qa", "CommonsenseQA")(commonsense_qa)
 TASKS.register("gsm8k", "GSM8K")(gsm8k)
+TASKS.register("word-problems", "Word problems")(word_problems)
+TASKS.register("math-500", "Math-500")(math_500)
+TASKS.register("problems", "Problems from a file")(problems)
 TASKS.register("jsonl", "JSON Lines")(jsonl)
 TASKS.register("circuit", "Clean and corrupt prompts")(circuit)
 TASKS.register("hub", "Hugging Face data set")(hub)

@@ -6,6 +6,9 @@ spans the border between them and every prompt has the same ids whatever follows
     ids     = [what stands in front] + [the prompt] + [the target]
     scored  = the positions that predict the target: len(prompt) - 1, ..., len(ids) - 2
 
+Where an example has its prompt in pieces, these too are encoded apart and joined as ids: what is
+put between two of them merges with neither, and leaves their ids as they are.
+
 What stands in front is the task's BOS rule. It is found by asking the tokenizer, not from its
 settings, and nothing (EOS, SEP) is ever put behind a prompt.
 """
@@ -17,7 +20,8 @@ import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, cast
+from itertools import accumulate
+from typing import TYPE_CHECKING, Any, cast
 
 from headcount.errors import HeadcountError
 from headcount.tasks.task import Example, Task, quoted
@@ -28,12 +32,16 @@ if TYPE_CHECKING:
 # Texts that a continuation is tried after, in this order: letters may merge with a text that
 # starts with a letter, line ends with one that starts with a line end.
 ANCHORS = ("a", "\n", ":", "(")
+MARK = "\ue000"  # between the pieces of a prompt while a chat template writes it
 ADVICE = "choose a text that it can write, with a space in front of a word"
 
 
 @dataclass(frozen=True)
 class Encoded:
-    """One example as token ids; `prompt` and `corrupted` start with what stands in front."""
+    """One example as token ids; `prompt` and `corrupted` start with what stands in front.
+
+    `borders` are the places in the prompt where its pieces start, and where the last one ends.
+    """
 
     example: Example
     prompt: tuple[int, ...]
@@ -41,6 +49,7 @@ class Encoded:
     foils: tuple[tuple[int, ...], ...]
     corrupted: tuple[int, ...] | None
     also: tuple[tuple[int, ...], ...] = ()
+    borders: tuple[int, ...] = ()
 
     @cached_property
     def key(self) -> str:
@@ -67,6 +76,7 @@ def encode(task: Task, tokenizer: PreTrainedTokenizerBase) -> list[Encoded]:
     """
     front = () if task.chat else _front(tokenizer, task)
     known: dict[str, tuple[int, ...] | None] = {}
+    pieces = _Pieces(tokenizer)
 
     def prompt_ids(example: Example, text: str) -> tuple[int, ...]:
         ids = _chat_ids(tokenizer, text) if task.chat else _plain_ids(tokenizer, text)
@@ -93,7 +103,13 @@ def encode(task: Task, tokenizer: PreTrainedTokenizerBase) -> list[Encoded]:
 
     encoded = []
     for example in task:
-        prompt = prompt_ids(example, example.prompt)
+        borders: tuple[int, ...] = ()
+        if example.pieces:
+            parts = pieces.chat(example) if task.chat else [front, *pieces.plain(example)]
+            lengths = [len(part) for part in parts[: len(example.pieces) + 1]]
+            prompt, borders = sum(parts, ()), tuple(accumulate(lengths))
+        else:
+            prompt = prompt_ids(example, example.prompt)
         encoded.append(
             Encoded(
                 example,
@@ -102,6 +118,7 @@ def encode(task: Task, tokenizer: PreTrainedTokenizerBase) -> list[Encoded]:
                 tuple(answer_ids(example, prompt, foil) for foil in example.foils),
                 None if example.corrupted is None else prompt_ids(example, example.corrupted),
                 tuple(answer_ids(example, prompt, answer) for answer in example.also),
+                borders,
             )
         )
     return encoded
@@ -134,6 +151,59 @@ def _continuation(tokenizer: PreTrainedTokenizerBase, text: str) -> tuple[int, .
     if alone and any(_continues(tokenizer, start, alone, text) for _, start in anchors):
         return alone
     return None
+
+
+class _Pieces:
+    """Prompts in pieces, as the ids of each piece."""
+
+    def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
+        self.tokenizer = tokenizer
+        self.known: dict[str, tuple[int, ...]] = {}
+
+    def plain(self, example: Example) -> list[tuple[int, ...]]:
+        """The ids of each piece; the first starts a text, the others go on."""
+        first, *others = example.pieces
+        start = _plain_ids(self.tokenizer, first) if isinstance(first, str) else first
+        return [start, *map(self._next, others)]
+
+    def chat(self, example: Example) -> list[tuple[int, ...]]:
+        """What the template writes in front, the ids of each piece, and what it writes behind."""
+        texts = [piece if isinstance(piece, str) else "" for piece in example.pieces]
+        if any(MARK in text for text in texts):
+            raise HeadcountError(
+                f"The prompt of example {quoted(example.id)} holds the sign U+E000, by which the "
+                "pieces of a prompt are found in a chat: take it out."
+            )
+        written = _chat_text(self.tokenizer, MARK + MARK.join(texts) + MARK).split(MARK)
+        if written[1:-1] != texts:
+            raise HeadcountError(
+                "The tokenizer's chat template changes what the user says, so that nothing can be "
+                "put into it: set chat to False."
+            )
+        inner = [
+            self._next(piece) if piece else ()
+            for piece in (*example.pieces, written[-1])  # what stands behind goes on as well
+        ]
+        return [_plain_ids(self.tokenizer, written[0]), *inner]
+
+    def _next(self, piece: str | tuple[int, ...]) -> tuple[int, ...]:
+        if not isinstance(piece, str):
+            return piece
+        if piece not in self.known:
+            self.known[piece] = inner_ids(self.tokenizer, piece)
+        return self.known[piece]
+
+
+def inner_ids(tokenizer: PreTrainedTokenizerBase, text: str) -> tuple[int, ...]:
+    """The ids of `text` within a prompt: its own where it can stand behind another text with them.
+
+    Of a target, `continuation_ids` takes those that it has behind a letter, where there are such.
+    """
+    alone = _plain_ids(tokenizer, text)
+    starts = [ids for anchor in ANCHORS if (ids := _plain_ids(tokenizer, anchor))]
+    if alone and any(_continues(tokenizer, start, alone, text) for start in starts):
+        return alone
+    return continuation_ids(tokenizer, text)
 
 
 def require_twin(encoded: Iterable[Encoded]) -> None:
@@ -234,14 +304,22 @@ def _front(tokenizer: PreTrainedTokenizerBase, task: Task) -> tuple[int, ...]:
 
 def _chat_ids(tokenizer: PreTrainedTokenizerBase, text: str) -> tuple[int, ...]:
     """The ids of a conversation that waits for the reply to `text`, as the template writes them."""
+    chat = _chat(tokenizer, text, tokenize=True, return_dict=True)
+    return tuple(cast("BatchEncoding", chat)["input_ids"])
+
+
+def _chat_text(tokenizer: PreTrainedTokenizerBase, text: str) -> str:
+    return str(_chat(tokenizer, text, tokenize=False))
+
+
+def _chat(tokenizer: PreTrainedTokenizerBase, text: str, **how: Any) -> Any:
     try:
         # Some templates print today's date unless they are given one; values must not depend on it.
-        chat = tokenizer.apply_chat_template(
+        return tokenizer.apply_chat_template(
             [{"role": "user", "content": text}],
             add_generation_prompt=True,
-            tokenize=True,
-            return_dict=True,
             date_string="26 Jul 2024",
+            **how,
         )
     except Exception as error:  # templates are programs and fail in ways of their own
         reason = " ".join(str(error).split())
@@ -249,4 +327,3 @@ def _chat_ids(tokenizer: PreTrainedTokenizerBase, text: str) -> tuple[int, ...]:
             f"The tokenizer's chat template cannot be used: {quoted(reason, 200)}; set chat to "
             "False or choose a chat model."
         ) from error
-    return tuple(cast("BatchEncoding", chat)["input_ids"])

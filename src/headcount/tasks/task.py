@@ -14,6 +14,7 @@ import numpy as np
 from jaxtyping import Int
 
 from headcount.errors import HeadcountError, did_you_mean
+from headcount.tasks.endings import check_ending
 
 Bos = Literal["auto", "always", "never"]
 Part = Literal["ranking", "test", "all"]
@@ -30,6 +31,8 @@ class Example:
     corrupted   the prompt's twin: the same form without the information that the answer needs
     template    which sentence pattern the prompt fills
     content     what fills it, apart from what may be swapped, such as names; if empty, the prompt
+    pieces      the prompt in parts that are encoded apart and joined as token ids: texts, or ids of
+                the tokenizer at hand; if empty, the prompt is one part
 
     >>> prompt = "Then, Mary and John went to the garden. John gave a lamp to"
     >>> Example("0", prompt, " Mary", (" John",), template="went", content="garden/lamp").cluster
@@ -44,6 +47,7 @@ class Example:
     template: str = ""
     content: str = ""
     also: tuple[str, ...] = ()
+    pieces: tuple[str | tuple[int, ...], ...] = ()
 
     @property
     def content_id(self) -> str:
@@ -77,6 +81,8 @@ class Example:
             return "has an empty corrupted prompt"
         if self.corrupted == self.prompt:
             return "has a corrupted prompt that is equal to its prompt"
+        if not all(self.pieces):
+            return "has an empty piece in its prompt"
         texts = (self.id, self.prompt, self.target, *self.foils, *self.also, self.corrupted or "")
         try:
             "".join((*texts, *self.cluster)).encode()
@@ -99,6 +105,7 @@ class Task:
     chat    wrap each prompt in the tokenizer's chat template, which then decides about BOS
     stop    strings before which a written answer ends
     max_new_tokens  tokens after which it ends in any case
+    until   where it ends by what it says (see `endings`): "boxed", behind a complete \\boxed{…}
 
     >>> capitals = {"France": " Paris", "Italy": " Rome", "Spain": " Madrid", "Greece": " Athens"}
     >>> task = Task("capitals", 1, tuple(
@@ -117,6 +124,7 @@ class Task:
     chat: bool = False
     stop: tuple[str, ...] = ("\n",)
     max_new_tokens: int = 16
+    until: str = ""
     test_contents: frozenset[str] = frozenset()
     """The contents of the test part; left empty, they are chosen here, from these examples."""
 
@@ -135,6 +143,7 @@ class Task:
                 f'The task "{self.name}" needs at least one new token for an answer, and stop '
                 "strings that are not empty."
             )
+        check_ending(self.until)
         seen: set[str] = set()
         for example in self.examples:
             if problem := example.problem():

@@ -1,0 +1,101 @@
+"""Where a written text ends: by an end token, a stop string, or what it says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from headcount.models.model import Model
+from headcount.tasks.endings import ENDINGS
+
+
+@dataclass(frozen=True)
+class Generation:
+    """What a model wrote after one prompt.
+
+    `ids` are the tokens before the end; where a stop string ended the text, they include it.
+    """
+
+    ids: tuple[int, ...]
+    text: str
+    finished: bool  # an end was reached; False where the limit cut the text
+
+
+def cut(
+    model: Model, ids: list[int], ends: set[int], stop: Sequence[str], until: str = ""
+) -> Generation:
+    """New tokens as a text that ends where it should."""
+    place = next((i for i, token in enumerate(ids) if token in ends), None)
+    finished = place is not None
+    ids = ids if place is None else ids[:place]
+    text = _text(model, ids)
+    cuts = [text.index(string) for string in stop if string in text]
+    if cuts:
+        text, finished = text[: min(cuts)], True
+        # Rows that stopped early are filled up until all have.
+        while any(string in _text(model, ids[:-1]) for string in stop):
+            ids = ids[:-1]
+    sign, end_of = _ending(until)
+    if end_of is not None and end_of(text) is not None:
+        finished = True
+        last = next(
+            n
+            for n in range(1, len(ids) + 1)
+            if sign in _text(model, ids[n - 1 : n]) and end_of(_text(model, ids[:n])) is not None
+        )
+        if last < len(ids):
+            ids, text = ids[:last], _text(model, ids[:last])
+    return Generation(tuple(ids), text, finished)
+
+
+def _text(model: Model, ids: Sequence[int]) -> str:
+    if model.tokenizer is None:
+        return ""
+    text: str = model.tokenizer.decode(
+        ids, skip_special_tokens=True, clean_up_tokenization_spaces=False
+    )
+    return text
+
+
+def _ending(until: str) -> tuple[str, Callable[[str], int | None] | None]:
+    return ENDINGS[until] if until else ("", None)
+
+
+class Stopping:
+    """Ends rows whose text holds a stop string, in whichever tokens it is written, or is complete.
+
+    The one that transformers has takes vocabularies apart, and not all of them can be.
+    """
+
+    def __init__(self, model: Model, stop: Sequence[str], until: str = "", width: int = 0) -> None:
+        self.model, self.stop, self.width = model, stop, width
+        self.sign, self.end_of = _ending(until)
+        # A token is at least a byte, most of the time; a few more for those that are none.
+        self.tail = max((len(string.encode()) for string in stop), default=0) + 8
+        self.signs: dict[int, bool] = {}  # whether a token's own text holds the sign
+
+    def __call__(self, input_ids: Tensor, scores: Tensor, **_: Any) -> Tensor:
+        """Called by `generate` after each step."""
+        start = self.width if self.end_of else max(self.width, input_ids.shape[1] - self.tail)
+        return torch.tensor(self.ended(input_ids[:, start:].tolist()), device=input_ids.device)
+
+    def ended(self, rows: list[list[int]]) -> list[bool]:
+        """Which rows of new tokens hold a stop string near their end, or have come to theirs."""
+        found = [self.end_of is not None and self._complete(row) for row in rows]
+        if self.stop:
+            texts = [_text(self.model, row[-self.tail :]) for row in rows]
+            for place, text in enumerate(texts):
+                found[place] |= any(string in text for string in self.stop)
+        return found
+
+    def _complete(self, row: list[int]) -> bool:
+        """Reads a whole text only where its last token may have completed it."""
+        assert self.end_of is not None
+        last = row[-1]
+        if last not in self.signs:
+            self.signs[last] = self.sign in _text(self.model, [last])
+        return self.signs[last] and self.end_of(_text(self.model, row)) is not None

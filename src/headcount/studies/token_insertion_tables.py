@@ -1,0 +1,67 @@
+"""Tables of what was seen inside: λ and the added direction by layer, activations by token."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from headcount.engine.activations import STATISTICS
+from headcount.models.model import Model
+from headcount.stats import bootstrap, paired_difference
+from headcount.studies.insert_look import Look
+from headcount.tasks.token_classes import CLASSES
+
+
+def affine_rows(rows: list[dict[str, Any]], model: Model, look: Look) -> None:
+    """λ, the size of the added direction, R² and the height of the peaks: mean over heads."""
+    for series in dict.fromkeys(series for series, _ in look.affine):
+        for layer in range(len(model.sites)):
+            heads = np.flatnonzero(model.layout.layers == layer)
+            factor, bias, explained = (
+                look.affine[series, name][:, heads] for name in ("lambda", "bias", "explained")
+            )
+            mean = bootstrap(factor.mean(1))
+            peak, before = (
+                look.effects[series, "all", name][:, heads].mean()
+                for name in ("peak", "peak_without")
+            )
+            rows.append(
+                {
+                    "model": model.name,
+                    "series": series,
+                    "layer": layer,
+                    "lambda": mean.value,
+                    "low": mean.low,
+                    "high": mean.high,
+                    "heads below 1": float((factor.mean(0) < 1).mean()),
+                    "added direction": float(bias.mean()),
+                    "R2": float(explained.mean()),
+                    "peaks": float(peak / before),
+                    "by head": " ".join(f"{value:.3f}" for value in factor.mean(0)),
+                }
+            )
+
+
+def activation_rows(rows: list[dict[str, Any]], model: Model, look: Look) -> None:
+    """Each statistic by kind of token, without an insert and how each insert changes it."""
+    if not look.activations:
+        return
+    before = look.activations["w/o"]
+    for kind, name in enumerate(CLASSES):
+        there = ~np.isnan(before[:, kind, 0])
+        if there.sum() < 2:
+            continue
+        for place, statistic in enumerate(STATISTICS):
+            old = before[there, kind, place]
+            row: dict[str, Any] = {
+                "model": model.name,
+                "tokens": name,
+                "statistic": statistic,
+                "w/o": float(old.mean()),
+            }
+            for series, values in look.activations.items():
+                if series != "w/o":
+                    found = paired_difference(values[there, kind, place], old)
+                    row[f"{series} less w/o"] = str(found)
+            rows.append(row | {"prompts": int(there.sum())})

@@ -1,0 +1,219 @@
+"""The study `token-insertion`, whole: on a model that writes one box, and on the real one."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from chain import chain_model
+from matplotlib.figure import Figure
+from real import bundled
+from shortcuts import left_behind
+from tasks.tiny_tokenizers import byte_level
+from tiny import tiny_model
+
+from headcount import HeadcountError, Store, run_study, wrap
+from headcount.engine import answers
+from headcount.models.model import Model
+from headcount.studies import Study, insert_look
+
+SETTINGS: dict[str, Any] = {
+    "n": 8,
+    "prompts": 6,
+    "length": 12,
+    "task_settings": {"shots": 1, "max_new_tokens": 4},
+    "progress": False,
+}
+
+
+@pytest.fixture(scope="module")
+def tiny() -> Model:
+    module = tiny_model("llama", vocab_size=2000, max_position_embeddings=1024)
+    return wrap(module, byte_level(), name="tiny & <b>bold</b>")
+
+
+@pytest.fixture(scope="module")
+def study(tiny: Model) -> Study:
+    return run_study("token-insertion", tiny, sweep="length", redistribution="replace", **SETTINGS)
+
+
+def test_the_table_is_tidy(study: Study) -> None:
+    wanted = {"model", "task", "series", "metric", "count", "value", "low", "high", "n"}
+    assert wanted <= set(study.rows[0])
+    assert all(set(row) == set(study.rows[0]) for row in study.rows)
+    series = [row["series"] for row in study.rows]
+    assert series[:4] == ["w/o", "w/ Mless", "w/ Mful", "ARM"]
+    assert {"w/ Mless less w/o", "w/ Mful less w/o", "ARM less w/o"} <= set(series)
+    by_length = [r["count"] for r in study.rows if r["series"] == "w/ Mful, by length"]
+    assert by_length == [0, 10, 25, 40, 55, 70]
+    for row in study.rows:
+        if row["series"] in ("w/o", "w/ Mless", "w/ Mful", "ARM"):
+            assert row["n"] == 8
+            assert row["truncated"] == 8  # random models never end: counted
+
+
+def test_the_claims_are_judged(study: Study) -> None:
+    texts = [claim.claim for claim in study.claims]
+    assert sum("raises accuracy" in text for text in texts) == 2
+    assert sum("keeps their timing" in text for text in texts) == 2
+    assert sum("λ < 1" in text for text in texts) == 4
+    assert {claim.verdict for claim in study.claims} <= {"supported", "refuted", "undecided"}
+    for claim in study.claims[:2]:  # nothing is right, so nothing can be told
+        assert claim.verdict == "undecided"
+        assert claim.low < 0 < claim.high
+
+
+def test_the_figure_has_the_published_form(study: Study) -> None:
+    figure: Figure = study.figures["figure"]
+    bars, above, below = figure.axes
+    assert bars.get_title() == "Results on Word problems"
+    labels = [text.get_text() for text in bars.get_legend().get_texts()]
+    assert labels == ["w/o", "w/ Mless", "w/ Mful", "ARM"]
+    assert above.get_title().startswith("Average attention on Head ")
+    assert "the one that changes most" in above.get_title()  # of four heads, not head 14
+    assert [t.get_text() for t in above.get_legend().get_texts()] == ["None", "Mless", "Mful"]
+    assert [t.get_text() for t in below.get_legend().get_texts()] == ["Mless", "Mful"]
+    short, *_ = (line.get_xdata() for line in above.get_lines())
+    long, *_ = (line.get_xdata() for line in below.get_lines())
+    assert len(long) == len(short) + 12
+    assert "sweep-length" in study.figures
+
+
+def test_the_folder_is_whole(study: Study, tmp_path: Path) -> None:
+    names = {path.name for path in study.save(tmp_path)}
+    assert names >= {"figure.png", "sweep-length.png", "curves.csv", "claims.json", "report.html"}
+    text = (tmp_path / "report.html").read_text()
+    assert "Affine check" in text
+    assert "Activations of layer 0" in text
+    assert "<b>bold" not in text
+    run = json.loads((tmp_path / "run.json").read_text())
+    assert run["settings"]["redistribution"]["variant"] == "replace"
+
+
+def test_the_same_again_computes_nothing(
+    tiny: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Store(tmp_path / "store.sqlite") as store:
+        first = run_study("token-insertion", tiny, store=store, **SETTINGS)
+        for module, name in (
+            (answers, "generate"),
+            (insert_look, "profiles"),
+            (insert_look, "head_outputs"),
+            (insert_look, "activation_statistics"),
+        ):
+            monkeypatch.setattr(module, name, lambda *_, **__: pytest.fail("computed again"))
+        again = run_study("token-insertion", tiny, store=store, **SETTINGS)
+    assert list(first.rows) == list(again.rows)
+    assert str(first.claims) == str(again.claims)
+    assert left_behind(tiny.module) == []
+
+
+def test_a_run_that_was_cut_goes_on(
+    tiny: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, study: Study
+) -> None:
+    asked: list[int] = []
+    whole = answers.generate
+
+    def cut(*args: Any, **kwargs: Any) -> Any:
+        asked.append(len(args[1]))
+        if len(asked) == 2:
+            raise KeyboardInterrupt
+        return whole(*args, **kwargs)
+
+    monkeypatch.setattr(answers, "generate", cut)
+    with Store(tmp_path / "store.sqlite") as store:
+        with pytest.raises(KeyboardInterrupt):
+            run_study("token-insertion", tiny, store=store, **SETTINGS)
+        rest = run_study("token-insertion", tiny, store=store, **SETTINGS)
+    assert asked == [8, 8, 8, 8]  # the first condition was kept
+    assert [row["value"] for row in rest.rows[:3]] == [row["value"] for row in study.rows[:3]]
+
+
+def test_a_boxed_answer_is_read_and_graded() -> None:
+    """A model that always writes 4 is right where the answer is 4."""
+    found = run_study(
+        "token-insertion",
+        chain_model(),
+        n=0,
+        prompts=0,
+        length=3,
+        task_settings={"shots": 0, "max_new_tokens": 12, "level": "one-step"},
+        progress=False,
+    )
+    rows = {row["series"]: row for row in found.rows}
+    assert 0 < rows["w/o"]["value"] < 0.2
+    assert rows["w/o"]["truncated"] == 0
+    assert len(found.figures["figure"].axes) == 1  # no prompts were looked at
+
+
+def test_sampled_runs_differ_and_come_back(tiny: Model) -> None:
+    settings = {**SETTINGS, "prompts": 0, "temperature": 1.0, "seeds": 3, "sweep": "position"}
+    first, again = (run_study("token-insertion", tiny, **settings) for _ in range(2))
+    assert list(first.rows) == list(again.rows)
+    assert first.rows[0]["seeds"] == 3
+    assert first.rows[0]["truncated"] > 8
+    places = [r["place"] for r in first.rows if r["series"] == "w/ Mless, by position"]
+    assert places == ["before", "between", "end", "random", "none"]
+
+
+def test_a_head_set_goes_through_everything(tiny: Model) -> None:
+    whole = run_study("token-insertion", tiny, **SETTINGS)
+    heads = [f"0.{index}" for index in range(4)]
+    without = run_study("token-insertion", tiny, heads=heads, **SETTINGS)
+    assert any("Heads off throughout: 0.0" in note for note in without.notes)
+    tables = [one.tables["Affine check"] for one in (whole, without)]
+    assert tables[0][0]["lambda"] == pytest.approx(tables[1][0]["lambda"], abs=1e-4)  # layer 0
+    assert tables[0][1]["lambda"] != pytest.approx(tables[1][1]["lambda"], abs=1e-4)
+    kept = run_study("token-insertion", tiny, heads=heads, keep=True, **SETTINGS)
+    assert any("Heads kept throughout" in note for note in kept.notes)
+
+
+def test_files_are_reported_beside_it(tiny: Model, tmp_path: Path) -> None:
+    path = tmp_path / "mine.jsonl"
+    records = [{"problem": f"What is {n} + 1?", "answer": str(n + 1)} for n in range(5)]
+    records.append({"problem": "What is that? " * 500, "answer": "2"})
+    path.write_text("\n".join(map(json.dumps, records)))
+    settings = {**SETTINGS, "prompts": 0}
+    found = run_study("token-insertion", tiny, tasks=("word-problems", str(path)), **settings)
+    mine = [row for row in found.rows if row["task"] == "mine"]
+    assert {row["n"] for row in mine} == {5}
+    assert any("1 of 6 problems of mine are left out" in note for note in found.notes)
+    assert len(found.claims) == 2  # the claims are about the first task
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"sweep": "lenght"}, "Did you mean"),
+        ({"position": "midle"}, "no place"),
+        ({"layer": 9}, "attention layers 0 to 1"),
+        ({"head": 4}, "There is no head 0.4"),
+        ({"heads": ("7.0",)}, "There is no head 7.0"),
+        ({"keep": True}, "Name the heads"),
+        ({"meaningless": " "}, "at least one sign"),
+        ({"accuracy": "logprob"}, "grades texts"),
+        ({"tasks": ("ioi",), "task_settings": {}}, "no problems with an answer in a box"),
+        ({"tasks": ("word-problem",)}, "Did you mean"),
+        ({"task_settings": {"max_new_tokens": 2000}}, "No problem of word-problems fits"),
+        ({"redistribution": "ad"}, "no redistribution"),
+        ({"seeds": 3}, "Greedy decoding writes the same"),
+        ({"task_settings": {"shot": 1}}, 'setting "shot".*Did you mean "shots"'),
+        ({"preset": "quik"}, "Did you mean"),
+    ],
+)
+def test_bad_settings_are_a_sentence(tiny: Model, settings: dict[str, Any], words: str) -> None:
+    with pytest.raises(HeadcountError, match=words):
+        run_study("token-insertion", tiny, **{**SETTINGS, **settings})
+
+
+@pytest.mark.real
+def test_the_real_model_solves_some() -> None:
+    found = run_study("token-insertion", bundled(), n=16, prompts=4, progress=False)
+    rows = {row["series"]: row for row in found.rows}
+    assert 0.2 <= rows["w/o"]["value"] <= 0.8
+    peaks = [claim for claim in found.claims if "only original tokens" in claim.claim]
+    assert all(np.isfinite(claim.measured) for claim in peaks)
+    assert "Average attention on Head" in found.figures["figure"].axes[1].get_title()

@@ -1,0 +1,83 @@
+"""The verdicts of `token-insertion` on made-up outcomes."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from headcount.engine.effects import EFFECTS
+from headcount.heads import HeadLayout
+from headcount.studies.insert_look import AFFINE, QUERIES, Look
+from headcount.studies.token_insertion_claims import INSERTS, Outcome, difference, judge_claims
+
+LAYOUT = HeadLayout((2, 3))
+
+
+def look(peak: float, timing: float = 0.95, span: float = 0.3, factor: float = 0.6) -> Look:
+    rng = np.random.default_rng(0)
+
+    def some(value: float) -> np.ndarray:
+        return value * rng.uniform(0.97, 1.03, (12, LAYOUT.total))
+
+    values = {
+        "peak": peak,
+        "peak_without": 1.0,
+        "timing": timing,
+        "change": 0.1,
+        "span": span,
+        "original": 1.0,
+        "span_spread": 0.2,
+        "original_spread": 0.9,
+    }
+    assert set(values) == set(EFFECTS)
+    effects = {(s, q, e): some(values[e]) for s in INSERTS for q in QUERIES for e in EFFECTS}
+    affine = {(s, name): some(factor) for s in INSERTS for name in AFFINE}
+    return Look(effects, affine, {}, {}, {}, 1)
+
+
+def outcome(without: list[int], with_it: list[int], seen: Look | None = None) -> Outcome:
+    right = {"w/o": np.array([without], float), "w/ Mless": np.array([with_it], float)}
+    right["w/ Mful"] = right["w/ Mless"]
+    head = None if seen is None else 1
+    return Outcome("m", LAYOUT, right, np.arange(len(without)), seen, 0, head)
+
+
+@pytest.mark.parametrize(
+    ("without", "with_it", "verdict"),
+    [
+        ([0] * 40 + [1] * 20, [1] * 20 + [0] * 20 + [1] * 20, "supported"),
+        ([1] * 40 + [0] * 20, [0] * 20 + [1] * 20 + [0] * 20, "refuted"),
+        ([1, 0] * 30, [1, 0] * 28 + [0, 1] * 2, "undecided"),
+        ([1, 0] * 30, [1, 0] * 30, "undecided"),  # equal answers are no proof of no effect
+    ],
+)
+def test_accuracy(without: list[int], with_it: list[int], verdict: str) -> None:
+    found = outcome(without, with_it)
+    assert [claim.verdict for claim in judge_claims(found)] == [verdict] * 2
+    interval = difference(found, "w/ Mless")
+    assert interval.low < interval.high
+
+
+def verdicts(seen: Look) -> list[str]:
+    return [c.verdict for c in judge_claims(outcome([0, 1] * 20, [0, 1] * 20, seen))[2:8]]
+
+
+def test_what_is_seen_inside() -> None:
+    names = ["peaks", "original queries", "deeper", "span", "λ", "λ deeper"]
+    assert verdicts(look(0.5)) == ["supported"] * len(names)
+    higher = verdicts(look(1.5, span=2.0, factor=1.4))
+    assert higher == ["refuted"] * len(names)
+    assert verdicts(look(0.5, timing=0.3))[0] == "refuted"  # lower, but not the same spikes
+    assert verdicts(look(1.0))[0] == "undecided"
+
+
+def test_a_look_comes_back_from_json() -> None:
+    seen = look(0.5)
+    seen.effects["w/ Mless", "all", "span"][0, 0] = np.nan
+    again = Look.from_json(seen.to_json())
+    for key, values in seen.effects.items():
+        np.testing.assert_allclose(again.effects[key], values, rtol=1e-6)
+    for name, values in seen.affine.items():
+        np.testing.assert_allclose(again.affine[name], values, rtol=1e-6)
+    (unknown, *_) = judge_claims(outcome([0, 1] * 20, [0, 1] * 20, again))[5:6]
+    assert "inserted span" in unknown.claim

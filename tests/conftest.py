@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache
 
 # Two threads that wait for each other on a busy machine are twenty times slower than one. Set
@@ -26,6 +26,13 @@ torch.set_num_threads(1)
 # The first example that needs a kernel takes its time; the same examples in every run.
 settings.register_profile("headcount", deadline=None, derandomize=True)
 settings.load_profile("headcount")
+
+
+@pytest.fixture(autouse=True)
+def _the_compiler_is_left_as_it_was() -> Iterator[None]:
+    """Passes under gates hold the compiler back, and only for as long as they last."""
+    yield
+    assert torch._dynamo.eval_frame._stance.stance == "default"
 
 
 @pytest.fixture(scope="session")

@@ -40,7 +40,7 @@ def test_a_ready_task_passes_through() -> None:
 @pytest.mark.parametrize(
     ("spec", "settings", "words"),
     [
-        ("ioj", {}, 'There is no task "ioj" (known: ioi, retrieval, '),
+        ("ioj", {}, 'There is no task "ioj" (known: ioi, ioi-long, '),
         ("ioj", {}, 'Did you mean "ioi"?'),
         (
             "ioi",

@@ -319,6 +319,8 @@ class _Job:
         watch = Watch()
         processors: list[Any] = [watch]
         with ExitStack() as stack:
+            # Gates that start within `generate` end after it: what they find must not be its own.
+            stack.enter_context(torch.compiler.set_stance("force_eager"))
             if gates is not None:
                 context = gating(module, model.sites, torch.from_numpy(gates.copy()))
                 if self.scope == "all":

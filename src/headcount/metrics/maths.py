@@ -73,7 +73,7 @@ def same(answer: str, gold: str) -> bool:
 def plain(answer: str) -> str:
     r"""An answer as a text, without what does not change it.
 
-    >>> plain(r"\text{ (C) }"), plain(r"\$1{,}000."), plain("90^\circ")
+    >>> plain(r"\text{ (C) }"), plain(r"\$1{,}000."), plain(r"90^\circ")
     ('c', '1000', '90')
     """
     text = re.sub(r"\\(?:text|textbf|mbox|mathrm|mathbf)\s*\{([^{}]*)\}", r"\1", answer)

@@ -10,21 +10,18 @@ its content. The data are not ours and do not come with headcount.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from headcount.errors import HeadcountError, did_you_mean
 from headcount.tasks.cognitive.prompt import shape
-from headcount.tasks.jsonl import lines_of
+from headcount.tasks.records import objects
 from headcount.tasks.task import Bos, Example, Task, quoted
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 Context = Literal["all", "retrieval", "none"]
-LARGEST = 200_000_000  # bytes of a file in one piece
 
 
 def cogqa(
@@ -50,8 +47,8 @@ def cogqa(
         )
     examples: list[Example] = []
     skills: dict[str, None] = {}
-    for number, record in _records(Path(path)):
-        where = f"{path}, record {number}"
+    for number, (place_in_file, record) in enumerate(objects(Path(path)), start=1):
+        where = f"{path}, {place_in_file}"
         question, steps = _checked(record, where)
         before: list[str] = []
         for place, (asked, answer, its) in enumerate(steps):
@@ -82,36 +79,6 @@ def cogqa(
 def _plain(skill: str) -> str:
     """A skill's name however it is written: "Knowledge Recall", "knowledge_recall"."""
     return "-".join(skill.replace("_", " ").replace("-", " ").casefold().split())
-
-
-def _records(path: Path) -> Iterator[tuple[int, Any]]:
-    try:
-        with path.open("rb") as file:
-            first = file.read(1000).lstrip(b"\xef\xbb\xbf \t\r\n")[:1]
-        if first != b"[":
-            for number, line in lines_of(path):
-                yield number, _parsed(line, f"{path}, line {number}")
-            return
-        if path.stat().st_size > LARGEST:
-            raise HeadcountError(
-                f"{path} is larger than {LARGEST:,} bytes: write one record per line."
-            )
-        text = path.read_bytes().decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise HeadcountError(
-            f"{path} is not UTF-8 (byte {error.start + 1}): save it as such."
-        ) from error
-    except OSError as error:
-        raise HeadcountError(f"Cannot read {path}: {error.strerror or error}.") from error
-    yield from enumerate(_parsed(text, str(path)), start=1)
-
-
-def _parsed(text: str, where: str) -> Any:
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError) as error:
-        reason = error.msg if isinstance(error, json.JSONDecodeError) else type(error).__name__
-        raise HeadcountError(f"{where}: this is not JSON ({reason}).") from error
 
 
 def _checked(record: Any, where: str) -> tuple[str, list[tuple[str, str, str]]]:

@@ -20,6 +20,7 @@ from itertools import product
 from typing import TYPE_CHECKING
 
 from headcount.errors import HeadcountError
+from headcount.tasks.rounds import rounds
 from headcount.tasks.task import Bos, Example, Task
 from headcount.tasks.words import MAX_DRAWS, enough_single_tokens, no_twin, words
 
@@ -125,14 +126,8 @@ def docstring(
 def _sentences(seed: int) -> Iterator[tuple[int, str, str]]:
     """All (template, function, summary), shuffled; each template once per round."""
     contents = list(product(FUNCTIONS, SUMMARIES))
-    decks = [
-        random.Random(f"docstring {seed} {template}").sample(contents, len(contents))
-        for template in range(len(TEMPLATES))
-    ]
-    rng = random.Random(f"docstring rounds {seed}")
-    for turn in range(len(contents)):
-        for template in rng.sample(range(len(TEMPLATES)), len(TEMPLATES)):
-            yield template, *decks[template][turn]
+    for template, content in rounds("docstring", seed, range(len(TEMPLATES)), contents):
+        yield template, *content
 
 
 def _example(

@@ -21,6 +21,7 @@ from itertools import product
 from typing import TYPE_CHECKING
 
 from headcount.errors import HeadcountError
+from headcount.tasks.rounds import rounds
 from headcount.tasks.task import Bos, Example, Task
 from headcount.tasks.words import MAX_DRAWS, enough_single_tokens, no_twin, single_tokens, words
 
@@ -117,14 +118,8 @@ def _form(tokenizer: PreTrainedTokenizerBase) -> _Form:
 def _sentences(nouns: list[str], centuries: list[int], seed: int) -> Iterator[tuple[int, str, int]]:
     """All (template, noun, century), shuffled; each template once per round."""
     contents = list(product(nouns, centuries))
-    decks = [
-        random.Random(f"greater-than {seed} {template}").sample(contents, len(contents))
-        for template in range(len(TEMPLATES))
-    ]
-    rng = random.Random(f"greater-than rounds {seed}")
-    for turn in range(len(contents)):
-        for template in rng.sample(range(len(TEMPLATES)), len(TEMPLATES)):
-            yield template, *decks[template][turn]
+    for template, content in rounds("greater-than", seed, range(len(TEMPLATES)), contents):
+        yield template, *content
 
 
 def _example(

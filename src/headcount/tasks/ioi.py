@@ -15,6 +15,7 @@ from itertools import product
 from typing import TYPE_CHECKING
 
 from headcount.errors import HeadcountError
+from headcount.tasks.rounds import rounds
 from headcount.tasks.task import Bos, Example, Task
 from headcount.tasks.words import MAX_DRAWS, enough_single_tokens, no_twin, single_tokens, words
 
@@ -117,14 +118,8 @@ def _sentences(
     """All (template, order, place, object), shuffled; each template and order once per round."""
     contents = list(product(PLACES, OBJECTS))
     forms = list(product(range(len(templates)), ORDERS))
-    decks = [
-        random.Random(f"{key} {seed} {form}").sample(contents, len(contents)) for form in forms
-    ]
-    rng = random.Random(f"{key} rounds {seed}")
-    for turn in range(len(contents)):
-        for index in rng.sample(range(len(forms)), len(forms)):
-            template, order = forms[index]
-            yield templates[template], order, *decks[index][turn]
+    for (template, order), content in rounds(key, seed, forms, contents):
+        yield templates[template], order, *content
 
 
 def _example(

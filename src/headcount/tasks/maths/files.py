@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from headcount.errors import HeadcountError
 from headcount.tasks.hub import hub
 from headcount.tasks.maths.problem import INSTRUCTION, Problem, problem_task
-from headcount.tasks.roles.records import records, text_of
+from headcount.tasks.records import records, text_of
 from headcount.tasks.task import Bos, Task
 
 if TYPE_CHECKING:

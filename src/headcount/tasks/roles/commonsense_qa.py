@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 from headcount.errors import HeadcountError
 from headcount.tasks.cognitive.item import Item
+from headcount.tasks.records import checked, records, text_of
 from headcount.tasks.roles.prompt import build
-from headcount.tasks.roles.records import checked, records, text_of
 from headcount.tasks.task import Bos, Task, quoted
 
 if TYPE_CHECKING:

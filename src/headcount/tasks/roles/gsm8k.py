@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Literal, get_args
 
 from headcount.errors import HeadcountError, did_you_mean
 from headcount.tasks.cognitive.item import Item
+from headcount.tasks.records import records, text_of
 from headcount.tasks.roles.prompt import build
-from headcount.tasks.roles.records import records, text_of
 from headcount.tasks.task import Bos, Task
 
 if TYPE_CHECKING:

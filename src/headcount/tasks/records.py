@@ -20,7 +20,7 @@ def records(path: str, what: str) -> Iterator[tuple[str, dict[str, Any]]]:
         raise HeadcountError(f"Name the file that holds the {what} records: path=FILE.")
     first: dict[str, str] = {}  # where each id was met
     found = False
-    for place, record in _objects(Path(path)):
+    for place, record in objects(Path(path)):
         where = f"{path}, {place}"
         if not isinstance(record, dict):
             raise HeadcountError(f"{where}: a record is a JSON object such as {{...}}.")
@@ -58,7 +58,8 @@ def checked(value: Any, name: str, where: str) -> str:
     return value.strip()
 
 
-def _objects(path: Path) -> Iterator[tuple[str, Any]]:
+def objects(path: Path) -> Iterator[tuple[str, Any]]:
+    """Each JSON value of a list or of a line, with the words that say which it is."""
     try:
         with path.open("rb") as file:
             first = file.read(1000).lstrip(b"\xef\xbb\xbf \t\r\n")[:1]

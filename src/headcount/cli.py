@@ -346,7 +346,10 @@ def build_parser() -> Parser:
     sparse.add_argument("--json", action="store_true", help="print JSON")
 
     listing = _command(
-        commands, "list", "what tasks, rankings, metrics and models there are", "headcount list"
+        commands,
+        "list",
+        "what studies, tasks, rankings, metrics and models there are",
+        "headcount list",
     )
     listing.add_argument("--json", action="store_true", help="print JSON")
 

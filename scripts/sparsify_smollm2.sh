@@ -24,7 +24,7 @@ sparsify() { # NAME, further options
     exit 0
   fi
   "$python" -m headcount.cli sparsify --model "$model" --base smollm2-135m --text "$text" \
-    --text-source "English Wikipedia, https://en.wikipedia.org" --text-licence "CC BY-SA 4.0" \
+    --text-source "English Wikipedia, https://en.wikipedia.org" --text-licence "CC BY-SA" \
     --control "$out/control" --out "$out/$name" --minutes "$left" --quiet "$@"
 }
 

@@ -92,8 +92,9 @@ def test_it_acts_and_leaves_nothing_behind(model: Model) -> None:
 
 
 def test_decoding_alone_and_in_a_batch(model: Model) -> None:
-    prompts = [[5, 6, 7, 8], [9, 8, 7, 20], [30, 31, 32, 33]]
-    options: dict[str, Any] = {"max_new_tokens": 6, "progress": False}
+    start = list(range(5, 15))  # which would run once for all, and be redistributed by itself
+    prompts = [[*start, *end] for end in ([20, 21], [30, 31], [22, 40])]
+    options: dict[str, Any] = {"max_new_tokens": 6, "share": False, "progress": False}
     with Redistribution(c=3.0).acting(model):
         together = generate(model, prompts, **options)
         alone = [generate(model, [prompt], **options)[0] for prompt in prompts]

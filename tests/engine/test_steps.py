@@ -105,6 +105,30 @@ def test_rows_that_have_ended_leave_the_batch(monkeypatch: pytest.MonkeyPatch) -
     assert rows[-1] < len(texts)
 
 
+def test_rows_that_end_one_after_the_other_are_not_waited_for() -> None:
+    """Too few end at once for the batch to be moved together, but none counts as going on again."""
+    model, rows = model_of("llama"), 40
+    prompts = [(1 + n % 30, 2 + n // 30) for n in range(rows)]
+    steps = decode.Steps(
+        model,
+        None,
+        (),
+        spare_prompt=False,
+        new=60,
+    )
+    calls: list[int] = []
+
+    def ended(texts: list[list[int]]) -> list[bool]:
+        calls.append(len(texts))
+        return [n == 0 for n in range(len(texts))]  # the first of those that go on
+
+    steps.ended = ended
+    texts = steps.run(prompts, [0] * rows)
+    assert len(calls) == rows  # one ends in each step, and then it is over
+    assert calls == list(range(rows, 0, -1))
+    assert [len(text) for text in texts] == list(range(1, rows + 1))
+
+
 def test_draws_do_not_depend_on_the_way() -> None:
     model = model_of("llama")
     options: dict[str, Any] = {"temperature": 1.5, "top_p": 0.9, "seed": 3}
@@ -142,6 +166,7 @@ def test_different_lengths_share_passes_where_that_is_proven(model_type: str, be
     model = model_of(model_type)
     assert bears_gaps(model) == bears
     texts, gates = crossed(asked((1, 3, 2, 5)), soft_gates(model, 2))
+    go_on(model, texts, gates)  # what is proven when first needed is not seen below
     with passes(model) as shapes:
         together = ids_of(go_on(model, texts, gates))
     assert next(rows for rows, tokens in shapes if tokens == 1) == len(texts)

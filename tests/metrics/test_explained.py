@@ -103,8 +103,22 @@ def test_the_ratio_of_counts() -> None:
     dense = explained_effect(curve(0, 0.2, 0.5, 0.7, 0.95, 1), range(PROMPTS))
     sparse = explained_effect(curve(0, 0.5, 0.97, 1, 1, 1, seed=1), range(PROMPTS))
     ratio = ratio_of_counts(dense, sparse)
-    assert (ratio.value, ratio.low, ratio.high) == (2, 2, 2)
+    # 40 heads and 20 were found, and between 30 and 40, and 10 and 20, nothing was tried.
+    assert (ratio.value, ratio.low, ratio.high) == (2, 31 / 20, 40 / 11)
     assert ratio_of_counts(sparse, dense).value == 0.5
+
+
+def test_equal_counts_and_other_grids_decide_nothing() -> None:
+    values = curve(0, 0.1, 0.2, 0.3, 0.4, 1)  # 0.9 only with all heads
+    found = explained_effect(values, range(PROMPTS))
+    assert (found.first().value, found.first().low) == (50, 41)
+    tie = ratio_of_counts(found, found)
+    assert tie.low < 1 < tie.high
+    rising = curve(0, 0.3, 0.6, 0.95, 1, 1)
+    coarse = {count: rising[count] for count in (0, 20, 50)}
+    one, other = (explained_effect(some, range(PROMPTS)) for some in (coarse, rising))
+    ratio = ratio_of_counts(one, other)
+    assert ratio.value > 1 > ratio.low
 
 
 @given(st.lists(st.floats(-2, 3), min_size=1, max_size=6), st.floats(0.1, 5), st.floats(-3, 3))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from headcount.engine.lengths import each_length, run_through
 from headcount.errors import HeadcountError
+from headcount.models.gate import gating
 from headcount.models.model import Model
 from headcount.models.sites import plain
 
@@ -95,12 +96,14 @@ def activation_statistics(
     layer: int = 0,
     c: float = 0.13,
     limits: Float[np.ndarray, "sequences"] | None = None,
+    gates: Float[np.ndarray, "heads"] | None = None,
     progress: bool = True,
 ) -> tuple[list[Float[np.ndarray, "positions four"]], Float[np.ndarray, "sequences"]]:
     """Share near zero, L1, L2 and Gini of the activations at some positions of each sequence.
 
     An activation is near zero below ε, which is the sequence's own unless `limits` gives it; the
-    limits are returned too, so that two forms of a prompt can be held against one of them.
+    limits are returned too, so that two forms of a prompt can be held against one of them. `gates`
+    are those of a head set.
     """
     found: dict[int, np.ndarray] = {}
     used = np.full(len(sequences), np.nan) if limits is None else np.asarray(limits, dtype=float)
@@ -116,8 +119,13 @@ def activation_statistics(
                 found[place] = numbers[row, list(positions[place])]
             raise _Enough
 
+        under = (
+            nullcontext()
+            if gates is None
+            else gating(model.module, model.sites, torch.from_numpy(gates[None]))
+        )
         # What comes after this layer is of no interest, and would be most of the work.
-        with on_activations(model, read, layer=layer), suppress(_Enough):
+        with on_activations(model, read, layer=layer), suppress(_Enough), under:
             run_through(model, [sequences[place] for place in chosen])
 
     each_length(model, sequences, run, label="activations", progress=progress)

@@ -168,6 +168,8 @@ class _Job:
             temperature=self.sampled.temperature,
             top_p=self.sampled.top_p,
             seed=self.sampled.seed,
+            # It looks at all activations of a pass, which must be the same whoever is asked beside.
+            share=self.redistribution is None,
             progress=False,
         )
         for cell, text in zip(cells, written, strict=True):

@@ -52,6 +52,7 @@ def generate(
     stop: str | Sequence[str] = (),
     until: str = "",
     rows: int | None = None,
+    share: bool = True,
     progress: bool = True,
 ) -> list[Generation]:
     """Let the model continue each prompt under a head set.
@@ -61,8 +62,9 @@ def generate(
     so the first new token comes from the whole model. Temperature 0 is greedy; at any other, a
     prompt and a seed always draw the same numbers: for several texts, give several seeds. Text from
     one of the `stop` strings on is cut off; `until` "boxed" ends a text with the token that
-    completes its box (see `tasks.endings`). Of the model's own generation settings only the end
-    tokens are heeded: no beams, no penalties.
+    completes its box (see `tasks.endings`). What all prompts start with runs once for each head
+    set, unless `share` is False. Of the model's own generation settings only the end tokens are
+    heeded: no beams, no penalties.
 
     >>> from headcount import generate, load_model
     >>> model = load_model("smollm2-135m")
@@ -82,7 +84,7 @@ def generate(
             stacklevel=2,
         )
     sampler = None if temperature == 0 else partial(Sampling, temperature, top_p, seed)
-    job = _Job(model, max_new_tokens, scope, stop, until, sampler)
+    job = _Job(model, max_new_tokens, scope, stop, until, sampler, share)
     results: dict[int, Generation] = {}
     at_once = rows or rows_at_once(model, ids, max_new_tokens)
     model.short_cuts  # noqa: B018  (proven when first asked for, which must not be under gates)
@@ -123,7 +125,7 @@ def _ways(
     if gates is not None:
         sets, place = np.unique(gates, axis=0, return_inverse=True)
         place = place.reshape(-1)
-    shared = shared_start(ids) if len(ids) >= 2 * len(sets) else 0
+    shared = shared_start(ids) if job.share and len(ids) >= 2 * len(sets) else 0
     prefix = ids[0][:shared] if shared >= SHORTEST_PREFIX else ()
     block = max(1, rows * len(sets) // len(ids))  # head sets whose prompts fit into one batch
     mixed = len(set(map(len, ids))) > 1 and bears_gaps(job.model)
@@ -264,6 +266,7 @@ class _Job:
     stop: list[str]
     until: str
     sampler: Any
+    share: bool = True  # what all prompts start with runs once
 
     @cached_property
     def ends(self) -> set[int]:

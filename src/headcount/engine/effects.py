@@ -58,7 +58,7 @@ def profile_effects(
         found["timing"] = _correlation(old, new)
         found["change"] = np.abs(new - old).mean(1)
         found["original"], found["original_spread"] = new.mean(1), _spread(new)
-    seen = [place for place in span if place < with_it.shape[1] - QUERIES]
+    seen = [place for place in span if sinks <= place < with_it.shape[1] - QUERIES]
     if len(seen) > 1:
         received = with_it[:, seen]
         found["span"], found["span_spread"] = received.mean(1), _spread(received)
@@ -111,12 +111,14 @@ def head_outputs(
 
 def affine_fit(
     old: Float[np.ndarray, "tokens heads size"], new: Float[np.ndarray, "tokens heads size"]
-) -> tuple[Float[np.ndarray, "heads"], Float[np.ndarray, "heads"], Float[np.ndarray, "heads"]]:
-    """λ, the size of the added direction, and R² of new = λ · old + bias, for each head.
+) -> tuple[Float[np.ndarray, "heads"], ...]:
+    """λ, the size of the added direction, R² and spread of new = λ · old + bias, for each head.
 
     Least squares over tokens, with one number λ and one vector for all of them; the vector's
     length is given in units of the mean length of `old`. R² is the share of what varies in `new`
-    that λ · old explains.
+    that λ · old explains. Any change of `new` that has nothing to do with `old` lowers λ, as
+    regression to the mean does; so the spread is given too, how far `new` varies over how far `old`
+    does: outputs that shrink have both below 1.
     """
     old, new = old.astype(np.float64), new.astype(np.float64)
     means = old.mean(0), new.mean(0)  # (heads, size)
@@ -127,4 +129,5 @@ def affine_fit(
     size = bias / np.maximum(np.linalg.norm(old, axis=2).mean(0), 1e-30)
     left = ((b - factor[:, None] * a) ** 2).sum((0, 2))
     explained = 1 - left / np.maximum((b**2).sum((0, 2)), 1e-30)
-    return factor, size, explained
+    spread = np.sqrt((b**2).sum((0, 2)) / np.maximum(varies, 1e-30))
+    return factor, size, explained, spread

@@ -53,11 +53,12 @@ class Redistribution:
     @property
     def identity(self) -> dict[str, Any]:
         """What determines its effect; part of the store's keys."""
-        return asdict(self)
+        return {**asdict(self), "version": 2}
 
     @contextmanager
     def acting(self, model: Model) -> Iterator[None]:
         """Redistribute in every pass of this context; nothing is left behind."""
+        model.short_cuts  # noqa: B018  (proven when first asked for, which must not be under this)
         with on_activations(model, self.change, layer=self.layer):
             yield
 

@@ -59,9 +59,10 @@ class Steps:
         start = len(self.prefix)
         ids, gaps = _filled([prompt[start:] for prompt in prompts], start, model.device)
         cache = self._spread(sets)
-        alive = torch.arange(len(prompts), device=model.device)
+        alive = torch.arange(len(prompts))  # on the host, which need not ask the device for it
         numbers = np.asarray(sets)
         texts: list[list[int]] = [[] for _ in prompts]
+        over = [False] * len(prompts)  # rows that have ended, also while they stay in the batch
         unseen: list[Tensor] = []  # tokens that nobody has had to look at yet
         with ExitStack() as stack:
             stack.enter_context(self._gating(numbers, prompt=True))
@@ -78,14 +79,15 @@ class Steps:
                 stay = None
                 if self.ended is not None:
                     unseen.clear()
-                    gone = self._read(texts, alive.tolist(), tokens.tolist())
+                    gone = self._read(texts, over, alive.tolist(), tokens.tolist())
                     if all(gone):
                         break
                     if sum(gone) >= max(1, WORTH_LEAVING * len(gone)):
                         stay = torch.tensor([i for i, end in enumerate(gone) if not end])
                 if stay is not None:
-                    numbers, stay = numbers[stay.numpy()], stay.to(model.device)
-                    alive, ids = alive[stay], ids[stay]
+                    numbers, alive = numbers[stay.numpy()], alive[stay]
+                    stay = stay.to(model.device)
+                    ids = ids[stay]
                     gaps = None if gaps is None else gaps.of(stay)
                     cache.batch_select_indices(stay)
                 if stay is not None or (step == 0 and self.spare_prompt):
@@ -94,12 +96,18 @@ class Steps:
         check_finite(watch.found, model)
         return torch.stack(unseen, 1).tolist() if unseen else texts
 
-    def _read(self, texts: list[list[int]], places: list[int], tokens: list[int]) -> list[bool]:
-        """Note the new tokens of these rows; tells which of them have ended."""
+    def _read(
+        self, texts: list[list[int]], over: list[bool], places: list[int], tokens: list[int]
+    ) -> list[bool]:
+        """Note the new tokens of rows that go on; tells which rows have ended, now or before."""
         assert self.ended is not None
+        going = [place for place in places if not over[place]]
         for place, token in zip(places, tokens, strict=True):
-            texts[place].append(token)
-        return self.ended([texts[place] for place in places])
+            if not over[place]:
+                texts[place].append(token)
+        for place, end in zip(going, self.ended([texts[p] for p in going]), strict=True):
+            over[place] = end
+        return [over[place] for place in places]
 
     def _gating(self, sets: Int[np.ndarray, "rows"], prompt: bool) -> AbstractContextManager[None]:
         if self.gates is None or (prompt and self.spare_prompt):

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -45,18 +45,33 @@ class Explained:
         return _interval(float(self.values[place]), self.samples[:, place], self.span.n, self.known)
 
     def first(self, threshold: float = THRESHOLD) -> Interval:
-        """The heads needed: the first evaluated count that explains so much."""
+        """The heads needed: the first evaluated count that explains so much.
+
+        Its interval starts above the count before, since between the two nothing was tried.
+        """
         value, samples = self._crossings(threshold)[0]
-        return _interval(value, samples, self.span.n, self.known)
+        found = _interval(value, samples, self.span.n, self.known)
+        low = float(np.quantile(self.steps(threshold)[0], 0.025))
+        return replace(found, low=min(found.low, low)) if found.known else found
 
     def last(self, threshold: float = THRESHOLD) -> Interval:
         """The first evaluated count from which on all explain so much."""
         value, samples = self._crossings(threshold)[1]
         return _interval(value, samples, self.span.n, self.known)
 
-    def first_samples(self, threshold: float = THRESHOLD) -> Float[np.ndarray, " times"]:
-        """The heads needed in each resample."""
-        return self._crossings(threshold)[0][1]
+    def steps(
+        self, threshold: float = THRESHOLD
+    ) -> tuple[Float[np.ndarray, " times"], Float[np.ndarray, " times"]]:
+        """The fewest and the most heads that may be needed, in each resample.
+
+        The curve crosses the threshold after the count before and not after the count found; where
+        it may have done so unseen, in a gap before that, is left out.
+        """
+        reached = self.samples >= threshold - 1e-9
+        reached[:, -1] = True  # all heads explain everything, but for rounding
+        place = reached.argmax(1)
+        before = np.where(place > 0, self.counts[place - 1] + 1, self.counts[0])
+        return before.astype(float), self.counts[place].astype(float)
 
     def _crossings(
         self, threshold: float
@@ -113,12 +128,19 @@ def explained_effect(
 
 
 def ratio_of_counts(one: Explained, other: Explained, threshold: float = THRESHOLD) -> Interval:
-    """How many times as many heads the one needs as the other, with its interval."""
+    """How many times as many heads the one needs as the other, with its interval.
+
+    Counts are known up to a step of what was evaluated, and so is the interval: equal counts, or
+    two grids of counts, decide nothing by themselves.
+    """
     if not (one.known and other.known):
         return Interval(math.nan, math.nan, math.nan, min(one.span.n, other.span.n))
-    ratios = one.first_samples(threshold) / other.first_samples(threshold)
     value = one.first(threshold).value / other.first(threshold).value
-    return _interval(value, ratios, min(one.span.n, other.span.n), True)
+    (few, many), (fewer, more) = one.steps(threshold), other.steps(threshold)
+    low, high = np.quantile(few / more, 0.025), np.quantile(many / np.maximum(fewer, 1), 0.975)
+    return Interval(
+        value, min(float(low), value), max(float(high), value), min(one.span.n, other.span.n)
+    )
 
 
 def _draw_weights(draws: int, times: int, seed: int) -> Float[np.ndarray, "times draws"]:

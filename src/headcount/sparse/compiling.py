@@ -38,11 +38,14 @@ def compiled(
         say("torch.compile does not work here, so training runs without it.")
         yield
         return
+    # The compiler would find that the backward pass forms scores again, and keep them instead.
+    from torch._functorch import config as joint
+
     config = torch._dynamo.config
     try:
         for block in blocks:
             block.compile()
-        with config.patch(recompile_limit=GRAPHS, suppress_errors=True):
+        with config.patch(recompile_limit=GRAPHS, suppress_errors=True), joint.patch(cse=False):
             yield
     finally:
         for block in blocks:

@@ -41,7 +41,8 @@ class Settings:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        for name in ("steps", "block", "batch", "check_every", "evaluate_every"):
+        counts = ("steps", "block", "batch", "check_every", "evaluate_every")
+        for name in (*counts, "constraint_blocks", "final_blocks"):
             if getattr(self, name) < 1:
                 raise HeadcountError(f"{name.replace('_', '-')} must be at least 1.")
         if self.block < 2:
@@ -51,6 +52,12 @@ class Settings:
                 raise HeadcountError(f"{name.replace('_', '-')} is a share, from 0 to 1.")
         if self.rank < 0 or self.tolerance < 0:
             raise HeadcountError("rank and tolerance cannot be negative.")
+        if round(max(self.dense_share, self.anneal) * self.steps) >= self.steps:
+            raise HeadcountError("dense-share and anneal must leave steps with a gate bias of 0.")
+        if self.evaluate_every % self.check_every:
+            raise HeadcountError("evaluate-every must be a multiple of check-every.")
+        if self.lr is not None and self.lr <= 0:
+            raise HeadcountError("lr must be above 0.")
         if self.constraint not in ("control", "original"):
             raise HeadcountError('The constraint is "control" or "original".')
 

@@ -209,7 +209,7 @@ def _write(
 ) -> None:
     out.mkdir(parents=True, exist_ok=True)
     training = {"settings": settings.facts(), **outcome.facts()}
-    text = {"sha256": data.source, "tokens": data.tokens, **attribution}
+    text = {"articles_sha256": data.source, "tokens": data.tokens, **attribution}
     if settings.rank:
         shards = write_adapters(out, values)
         name, scale = base or model.name, settings.alpha / settings.rank

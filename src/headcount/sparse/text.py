@@ -34,7 +34,7 @@ class Text:
     train: Blocks
     constraint: Blocks
     final: Blocks
-    source: str  # sha256 of the file
+    source: str  # sha256 of its articles
 
     @property
     def tokens(self) -> int:

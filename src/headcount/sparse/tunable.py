@@ -10,6 +10,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor, nn
 
+from headcount.errors import HeadcountError
 from headcount.models.low_rank import LowRank, attach, block_layers, detach
 from headcount.models.sites import accepted
 from headcount.sparse.settings import Settings
@@ -41,6 +42,11 @@ class Tunable:
             for name, adapter in self.adapters.items():
                 self.weights |= {f"{name}.down": adapter.down, f"{name}.up": adapter.up}
         else:
+            if self.is_half:
+                raise HeadcountError(
+                    "Tuning all weights takes them in float32, or small steps are rounded away: "
+                    "leave --dtype out (on a GPU passes run in bfloat16 all the same)."
+                )
             self.weights = dict(self.module.named_parameters())
         for weight in self.weights.values():
             weight.requires_grad_(True)

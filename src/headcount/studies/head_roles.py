@@ -170,9 +170,10 @@ def _cells(
         its: dict[str, Cell] = {}
         for spec in tasks:
             key = spec.name if isinstance(spec, Task) else Path(spec).name.removesuffix(".jsonl")
-            if key not in its:
-                task = make_task(spec, model.tokenizer, **settings)
-                its[key] = Cell(model, label, task, key, ROWS.get(key, key))
+            if key in its:
+                raise HeadcountError(f'Two tasks have the name "{key}": rename one of the files.')
+            task = make_task(spec, model.tokenizer, **settings)
+            its[key] = Cell(model, label, task, key, ROWS.get(key, key))
         cells += its.values()
     return cells
 

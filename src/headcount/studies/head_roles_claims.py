@@ -16,6 +16,7 @@ from functools import cached_property
 from zlib import crc32
 
 import numpy as np
+from jaxtyping import Float
 
 from headcount.results import Claim
 from headcount.stats import Interval, Resampling, Verdict, bootstrap, judge
@@ -42,7 +43,13 @@ class Panel:
 
     def at(self, role: str, count: int) -> Estimate:
         """The mean change over seeds and prompts."""
-        values = self.toggled.changes[role, count]
+        return self.sum(count, **{role: 1.0})
+
+    def sum(self, count: int, **weights: float) -> Estimate:
+        """A weighted sum of roles; a seed's roles are of one fit, so they are drawn together."""
+        values: Float[np.ndarray, "seeds prompts"] = np.sum(
+            [weight * self.toggled.changes[role, count] for role, weight in weights.items()], axis=0
+        )
         clusters = len(np.unique(self.toggled.clusters))
         return Estimate(float(values.mean()), self.prompts.means(values), clusters)
 
@@ -110,10 +117,8 @@ def _falls(panels: Sequence[Panel], count: int) -> Claim:
 def _near(panels: Sequence[Panel], count: int) -> Claim:
     excess = []
     for panel in panels:
-        irrelevant, fall = panel.at("irrelevance", count), panel.at("facilitation", count)
-        excess += [
-            (fall * NEAR - irrelevant).interval,  # how far it falls beyond the quarter
-            (irrelevant + fall * NEAR).interval,  # how far it rises beyond the quarter
+        excess += [  # how far it falls beyond the quarter, and how far it rises beyond it
+            panel.sum(count, facilitation=NEAR, irrelevance=sign).interval for sign in (-1.0, 1.0)
         ]
     return _claim(
         f"with the first {_heads(count)} irrelevance stays within a quarter of facilitation's fall "
@@ -144,8 +149,7 @@ def _rises(panels: Sequence[Panel]) -> Claim:
 def _early(panels: Sequence[Panel], count: int) -> Claim:
     found = []
     for panel in panels:
-        interfering, fall = panel.at("interference", count), panel.at("facilitation", count)
-        found.append((interfering - fall * NEAR).interval)
+        found.append(panel.sum(count, interference=1.0, facilitation=-NEAR).interval)
     return _claim(
         f"interference does not fall early: with the first {_heads(count)} by less than a quarter "
         "of what facilitation falls there, in every panel (measured: the smallest room above that)",
@@ -158,7 +162,7 @@ def _early(panels: Sequence[Panel], count: int) -> Claim:
 def _descriptions(panels: Sequence[Panel], count: int) -> list[Claim]:
     """One claim for each of two descriptions of the same figure."""
     gaps = [
-        (panel.at("facilitation", count) - panel.at(role, count)).interval
+        panel.sum(count, **{"facilitation": 1.0, role: -1.0}).interval
         for panel in panels
         for role in ("irrelevance", "interference")
     ]

@@ -26,7 +26,7 @@ from headcount.tasks.inserts import Inserted, locate
 from headcount.tasks.token_classes import CLASSES, token_class
 
 QUERIES = ("all", "original")  # whose attention a profile averages: all later tokens, or those
-AFFINE = ("lambda", "bias", "explained")
+AFFINE = ("lambda", "bias", "explained", "spread")
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,7 +98,7 @@ def look_inside(
         "layer": layer,
         "gates": [float(gate) for gate in gates],
         "sinks": sinks,
-        "version": 1,
+        "version": 2,
         "measurement": MEASUREMENT,
     }
     found = None if store is None else store.get_document("insert look", context)
@@ -113,7 +113,7 @@ def look_inside(
         model, without, located, layer, under, sinks, progress
     )
     affine = _affine(model, without, located, under, progress)
-    activations = _activations(model, without, located, progress)
+    activations = _activations(model, without, located, under, progress)
     look = Look(effects, affine, activations, drawn, spans, aligned)
     if store is not None:
         store.put_document("insert look", context, look.to_json())
@@ -172,7 +172,7 @@ def _affine(
     gates: Float[np.ndarray, "heads"] | None,
     progress: bool,
 ) -> dict[tuple[str, str], np.ndarray]:
-    """λ, bias and R² at the tokens of the problem, which an insert before or between precedes."""
+    """All of AFFINE at the tokens of the problem, which an insert before or between precedes."""
     bodies = [range(*_body(one)) for one in without]
     old = head_outputs(model, [one.prompt for one in without], bodies, gates, progress=progress)
     found: dict[tuple[str, str], np.ndarray] = {}
@@ -195,6 +195,7 @@ def _activations(
     model: Model,
     without: Sequence[Encoded],
     located: Mapping[str, Sequence[Inserted]],
+    gates: Float[np.ndarray, "heads"] | None,
     progress: bool,
 ) -> dict[str, np.ndarray]:
     """Statistics of the first MLP by kind of token, in the problem; none where it has no module."""
@@ -205,7 +206,7 @@ def _activations(
     ]
     try:
         old, limits = activation_statistics(
-            model, [one.prompt for one in without], bodies, progress=progress
+            model, [one.prompt for one in without], bodies, gates=gates, progress=progress
         )
     except HeadcountError:
         return {}
@@ -216,6 +217,7 @@ def _activations(
             [one.encoded.prompt for one in some],
             [[one.original[p] for p in body] for one, body in zip(some, bodies, strict=True)],
             limits=limits,
+            gates=gates,
             progress=progress,
         )
     return {

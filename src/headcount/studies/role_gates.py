@@ -59,7 +59,7 @@ def obtain_gates(
     another cell's file cannot be read. `options` are those of `fit_gates`.
     """
     notes: list[str] = []
-    found = [None if refit else _find(folder, cell, seeds, notes) for cell in cells]
+    found = [None if refit else _find(folder, cell, seeds, options, notes) for cell in cells]
     missing = [cell for cell, gates in zip(cells, found, strict=True) if gates is None]
     options = {**options, "seeds": seeds, "store": store}
     if missing:
@@ -143,7 +143,9 @@ def _announce(
         say(f"All together: about {duration(total)}.")
 
 
-def _find(folder: str, cell: Cell, seeds: int, notes: list[str]) -> CausalGates | None:
+def _find(
+    folder: str, cell: Cell, seeds: int, options: Mapping[str, Any], notes: list[str]
+) -> CausalGates | None:
     """Gates from a file, of as many seeds as asked for; None where there are none to be had."""
     base = Path(folder) if folder else committed_gates()
     path = base / file_name(cell.label) / f"{file_name(cell.key)}.json"
@@ -164,6 +166,17 @@ def _find(folder: str, cell: Cell, seeds: int, notes: list[str]) -> CausalGates 
         notes.append(
             f"The gates that come with headcount for {cell.label} on {cell.name} are not used: "
             f"they were fitted to other {' and '.join(_WORDS[name] for name in other)}."
+        )
+        return None
+    how = [
+        name
+        for name in ("variant", "updates")
+        if gates.parameters.get(name, options.get(name)) != options.get(name)
+    ]
+    if not folder and how:
+        notes.append(
+            f"The gates that come with headcount for {cell.label} on {cell.name} are not used: "
+            f"they were fitted with other settings ({', '.join(how)})."
         )
         return None
     if gates.layout != cell.model.layout:

@@ -18,7 +18,7 @@ from headcount.engine.redistribute import Redistribution
 from headcount.errors import HeadcountError, did_you_mean
 from headcount.figures.inserts import Bar, Profiles, plot_inserts, plot_sweep
 from headcount.heads import Head
-from headcount.metrics import TextMetric, get_metric
+from headcount.metrics import TextMetric, Written, get_metric
 from headcount.models.model import Model
 from headcount.stats import accuracy_interval
 from headcount.store import Store
@@ -89,8 +89,15 @@ def token_insertion(
             f'There is no sweep "{sweep}" (known: {", ".join(SWEEPS)}).'
             f"{did_you_mean(sweep, SWEEPS)}"
         )
-    if not models or not tasks or seeds < 1 or prompts < 0:
-        raise HeadcountError("The study needs a model, a task, and a run.")
+    if not models or not tasks or seeds < 1 or min(prompts, sinks, n) < 0 or head < -1:
+        raise HeadcountError(
+            "The study needs a model, a task and a run; prompts, sinks and n are at least 0, and "
+            "head at least -1."
+        )
+    if isinstance(heads, str | int | float):
+        raise HeadcountError("Name heads as --heads LAYER.HEAD, with a space between two of them.")
+    # Refuses what is not installed before anything is decoded.
+    metric.function(Written([r"\boxed{1}"], ["1"], [r"\boxed{1}"], [""]))
     if seeds > 1 and not temperature:
         raise HeadcountError(
             "Greedy decoding writes the same in every run: for several, set temperature above 0."
@@ -162,17 +169,22 @@ def token_insertion(
     title = f"Results on {TASKS[tasks[0]].name if tasks[0] in TASKS.entries else tasks[0]}"
     first = outcomes[0]
     how = f"{len(draws)} sampled runs" if temperature else "greedy"
-    note = (
-        f"n = {first.right['w/o'].shape[1]} · {how} · {metric.name} · whiskers: 95 % intervals, "
-        "of the paired difference to w/o where there is an insert"
-    )
-    figures = {"figure": plot_inserts(bars, _profiles(first, head, sinks), title=title, note=note)}
+    note = f"n = {first.right['w/o'].shape[1]} · {how} · {metric.name} · whiskers: 95 % intervals"
+    paired = f"{note}, of the paired difference to w/o where there is an insert"
+    profiles = _profiles(first, head, sinks)
+    figures = {"figure": plot_inserts(bars, profiles, title=title, note=paired)}
     if lines:
         label = "Tokens inserted" if sweep == "length" else "Place of the insert"
         figures[f"sweep-{sweep}"] = plot_sweep(
-            lines, label=label, title=f"{title} · {first.model}", note=note
+            lines, label=label, title=f"{title} · {first.model}", note=f"{note} of each accuracy"
         )
     notes += _notes(outcomes, length, position, sinks, heads, keep)
+    notes += [
+        f"{one.model}: head {one.layout.head(one.head)} was chosen for changing most on these same "
+        "prompts; the intervals of its claims leave that choice out."
+        for one in outcomes
+        if head == -1 and one.head is not None and one.layout.counts[layer] <= PUBLISHED_HEAD
+    ]
     return Study(
         name="token-insertion",
         title=f"token-insertion · {', '.join(bars)}",

@@ -141,13 +141,15 @@ def _inside(outcome: Outcome, look: Look, series: str, head: int) -> list[Claim]
     for where, heads in ((f"layer {outcome.layer}", first), ("all other layers", others)):
         if heads:
             factor = _mean(look.affine[series, "lambda"][:, heads].mean(1))
+            spread = _mean(look.affine[series, "spread"][:, heads].mean(1))
             claims.append(
                 _claim(
                     f"{name}: attention outputs are scaled by λ < 1 in {where} (measured: the mean "
-                    "of the heads' fitted λ)",
+                    "of the heads' fitted λ, which any change lowers) and vary less (their spread "
+                    f"over that without: {spread})",
                     "Attn_new = λ · Attn + bias with λ < 1",
                     factor,
-                    judge(factor, below=1),
+                    all_of([judge(factor, below=1), judge(spread, below=1)]),
                 )
             )
     return claims

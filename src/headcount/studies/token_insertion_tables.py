@@ -9,17 +9,17 @@ import numpy as np
 from headcount.engine.activations import STATISTICS
 from headcount.models.model import Model
 from headcount.stats import bootstrap, paired_difference
-from headcount.studies.insert_look import Look
+from headcount.studies.insert_look import AFFINE, Look
 from headcount.tasks.token_classes import CLASSES
 
 
 def affine_rows(rows: list[dict[str, Any]], model: Model, look: Look) -> None:
-    """λ, the size of the added direction, R² and the height of the peaks: mean over heads."""
+    """λ, the size of the added direction, R², spread and height of the peaks: mean over heads."""
     for series in dict.fromkeys(series for series, _ in look.affine):
         for layer in range(len(model.sites)):
             heads = np.flatnonzero(model.layout.layers == layer)
-            factor, bias, explained = (
-                look.affine[series, name][:, heads] for name in ("lambda", "bias", "explained")
+            factor, bias, explained, spread = (
+                look.affine[series, name][:, heads] for name in AFFINE
             )
             mean = bootstrap(factor.mean(1))
             peak, before = (
@@ -37,6 +37,7 @@ def affine_rows(rows: list[dict[str, Any]], model: Model, look: Look) -> None:
                     "heads below 1": float((factor.mean(0) < 1).mean()),
                     "added direction": float(bias.mean()),
                     "R2": float(explained.mean()),
+                    "spread": float(spread.mean()),
                     "peaks": float(peak / before),
                     "by head": " ".join(f"{value:.3f}" for value in factor.mean(0)),
                 }

@@ -100,6 +100,7 @@ def _form(tokenizer: PreTrainedTokenizerBase) -> _Form:
     starts = {
         century: [pairs[year] for year in ids if 2 <= pairs[year] <= 98 and split(century, year)]
         for century in CENTURIES
+        if "01" in ids and split(century, "01")  # the twin's year
     }
     starts = {century: some for century, some in starts.items() if len(some) >= MIN_STARTS}
     if len(starts) >= MIN_CENTURIES:

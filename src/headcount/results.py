@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import platform
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -12,8 +13,10 @@ from typing import Any
 from headcount import __version__
 from headcount.curves import Curve
 from headcount.figures.curve import plot_curve, save_figure
+from headcount.head_table import head_rows
 from headcount.json_text import to_json
 from headcount.models.model import Model
+from headcount.report import write_page
 from headcount.tasks import Task
 
 
@@ -36,20 +39,29 @@ def write_results(
     task: Task,
     settings: Mapping[str, Any],
     claims: Sequence[Claim] = (),
+    *,
+    command: str = "",
+    page: str = "report.html",
 ) -> list[Path]:
-    """Write everything about a curve; returns the paths, the picture first."""
+    """Write everything about a curve, its web page too; returns the paths, the picture first."""
     folder.mkdir(parents=True, exist_ok=True)
     paths = save_figure(plot_curve(curve), folder)
     table = folder / "curves.csv"
     curve.to_csv(table)
     scores = folder / "scores.json"
     curve.scores.save(scores)
+    known = {curve.scores.method: curve.scores}
+    clusters = task.part("ranking").clusters
+    heads = write_csv(folder / "heads.csv", head_rows(model.name, task.name, known, clusters=clusters))
     run = folder / "run.json"
-    _write_json(run, run_facts(model, task, settings, curve))
-    paths += [table, scores, run]
+    facts = run_facts(model, task, settings, curve)
+    _write_json(run, {"study": "curve", "command": command, **facts})
+    paths += [table, scores, heads, run]
+    (folder / "claims.json").unlink(missing_ok=True)
     if claims:
         _write_json(folder / "claims.json", [asdict(claim) for claim in claims])
         paths.append(folder / "claims.json")
+    paths.append(write_page([folder], folder / page))
     return paths
 
 
@@ -87,6 +99,15 @@ def versions() -> dict[str, str]:
         except PackageNotFoundError:
             found[package] = "not installed"
     return found
+
+
+def write_csv(path: Path, rows: Sequence[Mapping[str, Any]]) -> Path:
+    """Write rows that all have the same columns."""
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+    return path
 
 
 def _write_json(path: Path, value: Any) -> None:

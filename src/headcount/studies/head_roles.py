@@ -14,6 +14,7 @@ from typing import Any
 
 from headcount.errors import HeadcountError
 from headcount.figures.roles import plot_role_maps, plot_roles
+from headcount.head_table import head_rows
 from headcount.heads import check_counts
 from headcount.models.model import Model
 from headcount.rankings.causal_gates import ROLES, CausalGates
@@ -149,6 +150,7 @@ def head_roles(
             for cell in cells
         },
         scores=_scores(cells, found),
+        heads=_heads(cells, found),
         notes=[*dict.fromkeys(notes), READING],
         tables={
             "Role shares": share_rows(cells, found),
@@ -225,6 +227,20 @@ def _scores(cells: Sequence[Cell], found: Sequence[CausalGates]) -> dict[str, An
             scores[f"{model}-{task}-{role}"] = gates.ranking(role)
         scores[f"gates/{model}/{task}"] = gates
     return scores
+
+
+def _heads(cells: Sequence[Cell], found: Sequence[CausalGates]) -> list[dict[str, Any]]:
+    """The roles of each head, and its score for each of them."""
+    return [
+        row
+        for cell, gates in zip(cells, found, strict=True)
+        for row in head_rows(
+            cell.label,
+            cell.key,
+            {role: gates.ranking(role) for role in ROLES},
+            roles=gates.labels(),
+        )
+    ]
 
 
 def _prompts(panels: Sequence[Panel]) -> str:

@@ -153,6 +153,7 @@ def heads_kept(
         },
         model={m.name: {"heads": list(m.layout.counts), **m.identity} for m in models},
         scores=found.scores,
+        heads=found.heads,
         notes=[*found.notes, *_differences(per)],
         tables=found.tables(),
     )

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from headcount.figures.kept import KeptPanel, Line
+from headcount.head_table import head_rows
 from headcount.heads import HeadScores
 from headcount.metrics.explained import Explained
 from headcount.models.model import Model
@@ -27,6 +28,7 @@ class Found:
         self.agreed: list[dict[str, Any]] = []
         self.notes: list[str] = []
         self.scores: dict[str, HeadScores] = {}
+        self.heads: list[dict[str, Any]] = []
         # By task, title and stand-in: each model with its curve and that in random order.
         self.curves: dict[tuple[str, str, str], list[tuple[str, Explained, Explained | None]]] = {}
 
@@ -64,6 +66,8 @@ class Found:
             )
         for method, score in scores.items():
             self.scores[f"{_file(model.name)}-{_file(key)}-{method}"] = score
+        clusters = prompts.ranked.clusters
+        self.heads += head_rows(model.name, key, scores, clusters=clusters)
         if len(scores) > 1:
             found = agreement(scores, [c for c in (8, 16, 32, 64) if c <= model.layout.total])
             for other in list(scores)[1:]:

@@ -20,6 +20,7 @@ from headcount.curves import Curve, curve
 from headcount.engine.answers import answers
 from headcount.errors import HeadcountError, did_you_mean
 from headcount.figures.panels import plot_panels, plot_rankings
+from headcount.head_table import head_rows
 from headcount.heads import HeadLayout, check_counts
 from headcount.metrics import TextMetric, Written, floor, get_metric
 from headcount.models.model import Model
@@ -94,11 +95,13 @@ def masked_heads(
     by_ranking: dict[str, dict[str, Curve]] = {}
     scores = {}
     rows: list[dict[str, Any]] = []
+    heads: list[dict[str, Any]] = []
     notes: list[str] = []
     with _some_store(store) as kept:
         for key in functions:
             function = FUNCTIONS[key]
             task = make_task(key, model.tokenizer, **settings)
+            by_method = {}
             for method in rankings:
                 try:
                     ranking = rank(model, task, method, store=kept, progress=progress)
@@ -124,7 +127,7 @@ def masked_heads(
                     )
                     for metric in ((first, second) if method == rankings[0] else (first,))
                 ]
-                scores[f"{key}-{method}"] = ranking
+                scores[f"{key}-{method}"] = by_method[method] = ranking
                 by_ranking.setdefault(function.name, {})[RANKINGS[method].name] = measured[0]
                 rows += [
                     {**asdict(point), "ranking": method, "series": point.series}
@@ -135,6 +138,8 @@ def masked_heads(
                     notes += [f"{function.name}: {text}" for text in measured[0].left_out]
                     floors = _floors(model, task, (first, second), scope, kept)
                     panels.append(Panel(function.name, measured[0], measured[1], floors))
+            clusters = task.part("ranking").clusters
+            heads += head_rows(model.name, key, by_method, clusters=clusters)
     figures = {
         "figure": plot_panels(
             {p.name: [("Accuracy", p.accuracy), (_short(second), p.similarity)] for p in panels},
@@ -168,6 +173,7 @@ def masked_heads(
         },
         model={"name": model.name, "heads": list(model.layout.counts), **model.identity},
         scores=scores,
+        heads=heads,
         notes=notes,
     )
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -11,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 from headcount.errors import HeadcountError
 from headcount.figures.curve import save_figure
 from headcount.json_text import to_json
-from headcount.report import report_html
-from headcount.results import Claim, versions
+from headcount.report import write_page
+from headcount.results import Claim, versions, write_csv
 from headcount.stats import Verdict
 
 if TYPE_CHECKING:
@@ -38,6 +37,7 @@ class Study:
     claims    what was published, what was measured, and the verdict
     figures   pictures by the name of their files; the first is the study's own
     scores    rankings and gates by the names of their files
+    heads     what is known about each head, as `head_rows` makes it
     tables    further tables by title, which is also the name of their files
     notes     sentences that a reader must know: what was left out, what differs from the paper
     """
@@ -50,37 +50,49 @@ class Study:
     settings: Mapping[str, Any]
     model: Mapping[str, Any]
     scores: Mapping[str, Saved] = field(default_factory=dict)
+    heads: Sequence[Row] = ()
     notes: Sequence[str] = ()
     tables: Mapping[str, Sequence[Row]] = field(default_factory=dict)
 
-    def save(self, folder: str | Path, command: str = "") -> list[Path]:
-        """Write figures, table, claims, report and settings; the picture comes first."""
+    def save(
+        self, folder: str | Path, command: str = "", *, asked: Mapping[str, Any] | None = None
+    ) -> list[Path]:
+        """Write figures, table, claims, report and settings; the picture comes first.
+
+        run.json comes after all that it speaks of, so that a folder that has one is whole. `asked`
+        is what this run was asked for, to know it again.
+        """
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
+        for name in ("run.json", "heads.csv"):
+            (folder / name).unlink(missing_ok=True)
         paths = []
         for name, figure in self.figures.items():
             paths += save_figure(figure, folder, name)
         paths.append(write_csv(folder / "curves.csv", self.rows))
-        claims = [asdict(claim) for claim in self.claims]
+        if self.heads:
+            paths.append(write_csv(folder / "heads.csv", self.heads))
+        tables = {title: f"{title.lower().replace(' ', '-')}.csv" for title in self.tables}
+        paths += [write_csv(folder / tables[title], rows) for title, rows in self.tables.items()]
+        for name, scores in self.scores.items():
+            scores.save(folder / "scores" / f"{name}.json")
         run = {
             "study": self.name,
+            "title": self.title,
             "command": command,
+            **({"asked": dict(asked)} if asked else {}),
             "settings": dict(self.settings),
             "model": dict(self.model),
             "notes": list(self.notes),
+            "figures": list(self.figures),
+            "tables": tables,
             "versions": versions(),
         }
-        texts = {"claims.json": to_json(claims), "run.json": to_json(run)}
-        pictures = {name: (folder / f"{name}.png").read_bytes() for name in self.figures}
-        texts["report.html"] = report_html(self, pictures, run)
-        for file, text in texts.items():
-            (folder / file).write_text(text + "\n", encoding="utf-8")
+        claims = [asdict(claim) for claim in self.claims]
+        for file, value in (("claims.json", claims), ("run.json", run)):
+            (folder / file).write_text(to_json(value) + "\n", encoding="utf-8")
             paths.append(folder / file)
-        for title, rows in self.tables.items():
-            name = title.lower().replace(" ", "-")
-            paths.append(write_csv(folder / f"{name}.csv", rows))
-        for name, scores in self.scores.items():
-            scores.save(folder / "scores" / f"{name}.json")
+        paths.append(write_page([folder], folder / "report.html"))
         return paths
 
 
@@ -91,15 +103,6 @@ def only_model(models: Sequence[Model], study: str) -> Model:
             f"{study} takes one model at a time, not {len(models)}: run it once for each."
         )
     return models[0]
-
-
-def write_csv(path: Path, rows: Sequence[Row]) -> Path:
-    """Write rows that all have the same columns."""
-    with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
-    return path
 
 
 def all_of(verdicts: Sequence[Verdict]) -> Verdict:

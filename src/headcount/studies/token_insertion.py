@@ -26,7 +26,7 @@ from headcount.studies.insert_look import Look, look_inside
 from headcount.studies.study import Study
 from headcount.studies.token_insertion_claims import Outcome, difference, judge_claims
 from headcount.studies.token_insertion_runs import Runs, difference_rows
-from headcount.studies.token_insertion_tables import activation_rows, affine_rows
+from headcount.studies.token_insertion_tables import activation_rows, affine_rows, look_rows
 from headcount.tasks import TASKS, encode
 from headcount.tasks.inserts import LENGTHS, Insert, with_insert
 
@@ -121,6 +121,7 @@ def token_insertion(
     outcomes: list[Outcome] = []
     notes: list[str] = []
     tables: dict[str, list[dict[str, Any]]] = {"Affine check": [], "Activations of layer 0": []}
+    seen: list[dict[str, Any]] = []
     lines: dict[str, list[tuple[str, Bar]]] = {}
     for model in models:
         gates = _gates(model, heads, keep)
@@ -160,6 +161,7 @@ def token_insertion(
                 number = _head(model, look, layer, head)
                 affine_rows(tables["Affine check"], model, look)
                 activation_rows(tables["Activations of layer 0"], model, look)
+                seen += look_rows(model, spec, look)
             outcome = Outcome(model.name, model.layout, right, task.clusters, look, layer, number)
             outcomes.append(outcome)
             difference_rows(right, task, model, rows)
@@ -213,6 +215,7 @@ def token_insertion(
             "task": task_settings or {},
         },
         model={m.name: {"heads": list(m.layout.counts), **m.identity} for m in models},
+        heads=seen,
         notes=list(dict.fromkeys(notes)),
         tables={title: some for title, some in tables.items() if some},
     )

@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 
 from headcount.engine.activations import STATISTICS
+from headcount.head_table import head_rows
+from headcount.heads import HeadScores
 from headcount.models.model import Model
 from headcount.stats import bootstrap, paired_difference
 from headcount.studies.insert_look import AFFINE, Look
@@ -66,3 +68,17 @@ def activation_rows(rows: list[dict[str, Any]], model: Model, look: Look) -> Non
                     found = paired_difference(values[there, kind, place], old)
                     row[f"{series} less w/o"] = str(found)
             rows.append(row | {"prompts": int(there.sum())})
+
+
+def look_rows(model: Model, task: str, look: Look) -> list[dict[str, Any]]:
+    """What each insert does to each head: how far its attention changes, and 1 − λ."""
+    scores = {}
+    for series in dict.fromkeys(series for series, _ in look.affine):
+        for name, samples in (
+            (f"attention changed, {series}", look.effects[series, "all", "change"]),
+            (f"1 − λ, {series}", 1 - look.affine[series, "lambda"]),
+        ):
+            known = samples[~np.isnan(samples).any(1)]  # too short a prompt has no profile
+            if len(known):
+                scores[name] = HeadScores(model.layout, known.mean(0), name, {}, known)
+    return head_rows(model.name, task, scores)

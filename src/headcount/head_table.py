@@ -1,0 +1,102 @@
+"""What a run knows about each head, as one tidy table: scores, roles, and effects when removed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from headcount.heads import HeadLayout, HeadScores
+
+COLUMNS = ("model", "task", "layer", "head", "score", "value", "low", "high", "label")
+# Rankings that take out one head at a time: their score is what the metric loses.
+MEASURED = ("ablation", "patching")
+REMOVED = "effect when removed"
+ROLE = "role"
+DIGITS = 6  # significant ones: scores/ has them all
+
+
+def head_rows(
+    model: str,
+    task: str,
+    scores: Mapping[str, HeadScores],
+    *,
+    clusters: Sequence[Any] | np.ndarray | None = None,
+    roles: Sequence[str] | np.ndarray | None = None,
+) -> list[dict[str, Any]]:
+    """One row for each head and score, with its 95 % interval where the score has samples.
+
+    A score that was measured by removing each head is there twice: as a ranking, and with its sign
+    turned as the effect when removed. `clusters` are those of the ranked examples; `roles` are the
+    names of each head's role. A label says what a score is of, or names the role.
+
+    >>> scores = HeadScores(HeadLayout((1, 1)), np.array([0.5, 0.0]), "ablation")
+    >>> [(row["score"], row["layer"], row["value"]) for row in head_rows("m", "t", {"a": scores})]
+    [('a', 0, 0.5), ('a', 1, 0.0), ('effect when removed', 0, -0.5), ('effect when removed', 1, 0.0)]
+    """
+    rows: list[dict[str, Any]] = []
+    removed: list[dict[str, Any]] = []
+    best = None
+    layout = None
+    for name, one in scores.items():
+        layout = one.layout
+        ends = _intervals(one, clusters)
+        label = _label(one)
+        rows += _rows(model, task, name, layout, one.values, ends, [label] * layout.total)
+        if one.method in MEASURED and not removed:
+            effect = _rows(
+                model, task, REMOVED, layout, -one.values, -ends[:, ::-1], [label] * layout.total
+            )
+            removed += effect
+        best = one.values if best is None else np.maximum(best, one.values)
+    if roles is not None and layout is not None and best is not None:
+        unknown = np.full((layout.total, 2), np.nan)
+        rows = [*_rows(model, task, ROLE, layout, best, unknown, list(roles)), *rows]
+    return rows + removed
+
+
+def _intervals(scores: HeadScores, clusters: Sequence[Any] | np.ndarray | None) -> np.ndarray:
+    """By the clusters of the examples, where the samples are one for each of these."""
+    fits = clusters is not None and scores.samples is not None
+    fits = fits and len(scores.samples) == len(clusters)  # type: ignore[arg-type]
+    return scores.intervals(clusters if fits else None)
+
+
+def _label(scores: HeadScores) -> str:
+    """What was measured, and what stood in for the head."""
+    said = scores.parameters
+    words = [str(said["metric"])] if said.get("metric") else []
+    if said.get("stand_in"):
+        words.append(f"stand-in {said['stand_in']}")
+    return ", ".join(words)
+
+
+def _rows(
+    model: str,
+    task: str,
+    score: str,
+    layout: HeadLayout,
+    values: np.ndarray,
+    ends: np.ndarray,
+    labels: Sequence[Any],
+) -> list[dict[str, Any]]:
+    found = zip(layout, values, ends, labels, strict=True)
+    return [
+        {
+            "model": model,
+            "task": task,
+            "layer": head.layer,
+            "head": head.index,
+            "score": score,
+            "value": _short(value),
+            "low": _short(low),
+            "high": _short(high),
+            "label": str(label),
+        }
+        for head, value, (low, high), label in found
+    ]
+
+
+def _short(value: float) -> float:
+    return float(f"{value:.{DIGITS}g}") + 0.0  # no minus before a zero

@@ -1,0 +1,8 @@
+"""Results as a web page: one file, nothing loaded from outside, everything escaped."""
+
+from __future__ import annotations
+
+from headcount.report.page import page, write_page
+from headcount.report.result import Result, find_results, read_result
+
+__all__ = ["Result", "find_results", "page", "read_result", "write_page"]

@@ -1,0 +1,87 @@
+"""The heads of all results, in the form that the page's map and table read."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from headcount.head_table import ROLE
+from headcount.report.result import Result
+
+
+def head_data(results: Sequence[Result], names: Sequence[str]) -> list[dict[str, Any]]:
+    """Models, each with its groups (a study and a task), each with its scores.
+
+    Scores have one value per head in the order of the layout, with ends of intervals where they
+    have them. `names` tell the results apart.
+    """
+    models: dict[tuple[str, tuple[int, ...]], dict[str, Any]] = {}
+    for result, name in zip(results, names, strict=True):
+        groups: dict[tuple[str, str], list[Mapping[str, str]]] = {}
+        for row in result.heads:
+            groups.setdefault((row["model"], row["task"]), []).append(row)
+        for (model, task), rows in groups.items():
+            counts = _counts(rows)
+            known = models.setdefault(
+                (model, counts), {"name": model, "counts": counts, "groups": []}
+            )
+            known["groups"].append({"study": name, "task": task, "scores": _scores(rows, counts)})
+    return list(models.values())
+
+
+def top_heads(result: Result, count: int = 4) -> tuple[str, str, list[str]] | None:
+    """Model, task and the heads that rank highest by the first score; None without scores."""
+    if not result.heads:
+        return None
+    model, task = result.heads[0]["model"], result.heads[0]["task"]
+    own = [row for row in result.heads if (row["model"], row["task"]) == (model, task)]
+    score = next((row["score"] for row in own if row["score"] != ROLE), None)
+    values = [
+        (-value, int(row["layer"]), int(row["head"]))
+        for row in own
+        if row["score"] == score and (value := _number(row["value"])) is not None
+    ]
+    return model, task, [f"{layer}.{head}" for _, layer, head in sorted(values)[:count]]
+
+
+def _counts(rows: Sequence[Mapping[str, str]]) -> tuple[int, ...]:
+    most: dict[int, int] = {}
+    for row in rows:
+        layer, head = int(row["layer"]), int(row["head"])
+        most[layer] = max(most.get(layer, 0), head + 1)
+    return tuple(most.get(layer, 0) for layer in range(max(most) + 1))
+
+
+def _scores(rows: Sequence[Mapping[str, str]], counts: Sequence[int]) -> list[dict[str, Any]]:
+    starts = [sum(counts[:layer]) for layer in range(len(counts))]
+    total = sum(counts)
+    scores: dict[str, dict[str, Any]] = {}
+    for row in rows:
+        name = row["score"]
+        if name not in scores:
+            empty: list[Any] = [None] * total
+            scores[name] = {"name": name, "note": "", "values": empty}
+            scores[name] |= {key: list(empty) for key in ("low", "high", "labels")}
+        number = starts[int(row["layer"])] + int(row["head"])
+        for key, column in (("values", "value"), ("low", "low"), ("high", "high")):
+            scores[name][key][number] = _number(row[column])
+        scores[name]["labels"][number] = row.get("label", "")
+    for score in scores.values():
+        labels = set(score["labels"])
+        if score["name"] != ROLE and len(labels) == 1:
+            score["note"] = labels.pop() or ""
+        if score["name"] != ROLE:
+            del score["labels"]
+        if all(end is None for end in score["low"]):
+            del score["low"], score["high"]
+    return list(scores.values())
+
+
+def _number(text: str) -> float | None:
+    """A number in four digits, which is what a reader sees; None where it is unknown."""
+    try:
+        value = float(text)
+    except ValueError:
+        return None
+    return float(f"{value:.4g}") if math.isfinite(value) else None

@@ -8,22 +8,27 @@ TORCH_INDEX ?=
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
-OUT ?= out/demo
+# Where the results go, unless out/demo and out/demo-all will do.
+OUT ?=
 # One test worker per core, one torch thread per worker: threads of several workers would wait for
 # each other.
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint format architectures clean
+.PHONY: help demo demo-all test lint format architectures clean
 
 help:
-	@echo "make demo    a head-ablation curve of a real language model, in minutes"
-	@echo "make test    format, lint, types and all tests"
-	@echo "make format  format the code"
-	@echo "make clean   remove .venv and build files (cached models stay: headcount cache clear)"
+	@echo "make demo      a head-ablation curve of a real language model, in minutes"
+	@echo "make demo-all  all four studies in their quick form, as one web page"
+	@echo "make test      format, lint, types and all tests"
+	@echo "make format    format the code"
+	@echo "make clean     remove .venv and build files (cached models stay: headcount cache clear)"
 
 demo: $(VENV)/.run
-	$(BIN)/headcount demo --out $(OUT)
+	$(BIN)/headcount demo $(if $(OUT),--out $(OUT))
+
+demo-all: $(VENV)/.math
+	$(BIN)/headcount demo --all $(if $(OUT),--out $(OUT))
 
 test: lint
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS)
@@ -54,6 +59,11 @@ $(VENV)/.run: pyproject.toml constraints.txt | $(VENV)/.made
 	$(PIP) install --quiet --constraint constraints.txt \
 		$(if $(TORCH_INDEX),--index-url $(TORCH_INDEX)) torch
 	$(PIP) install --quiet --constraint constraints.txt --editable .
+	@touch $@
+
+# One of the studies grades answers to maths problems.
+$(VENV)/.math: $(VENV)/.run
+	$(PIP) install --quiet --constraint constraints.txt --editable '.[math]'
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.run

@@ -15,7 +15,8 @@ from headcount import Curve, HeadScores, curve
 from headcount.json_text import to_json
 from headcount.results import Claim, write_results
 
-FILES = ["figure.png", "figure.svg", "figure.pdf", "curves.csv", "scores.json", "run.json"]
+PICTURES = ["figure.png", "figure.svg", "figure.pdf"]
+FILES = [*PICTURES, "curves.csv", "scores.json", "heads.csv", "run.json"]
 CLAIM = Claim("masking hurts", None, -0.5, -0.7, math.nan, "undecided")
 
 
@@ -32,18 +33,19 @@ def write(folder: Path, **settings: object) -> list[Path]:
 
 def test_everything_is_written_the_picture_first(tmp_path: Path) -> None:
     paths = write(tmp_path / "new" / "folder")
-    assert [path.name for path in paths] == [*FILES, "claims.json"]
+    assert [path.name for path in paths] == [*FILES, "claims.json", "report.html"]
     assert all(path.stat().st_size > 0 for path in paths)
     assert {path.name for path in (tmp_path / "new" / "folder").iterdir()} == {
         *FILES,
         "claims.json",
+        "report.html",
     }
 
 
 def test_without_claims_there_is_no_such_file(tmp_path: Path) -> None:
     planted, result = measured()
     paths = write_results(tmp_path, result, planted.model, planted.task, {})
-    assert [path.name for path in paths] == FILES
+    assert [path.name for path in paths] == [*FILES, "report.html"]
 
 
 def test_the_table_and_scores_read_back(tmp_path: Path) -> None:

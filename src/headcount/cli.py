@@ -17,9 +17,10 @@ from headcount.errors import HeadcountError, did_you_mean
 EPILOG = """\
 examples:
   headcount demo                          a head-ablation curve of a real model, in minutes
-  headcount doctor smollm2-135m           prove that the heads of a model can be gated
   headcount curve --model MODEL --task ioi --counts 0 1 2 4 8 16
   headcount run masked-heads              a published figure, on the bundled model
+
+Every command has examples of its own: add --help to it.
 
 MODEL is a Hugging Face hub id, a local folder, a .gguf file, or smollm2-135m (bundled).
 A sparse model's folder is a model too.
@@ -113,10 +114,11 @@ def build_parser() -> Parser:
     demo = _command(
         commands,
         "demo",
-        "a head-ablation curve of the bundled model",
-        "headcount demo --out out/demo",
+        "a head-ablation curve of the bundled model, or all four studies, as a web page",
+        "headcount demo\n  headcount demo --all --out out/demo-all",
     )
-    demo.add_argument("--out", default="out/demo", help="folder for the results (%(default)s)")
+    demo.add_argument("--all", action="store_true", help="all four studies in their quick form")
+    demo.add_argument("--out", help="folder for the results (out/demo, or out/demo-all)")
     _measuring(demo)
 
     doctor = _command(
@@ -255,6 +257,17 @@ def build_parser() -> Parser:
     run.add_argument("--out", help="folder for the results (out/STUDY)")
     _loading(run)
     _measuring(run)
+
+    report = _command(
+        commands,
+        "report",
+        "one web page about finished results, which needs nothing but a browser",
+        "headcount report out/masked-heads out/heads-kept --out index.html\n"
+        "  headcount report out --out out/index.html",
+    )
+    report.add_argument("folders", nargs="+", help="of results, or with results below them")
+    report.add_argument("--out", default="index.html", help="file of the page (%(default)s)")
+    report.add_argument("--json", action="store_true", help="print JSON")
 
     tasks = _command(
         commands,

@@ -32,8 +32,12 @@ def head_rows(
     names of each head's role. A label says what a score is of, or names the role.
 
     >>> scores = HeadScores(HeadLayout((1, 1)), np.array([0.5, 0.0]), "ablation")
-    >>> [(row["score"], row["layer"], row["value"]) for row in head_rows("m", "t", {"a": scores})]
-    [('a', 0, 0.5), ('a', 1, 0.0), ('effect when removed', 0, -0.5), ('effect when removed', 1, 0.0)]
+    >>> for row in head_rows("model", "task", {"ablation": scores}):
+    ...     print(row["layer"], row["head"], row["score"], row["value"])
+    0 0 ablation 0.5
+    1 0 ablation 0.0
+    0 0 effect when removed -0.5
+    1 0 effect when removed 0.0
     """
     rows: list[dict[str, Any]] = []
     removed: list[dict[str, Any]] = []

@@ -52,7 +52,9 @@ def write_results(
     curve.scores.save(scores)
     known = {curve.scores.method: curve.scores}
     clusters = task.part("ranking").clusters
-    heads = write_csv(folder / "heads.csv", head_rows(model.name, task.name, known, clusters=clusters))
+    heads = write_csv(
+        folder / "heads.csv", head_rows(model.name, task.name, known, clusters=clusters)
+    )
     run = folder / "run.json"
     facts = run_facts(model, task, settings, curve)
     _write_json(run, {"study": "curve", "command": command, **facts})

@@ -73,6 +73,16 @@ def test_the_folder_is_whole(study: Study, tmp_path: Path) -> None:
     assert run["command"].endswith("'up'")
     assert {"weights", "tokenizer", "dtype"} <= set(run["model"])
     assert (tmp_path / "results" / "scores" / "math-attribution.json").exists()
+    with (tmp_path / "results" / "heads.csv").open() as file:
+        heads = list(csv.DictReader(file))
+    assert {(row["task"], row["score"]) for row in heads} == {
+        (task, ranking)
+        for task in ("knowledge-recall", "math")
+        for ranking in ("attribution", "random")
+    }
+    best = study.scores["math-attribution"].values  # type: ignore[attr-defined]
+    found = [row for row in heads if (row["task"], row["score"]) == ("math", "attribution")]
+    assert [float(row["value"]) for row in found] == pytest.approx(best.tolist(), rel=1e-5)
 
 
 class _Page(HTMLParser):
@@ -84,7 +94,7 @@ class _Page(HTMLParser):
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.tags.append(tag)
         for name, value in attrs:
-            if name in ("src", "href") and not (value or "").startswith("data:"):
+            if name in ("src", "href") and not (value or "").startswith(("data:", "#")):
                 self.outside.append(value or "")
 
 
@@ -94,7 +104,7 @@ def test_the_report_escapes_and_loads_nothing(study: Study, tmp_path: Path) -> N
     page = _Page()
     page.feed(text)
     assert page.outside == []
-    assert "script" not in page.tags
+    assert page.tags.count("script") == 2  # the page's own, and its data
     assert "b" not in page.tags
     assert "tiny &amp; &lt;b&gt;bold&lt;/b&gt;" in text
     assert page.tags.count("img") == 2

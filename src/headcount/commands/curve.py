@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+import sys
 from argparse import Namespace
 from dataclasses import asdict
 from pathlib import Path
@@ -36,7 +38,10 @@ def curve(arguments: Namespace) -> int:
             store=store,
             progress=not arguments.quiet,
         )
-    paths = write_results(Path(arguments.out), result, model, task, vars(arguments))
+    command = "headcount " + shlex.join(sys.argv[1:])
+    paths = write_results(
+        Path(arguments.out), result, model, task, vars(arguments), command=command
+    )
     if arguments.json:
         print_json([asdict(point) for point in result.points])
         return 0
@@ -44,4 +49,5 @@ def curve(arguments: Namespace) -> int:
     for sentence in result.left_out:
         print(sentence)
     print(f"\nThe picture: {paths[0]}")
+    print(f"All of it, to open in a browser: {paths[-1]}")
     return 0

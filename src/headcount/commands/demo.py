@@ -30,6 +30,10 @@ AT = 8  # heads: where the demo's claim is judged
 
 def demo(arguments: Namespace) -> int:
     """Rank the heads by attribution on IOI, mask the best and random ones, draw both."""
+    if arguments.all:
+        from headcount.commands.demo_all import demo_all
+
+        return demo_all(arguments)
     say = (lambda text: None) if arguments.json else print
     say(f"{MODEL}: loading (the first time, its 93 MB are fetched and converted)")
     model = load_model(MODEL)
@@ -42,7 +46,10 @@ def demo(arguments: Namespace) -> int:
         result = make_curve(model, task, store=store, progress=not arguments.quiet, **SETTINGS)
     claims = judge_claims(result)
     facts = {"model": MODEL, "examples": EXAMPLES, **SETTINGS}
-    paths = write_results(Path(arguments.out), result, model, task, facts, claims)
+    out = Path(arguments.out or "out/demo")
+    paths = write_results(
+        out, result, model, task, facts, claims, command="headcount demo", page="index.html"
+    )
     if arguments.json:
         print_json({"claims": [vars(claim) for claim in claims], "files": paths})
         return 0
@@ -51,7 +58,8 @@ def demo(arguments: Namespace) -> int:
         interval = f"{claim.measured:+.2f} [{claim.low:+.2f}, {claim.high:+.2f}]"
         print(f"{claim.verdict}: {claim.claim} ({interval})")
     print(f"\nThe picture: {paths[0]}")
-    print(f"Beside it: {', '.join(path.name for path in paths[1:])}")
+    print(f"Beside it: {', '.join(path.name for path in paths[1:-1])}")
+    print(f"All of it, to open in a browser: {paths[-1]}")
     return 0
 
 

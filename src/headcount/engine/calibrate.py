@@ -31,6 +31,12 @@ def liked_tokens(model: Model) -> int:
 
 
 @torch.no_grad()
+def speed(model: Model, tokens: int = 512) -> float:
+    """Tokens a second in whole passes of so many tokens: what this machine can do right now."""
+    return tokens / _seconds(model, tokens // TOKENS)
+
+
+@torch.no_grad()
 def measure(model: Model) -> int:
     """Run passes of growing size until they stop getting faster per token."""
     sizes = (

@@ -297,7 +297,13 @@
     const number = event.target.dataset?.number;
     show(number === undefined ? null : Number(number));
   });
-  grid.addEventListener("pointerleave", () => show(null));
+  // A finger that is lifted leaves the map, and what it asked for stays until it asks elsewhere.
+  grid.addEventListener("pointerleave", (event) => {
+    if (event.pointerType !== "touch") show(null);
+  });
+  document.addEventListener("pointerdown", (event) => {
+    if (!grid.contains(event.target)) show(null);
+  });
   grid.addEventListener("blur", () => show(null));
   grid.addEventListener("keydown", (event) => {
     const step = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] };

@@ -81,7 +81,7 @@ def _header(
     further = [("heads", "Heads")] if map_too else []
     further += [("go-on", "Go on"), ("settings", "Settings")]
     links += [f'<a href="#{key}">{words}</a>' for key, words in further]
-    nav = f"<nav aria-label=\"On this page\">{' '.join(links)}</nav>"
+    nav = f'<nav aria-label="On this page">{" ".join(links)}</nav>'
     if len(results) == 1 and not failures:
         result = results[0]
         known = about(result.study)
@@ -104,7 +104,7 @@ def _header(
     )
     return (
         f'<header><p class="eyebrow">headcount</p><h1>{escape(_counted(results))} on '
-        f"{escape(_models(results))}</h1>{nav}<ol class=\"cards\">{cards}</ol></header>"
+        f'{escape(_models(results))}</h1>{nav}<ol class="cards">{cards}</ol></header>'
     )
 
 

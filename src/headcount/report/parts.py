@@ -57,11 +57,11 @@ def claims(result: Result) -> str:
     for claim in result.claims:
         low, high = (_short(claim.get(end)) for end in ("low", "high"))
         interval = f"{low} to {high}" if low and high else "unknown"
-        measured = claim.get("measured")
+        measured = "" if claim.get("measured") is None else str(claim["measured"])
         rows.append(
             f'<tr><td data-label="claim">{escape(str(claim["claim"]))}</td>'
             f'<td data-label="published">{escape(str(claim.get("published") or "–"))}</td>'
-            f'<td class="number" data-label="measured" data-v="{"" if measured is None else measured}">'
+            f'<td class="number" data-label="measured" data-v="{escape(measured)}">'
             f"{_short(measured) or '–'}</td>"
             f'<td class="number" data-label="95 % interval">{interval}</td>'
             f'<td data-label="verdict">{verdict(str(claim.get("verdict")))}</td></tr>'
@@ -95,8 +95,9 @@ def table(rows: Sequence[Mapping[str, Any]], file: str = "") -> str:
         return "<p>Nothing.</p>"
     shown = rows[:MOST_ROWS]
     numeric = [
-        name for name in rows[0] if all(_number(row.get(name)) is not None or not row.get(name)
-        for row in shown)
+        name
+        for name in rows[0]
+        if all(_number(row.get(name)) is not None or not row.get(name) for row in shown)
     ]
     header = "".join(
         f'<th scope="col"{_kind(name in numeric)}>{escape(str(name))}</th>' for name in rows[0]
@@ -143,7 +144,9 @@ def facts(result: Result) -> str:
 def settings(result: Result) -> str:
     """Every setting, fingerprint and version, in one table."""
     left = ("notes", "title", "figures", "tables", "command", "study", "asked", "left_out")
-    flat = [(k, v) for key, value in result.run.items() if key not in left for k, v in _flat(key, value)]
+    flat = [
+        (k, v) for key, value in result.run.items() if key not in left for k, v in _flat(key, value)
+    ]
     rows = [{"name": name, "value": value} for name, value in flat]
     return (
         f"<details><summary>Every setting, version and fingerprint <span>{len(rows)} entries · "

@@ -1,0 +1,218 @@
+"""The page as text: whole, escaped, and nothing in it that is loaded from outside."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import re
+import shlex
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from report.page_samples import NASTY, write_sample
+
+from headcount import HeadcountError
+from headcount.cli import build_parser, main
+from headcount.report import find_results, page, read_result, write_page
+from headcount.report.go_on import go_on
+from headcount.report.head_data import head_data, top_heads
+
+RESULTS = Path(__file__).parents[2] / "docs" / "results"
+
+
+class Page(HTMLParser):
+    """Tags, ids, links and text of a page."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.ids: list[str] = []
+        self.links: list[str] = []
+        self.sources: list[str] = []
+        self.handlers: list[str] = []
+        self.words: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        for name, value in attrs:
+            if name == "id":
+                self.ids.append(value or "")
+            if name == "href":
+                self.links.append(value or "")
+            if name in ("src", "srcset", "data", "poster", "action"):
+                self.sources.append(value or "")
+            if name.startswith("on") or name == "style":
+                self.handlers.append(name)
+
+    def handle_data(self, data: str) -> None:
+        self.words.append(data)
+
+
+def one(tmp_path: Path, **options: str) -> tuple[str, Page]:
+    folder = write_sample(tmp_path / "one", **options)
+    text = write_page([folder], folder / "report.html").read_text(encoding="utf-8")
+    return text, Page(text)
+
+
+def test_nothing_is_loaded_from_outside(tmp_path: Path) -> None:
+    text, parsed = one(tmp_path)
+    assert parsed.sources
+    assert all(source.startswith("data:image/") for source in parsed.sources)
+    assert "link" not in parsed.tags
+    assert parsed.handlers == []
+    assert parsed.links
+    assert all(link[1:] in parsed.ids for link in parsed.links)
+    assert len(parsed.ids) == len(set(parsed.ids))
+    assert not re.search(r"url\(|@import|fetch\(|XMLHttpRequest|innerHTML|eval\(", text)
+
+
+def test_the_policy_allows_this_style_and_script_and_nothing_else(tmp_path: Path) -> None:
+    text, _ = one(tmp_path)
+    policy = re.search(r'Content-Security-Policy" content="([^"]*)"', text)
+    assert policy
+    for tag in ("style", "script"):
+        content = re.search(f"<{tag}>(.*?)</{tag}>", text, re.S)
+        assert content
+        digest = base64.b64encode(hashlib.sha256(content[1].encode()).digest()).decode()
+        assert f"{tag}-src 'sha256-{digest}'" in policy[1]
+    assert policy[1].startswith("default-src 'none'; ")
+    assert "unsafe" not in policy[1]
+
+
+def test_what_comes_from_models_and_users_is_escaped(tmp_path: Path) -> None:
+    text, parsed = one(tmp_path, model=NASTY)
+    assert "<img src=x" not in text
+    assert parsed.tags.count("img") == 1
+    assert parsed.tags.count("script") == 2  # the data and the code
+    said = "".join(parsed.words)
+    assert f"A note on {NASTY}" in said
+    assert f"names are shown as they are: {NASTY}" in said
+    assert f"headcount run masked-heads --model {NASTY!r}" in said
+
+
+def test_claims_stand_beside_what_was_published(tmp_path: Path) -> None:
+    text, _ = one(tmp_path)
+    row = re.search(r"<tr><td[^>]*>the top heads matter more</td>.*?</tr>", text)
+    assert row
+    cells = [re.sub("<[^>]*>", "", cell) for cell in re.findall(r"<td.*?</td>", row[0])]
+    assert cells == [
+        "the top heads matter more", "they do", "−0.250", "−0.300 to −0.200", "✓ supported",
+    ]  # fmt: skip
+    unknown = re.search(r"<tr><td[^>]*>names are shown.*?</tr>", text)
+    assert unknown
+    assert ">unknown<" in unknown[0]
+    assert "✓</span> 1 supported" in text
+
+
+def test_the_heads_are_there_with_every_score(tmp_path: Path) -> None:
+    folder = write_sample(tmp_path / "one")
+    (model,) = head_data([read_result(folder)], ["masked-heads"])
+    assert (model["name"], model["counts"]) == ("tiny", (4, 4, 3))
+    ioi, syntax = model["groups"]
+    assert [score["name"] for score in ioi["scores"]] == [
+        "attribution", "patching", "effect when removed",
+    ]  # fmt: skip
+    best, patched, removed = ioi["scores"]
+    assert best["values"][6] == 0.9
+    assert best["low"][6] == pytest.approx(0.89)
+    assert removed["values"][3] == -patched["values"][3] == -2.5
+    assert removed["note"] == "logit_difference, stand-in corrupted"
+    assert "low" not in removed
+    role = syntax["scores"][0]
+    assert role["labels"][6] == "facilitation"
+    assert role["labels"][8] == "interference"
+    assert top_heads(read_result(folder), 2) == ("tiny", "ioi", ["1.2", "1.0"])
+
+
+def test_several_results_share_one_page(tmp_path: Path) -> None:
+    folders = [
+        write_sample(tmp_path / "a", "masked-heads"),
+        write_sample(tmp_path / "b", "heads-kept"),
+        write_sample(tmp_path / "c", "heads-kept"),
+        write_sample(tmp_path / "d", "heads"),  # a study that is called as a part of the page is
+    ]
+    failures = {"head-roles": f"There is {NASTY}."}
+    text = write_page(folders, tmp_path / "index.html", failures=failures).read_text()
+    parsed = Page(text)
+    wanted = {"masked-heads", "heads-kept", "heads-kept-2", "heads-2", "heads", "go-on"}
+    assert wanted <= set(parsed.ids)
+    assert len(parsed.ids) == len(set(parsed.ids))
+    said = "".join(parsed.words)
+    assert failures["head-roles"] in said
+    assert "Not finished" in said
+    assert "a/figure.png" in said
+    data = json.loads(re.search(r'id="head-data">(.*?)</script>', text)[1])  # type: ignore[index]
+    (model,) = data  # one model, so one map
+    assert len(model["groups"]) == 8
+
+
+def test_the_page_is_the_same_twice_and_ends_what_it_starts(tmp_path: Path) -> None:
+    folder = write_sample(tmp_path / "one")
+    first = write_page([folder], tmp_path / "1.html").read_bytes()
+    assert first == write_page([folder], tmp_path / "2.html").read_bytes()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["1.html", "2.html", "one"]
+
+
+@pytest.mark.parametrize("study", ["masked-heads", "curve"])
+def test_every_command_to_go_on_with_is_one(tmp_path: Path, study: str) -> None:
+    found = go_on(read_result(write_sample(tmp_path / "one", study, model="a b")))
+    assert {shlex.split(command)[1] for _, command in found} >= {"ablate", "export", "generate"}
+    for _, command in found:
+        words = shlex.split(command)
+        assert words[0] == "headcount"
+        build_parser().parse_args(words[1:])
+        if words[1] in ("ablate", "export"):
+            assert words[words.index("--model") + 1] == "a b"
+            assert words[words.index("--heads") + 1 :][:2] == ["1.2", "1.0"]
+
+
+@pytest.mark.parametrize("folder", [path.parent for path in sorted(RESULTS.rglob("run.json"))])
+def test_results_that_were_committed_can_be_shown(folder: Path) -> None:
+    result = read_result(folder)
+    text = page([result])
+    assert len(text) < 3_000_000
+    assert result.claims
+    assert result.figures
+    assert text.count("<figure>") == len(result.figures)
+
+
+def test_large_drawings_are_shown_as_pictures(tmp_path: Path) -> None:
+    folder = write_sample(tmp_path / "one")
+    (folder / "figure.png").write_bytes(b"\x89PNG")
+    assert read_result(folder).figures["figure"][0] == "image/svg+xml"
+    (folder / "figure.svg").write_text("<svg>" + " " * 500_000 + "</svg>")
+    assert read_result(folder).figures["figure"] == ("image/png", b"\x89PNG")
+
+
+def test_long_tables_say_where_the_rest_is(tmp_path: Path) -> None:
+    folder = write_sample(tmp_path / "one")
+    (folder / "curves.csv").write_text("count,value\n" + "1,0.5\n" * 700)
+    text = write_page([folder], folder / "report.html").read_text()
+    assert "100 more rows are in curves.csv." in text
+
+
+def test_the_command_finds_results_below_a_folder(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_sample(tmp_path / "out" / "a")
+    write_sample(tmp_path / "out" / "b", "heads-kept")
+    path = tmp_path / "page" / "index.html"
+    assert main(["report", str(tmp_path / "out"), "--out", str(path)]) == 0
+    assert capsys.readouterr().out == f"2 results: {path}\n"
+    assert main(["report", str(tmp_path / "out" / "a"), "--out", str(path), "--json"]) == 0
+    printed = json.loads(capsys.readouterr().out)
+    assert printed == {"page": str(path), "results": [str(tmp_path / "out" / "a")]}
+
+
+def test_folders_without_a_result_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(HeadcountError, match="There is no result in"):
+        find_results(tmp_path)
+    with pytest.raises(HeadcountError, match="There is no result in"):
+        read_result(tmp_path)
+    for text, words in (("{", "Cannot read"), ("[]", "not what a run"), ("{}", "not what a run")):
+        (tmp_path / "run.json").write_text(text)
+        with pytest.raises(HeadcountError, match=words):
+            read_result(tmp_path)

@@ -35,6 +35,7 @@ COMMANDS = (
     "curve",
     "compare",
     "run",
+    "report",
     "tasks",
     "generate",
     "export",
@@ -213,11 +214,14 @@ def test_curve(disk: Disk, run: Run, tmp_path: Path) -> None:
     text = run("curve", *disk.arguments("--counts", "0", "2", "5", "--seeds", "2", "--out", "out"))
     assert "TopK" in text
     assert "RandomK at 5 heads is left out" in text
-    assert text.splitlines()[-1] == "The picture: out/figure.png"
+    assert text.splitlines()[-2:] == [
+        "The picture: out/figure.png",
+        "All of it, to open in a browser: out/report.html",
+    ]
     names = {path.name for path in Path("out").iterdir()}
     assert names == {
         *(f"figure.{kind}" for kind in ("png", "svg", "pdf")),
-        *("curves.csv", "scores.json", "run.json"),
+        *("curves.csv", "scores.json", "heads.csv", "run.json", "report.html"),
     }
     facts = json.loads(Path("out/run.json").read_text())
     assert facts["settings"]["counts"] == [0, 2, 5]
@@ -269,8 +273,10 @@ def test_demo(
     assert "16 heads in 4 layers, each proven to be a head" in lines
     verdicts = [line for line in lines if "masking the top 8 heads costs more accuracy" in line]
     assert len(verdicts) == 2
-    assert lines[-2] == "The picture: there/figure.png"
-    assert lines[-1].startswith("Beside it: figure.svg, figure.pdf, curves.csv")
+    assert lines[-3] == "The picture: there/figure.png"
+    assert lines[-2].startswith("Beside it: figure.svg, figure.pdf, curves.csv")
+    assert lines[-1] == "All of it, to open in a browser: there/index.html"
+    assert "smollm2-135m" in Path("there/index.html").read_text()
     printed = run_json("demo", "--quiet", "--out", "there")
     assert printed["claims"] == json.loads(Path("there/claims.json").read_text())
     assert all(Path(path).exists() for path in printed["files"])
@@ -587,7 +593,7 @@ def test_the_examples_of_the_whole_are_commands(capsys: pytest.CaptureFixture[st
     assert main([]) == 0
     out = capsys.readouterr().out
     lines = [line for line in out.partition("examples:")[2].splitlines() if "headcount" in line]
-    assert len(lines) >= 3
+    assert len(lines) == 3
     for name in COMMANDS:
         assert f"    {name} " in out
     for line in lines:

@@ -73,7 +73,7 @@ def test_pointing_at_a_head_tells_what_is_known(page: Any) -> None:
     assert "0.900\t[0.890, 0.910]" in rows["attribution"]
     assert "1.250" in rows["patching"]
     assert "−1.250" in rows["effect when removed"]
-    assert "syntax: facilitation" in said  # what the other task says
+    assert "syntax · role: facilitation" in said  # what the other task says
     page.locator('[data-head="2.0"]').hover()
     assert "−0.500" in tip.inner_text()
     assert "rank 11 of 11" in tip.inner_text()
@@ -107,6 +107,9 @@ def test_layers_can_be_sorted(page: Any) -> None:
     assert page.eval_on_selector_all(".cell", first_row) == ["0.0", "1.0", "2.0"]
     page.get_by_label("Sort each layer by it").check()
     assert page.eval_on_selector_all(".cell", first_row) == ["0.0", "1.2", "2.2"]
+    page.get_by_label("Colour by").select_option(label="effect when removed")
+    assert page.eval_on_selector_all(".cell", first_row) == ["0.3", "1.2", "2.1"]
+    assert page.locator(".head-table tbody tr").first.inner_text().startswith("0.3")
 
 
 def test_the_map_goes_by_keys(page: Any) -> None:
@@ -304,4 +307,4 @@ def test_on_paper_nothing_is_cut_off(browser: Any, sample: Path) -> None:
 def test_without_javascript_all_but_the_map_is_there(browser: Any, sample: Path) -> None:
     with opened(browser, sample, java_script_enabled=False) as seen:
         assert "needs JavaScript" in seen.page.locator("#heads").inner_text()
-        assert "The top heads matter more" in seen.page.locator("#masked-heads").inner_text()
+        assert "the top heads matter more" in seen.page.locator("#masked-heads").inner_text()

@@ -316,3 +316,14 @@ def test_labels_are_those_of_the_plant(study: Study) -> None:
     assert isinstance(gates, CausalGates)
     truth = [roles[small().roles[head]] for head in small().model.layout]
     np.testing.assert_array_equal(gates.labels(), truth)
+
+
+def test_each_head_has_its_role_and_scores(study: Study) -> None:
+    own = [row for row in study.heads if row["model"] == "plant-0"]
+    assert {row["score"] for row in own} == {"role", *ROLES}
+    labels = {f"{r['layer']}.{r['head']}": r["label"] for r in own if r["score"] == "role"}
+    assert {head for head, role in labels.items() if role == "facilitation"} == {"0.1", "1.0"}
+    assert {head for head, role in labels.items() if role == "interference"} == {"1.2"}
+    for row in own:
+        if row["score"] != "role":
+            assert 0 <= row["low"] <= row["value"] <= row["high"] <= 1

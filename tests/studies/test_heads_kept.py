@@ -169,6 +169,18 @@ def test_the_folder_is_whole(study: Study, tmp_path: Path) -> None:
     assert json.loads((tmp_path / "run.json").read_text())["settings"]["per"] == "task"
 
 
+def test_each_head_has_its_scores_and_its_effect(study: Study, planted: Plant) -> None:
+    name = planted.model.name
+    at = {
+        f"{row['layer']}.{row['head']}": row["value"]
+        for row in study.heads
+        if (row["model"], row["score"]) == (name, "effect when removed")
+    }
+    assert len(at) == planted.model.layout.total
+    assert set(sorted(at, key=at.__getitem__)[: len(NEEDED)]) == {*NEEDED}
+    assert {row["model"] for row in study.heads} == {row["model"] for row in study.rows}
+
+
 def test_one_model_has_no_ratio(planted: Plant, file: str) -> None:
     settings = {**SETTINGS, "rankings": ("patching",), "seeds": 0, "per": "prompt"}
     study = run_study("heads-kept", planted.model, tasks=(file,), **settings)

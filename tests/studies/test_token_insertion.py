@@ -93,6 +93,21 @@ def test_the_folder_is_whole(study: Study, tmp_path: Path) -> None:
     assert run["settings"]["redistribution"]["variant"] == "replace"
 
 
+def test_each_head_says_how_far_inserts_change_it(study: Study, tiny: Model) -> None:
+    names = [
+        f"{what}, w/ {one}" for one in ("Mless", "Mful") for what in ("attention changed", "1 − λ")
+    ]
+    assert list(dict.fromkeys(row["score"] for row in study.heads)) == names
+    assert len(study.heads) == 4 * tiny.layout.total
+    (first,) = {
+        row["lambda"]
+        for row in study.tables["Affine check"]
+        if (row["series"], row["layer"]) == ("w/ Mless", 0)
+    }
+    own = [r["value"] for r in study.heads if (r["score"], r["layer"]) == ("1 − λ, w/ Mless", 0)]
+    assert 1 - sum(own) / len(own) == pytest.approx(first, abs=1e-4)
+
+
 def test_the_same_again_computes_nothing(
     tiny: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -63,13 +63,13 @@ def demo_all(arguments: Namespace) -> int:
             )
         with overall(table, show=not arguments.quiet):
             for place, name in enumerate(ORDER, start=1):
-                tell(f"\n[{place}/{len(ORDER)}] {name}: {STUDIES[name].summary}")
+                so = "" if name in done else f", about {minutes(table.waiting[name] * table.pace)}"
+                tell(f"\n[{place}/{len(ORDER)}] {name}{so}: {STUDIES[name].summary}")
                 start = time.monotonic()
                 try:
                     if name in done:
                         write_page([out / name], out / name / "report.html")
                     else:
-                        tell(f"about {minutes(table.waiting[name] * table.pace)}")
                         table.start(name, start)
                         _study(run, name)
                 except HeadcountError as error:
@@ -166,7 +166,8 @@ def _say(tell: Callable[[str], None], folder: Path, seconds: float | None) -> No
     counts = Counter(claim["verdict"] for claim in claims)
     words = ", ".join(f"{counts[word]} {word}" for word in counts)
     how = "was finished before" if seconds is None else f"took {minutes(seconds)}"
-    tell(f"{len(claims)} claims: {words} · {how} · {folder / 'report.html'}")
+    some = f"{len(claims)} claim{'s' * (len(claims) != 1)}"
+    tell(f"{some}: {words} · {how} · {folder / 'report.html'}")
 
 
 def _summaries(out: Path, names: list[str]) -> dict[str, Any]:

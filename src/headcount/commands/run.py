@@ -72,8 +72,9 @@ def run(arguments: Namespace) -> int:
         return 0
     _tell(study)
     print(f"\nThe picture: {paths[0]}")
-    others = [path.name for path in paths[1:] if path.suffix in (".csv", ".json", ".html")]
+    others = [path.name for path in paths[1:] if path.suffix in (".csv", ".json")]
     print(f"Beside it: {', '.join(others)}")
+    print(f"All of it, to open in a browser: {paths[-1]}")
     return 0
 
 

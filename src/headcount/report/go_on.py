@@ -29,6 +29,10 @@ def go_on(result: Result, *, brief: bool = False) -> list[tuple[str, str]]:
         return found
     _, task, heads = best
     model = shlex.quote(_model(result.run))
+    if result.study == "token-insertion":  # its scores say what changes, not what matters
+        layer, _, head = heads[0].partition(".")
+        drawn = f"headcount run token-insertion --model {model} --layer {layer} --head {head}"
+        return [*found, ("The attention of the head that changes most.", drawn)]
     named = " ".join(heads)
     if task in TASKS.entries:
         found.append(

@@ -103,6 +103,11 @@
   const SIGNS = { facilitation: "+", interference: "−", irrelevance: "·" };
   const FIRST = 15; // rows of the table before all are asked for
   const state = { model: 0, group: 0, score: 0, within: false, all: false, column: 1, down: true };
+  const choose = (changes) => {
+    Object.assign(state, changes);
+    Object.assign(state, { column: state.score + 1, down: falls(score()) });
+    draw();
+  };
   const model = () => models[state.model];
   const group = () => model().groups[state.group];
   const score = () => group().scores[state.score];
@@ -131,6 +136,8 @@
   };
   const role = (one, number) => one.labels?.[number] ?? null;
   const isRole = (one) => Boolean(one.labels);
+  // What is lost without a head is below zero: there the lowest matter most.
+  const falls = (one) => one.name !== "effect when removed";
 
   const pick = (label, names, chosen, change) => {
     const select = make("select", {});
@@ -157,23 +164,16 @@
     controls.replaceChildren();
     if (models.length > 1) {
       controls.append(pick("Model", models.map((one) => one.name), state.model, (number) => {
-        Object.assign(state, { model: number, group: 0, score: 0, column: 1, down: true });
-        draw();
+        choose({ model: number, group: 0, score: 0 });
       }));
     }
     const names = model().groups.map((one) => `${one.study} · ${one.task}`);
     controls.append(pick("Study and task", names, state.group, (number) => {
-      const before = score().name;
-      state.group = number;
-      state.score = Math.max(0, group().scores.findIndex((one) => one.name === before));
-      Object.assign(state, { column: state.score + 1, down: true });
-      draw();
+      const same = model().groups[number].scores.findIndex((one) => one.name === score().name);
+      choose({ group: number, score: Math.max(0, same) });
     }));
     controls.append(pick("Colour by", group().scores.map((one) => one.name), state.score,
-      (number) => {
-        Object.assign(state, { score: number, column: number + 1, down: true });
-        draw();
-      }));
+      (number) => choose({ score: number })));
     const box = make("input", { type: "checkbox" });
     box.checked = state.within;
     box.addEventListener("change", () => { state.within = box.checked; drawMap(); });
@@ -196,7 +196,8 @@
     let first = 0;
     counts.forEach((count) => {
       const own = Array.from({ length: count }, (_, index) => first + index);
-      columns.push(state.within ? sorted(own, (number) => one.values[number], true) : own);
+      columns.push(state.within ? sorted(own, (number) => one.values[number], falls(one))
+        : own);
       first += count;
     });
     for (let row = 0; row < most; row += 1) {
@@ -249,8 +250,9 @@
     legend.append(make("span", {}, ends[0], make("span", { class: `ramp ${kind}` }), ends[1]));
     const said = one.note ? ` (${one.note})` : "";
     legend.append(make("span", {}, `${one.name}${said}; colours grow with the square root`));
-    legend.append(make("span", {}, state.within ? "layers from left to right, highest on top"
-      : "layers from left to right, heads from top to bottom"));
+    const order = falls(one) ? "highest on top" : "lowest on top";
+    legend.append(make("span", {}, "layers from left to right, "
+      + (state.within ? order : "heads from top to bottom")));
   };
 
   const drawTip = (number) => {
@@ -265,15 +267,14 @@
     }
     const rest = model().groups.filter((one) => one !== group()).map((other) => {
       const one = other.scores[0];
-      const said = role(one, number) ?? `${one.name} ${shown(one.values[number])}, `
-        + ordinal(one, number);
-      return make("div", {}, `${other.task}: ${said}`);
+      const said = role(one, number) ?? `${shown(one.values[number])}, ${ordinal(one, number)}`;
+      return make("div", {}, `${other.task} · ${one.name}: ${said}`);
     });
     const notes = [...new Set(group().scores.map((one) => one.note).filter(Boolean))];
     tip.replaceChildren(
       make("strong", {}, `Head ${title(number)}`), ` · ${group().task}`,
       make("table", {}, body),
-      ...(notes.length ? [make("div", { class: "interval" }, notes.join("; "))] : []),
+      ...(notes.length ? [make("div", { class: "note" }, notes.join("; "))] : []),
       ...(rest.length ? [make("div", { class: "else" }, ...rest)] : []));
   };
   const show = (number) => {

@@ -77,12 +77,15 @@ def _header(
     failures: Mapping[str, str],
     map_too: bool,
 ) -> str:
-    links = [f'<a href="#{escape(name)}">{escape(name)}</a>' for name in names]
+    single = len(results) == 1 and not failures
+    links = [
+        f'<a href="#{escape(name)}">{"Findings" if single else escape(name)}</a>' for name in names
+    ]
     further = [("heads", "Heads")] if map_too else []
     further += [("go-on", "Go on"), ("settings", "Settings")]
     links += [f'<a href="#{key}">{words}</a>' for key, words in further]
     nav = f'<nav aria-label="On this page">{" ".join(links)}</nav>'
-    if len(results) == 1 and not failures:
+    if single:
         result = results[0]
         known = about(result.study)
         source = f'<p class="source">{escape(known.source)}</p>' if known.source else ""

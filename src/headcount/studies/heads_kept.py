@@ -77,7 +77,7 @@ def heads_kept(
     unless given, every third head with `fine`.
     """
     _check(models, tasks, rankings, per, n, ranked, seeds, threshold)
-    found = Found(rankings[0], threshold)
+    found = Found(rankings[0], threshold, per)
     for key in tasks:
         for model in models:
             settings = dict(task_settings or {})

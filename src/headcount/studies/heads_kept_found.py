@@ -21,8 +21,8 @@ from headcount.studies.keeping import Kept, Prompts
 class Found:
     """What the study has measured, task by task and model by model."""
 
-    def __init__(self, ranking: str, threshold: float) -> None:
-        self.ranking, self.threshold = ranking, threshold
+    def __init__(self, ranking: str, threshold: float, per: str = "task") -> None:
+        self.ranking, self.threshold, self.per = ranking, threshold, per
         self.rows: list[dict[str, Any]] = []
         self.needed: list[dict[str, Any]] = []
         self.agreed: list[dict[str, Any]] = []
@@ -66,8 +66,8 @@ class Found:
             )
         for method, score in scores.items():
             self.scores[f"{_file(model.name)}-{_file(key)}-{method}"] = score
-        clusters = prompts.ranked.clusters
-        self.heads += head_rows(model.name, key, scores, clusters=clusters)
+        ranked = prompts.tested if self.per == "prompt" else prompts.ranked
+        self.heads += head_rows(model.name, key, scores, clusters=ranked.clusters)
         if len(scores) > 1:
             found = agreement(scores, [c for c in (8, 16, 32, 64) if c <= model.layout.total])
             for other in list(scores)[1:]:

@@ -589,6 +589,11 @@ def test_every_command_has_an_example_in_its_help(capsys: pytest.CaptureFixture[
             build_parser().parse_args(words[1:])  # an example that is refused would be none
 
 
+def test_every_command_can_answer_a_script() -> None:
+    commands = next(a.choices for a in build_parser()._actions if isinstance(a.choices, dict))
+    assert [name for name in COMMANDS if "--json" not in commands[name].options()] == []
+
+
 def test_the_examples_of_the_whole_are_commands(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([]) == 0
     out = capsys.readouterr().out

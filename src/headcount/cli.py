@@ -109,12 +109,12 @@ def build_parser() -> Parser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"headcount {__version__}")
-    commands = parser.add_subparsers(metavar="COMMAND", parser_class=Parser)
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", parser_class=Parser)
 
     demo = _command(
         commands,
         "demo",
-        "a head-ablation curve of the bundled model, or all four studies, as a web page",
+        "a head-ablation curve of the bundled model, or all studies",
         "headcount demo\n  headcount demo --all --out out/demo-all",
     )
     demo.add_argument("--all", action="store_true", help="all four studies in their quick form")
@@ -261,7 +261,7 @@ def build_parser() -> Parser:
     report = _command(
         commands,
         "report",
-        "one web page about finished results, which needs nothing but a browser",
+        "one web page about finished results",
         "headcount report out/masked-heads out/heads-kept --out index.html\n"
         "  headcount report out --out out/index.html",
     )

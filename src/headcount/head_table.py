@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from jaxtyping import Float
 
 from headcount.heads import HeadLayout, HeadScores
 
@@ -60,7 +61,9 @@ def head_rows(
     return rows + removed
 
 
-def _intervals(scores: HeadScores, clusters: Sequence[Any] | np.ndarray | None) -> np.ndarray:
+def _intervals(
+    scores: HeadScores, clusters: Sequence[Any] | np.ndarray | None
+) -> Float[np.ndarray, "heads 2"]:
     """By the clusters of the examples, where the samples are one for each of these."""
     fits = clusters is not None and scores.samples is not None
     fits = fits and len(scores.samples) == len(clusters)  # type: ignore[arg-type]
@@ -81,8 +84,8 @@ def _rows(
     task: str,
     score: str,
     layout: HeadLayout,
-    values: np.ndarray,
-    ends: np.ndarray,
+    values: Float[np.ndarray, " heads"],
+    ends: Float[np.ndarray, "heads 2"],
     labels: Sequence[Any],
 ) -> list[dict[str, Any]]:
     found = zip(layout, values, ends, labels, strict=True)

@@ -73,6 +73,7 @@ def test_pointing_at_a_head_tells_what_is_known(page: Any) -> None:
     assert "0.900\t[0.890, 0.910]" in rows["attribution"]
     assert "1.250" in rows["patching"]
     assert "−1.250" in rows["effect when removed"]
+    assert "rank 2 of 11" in rows["effect when removed"]  # 0.3 is missed more
     assert "syntax · role: facilitation" in said  # what the other task says
     page.locator('[data-head="2.0"]').hover()
     assert "−0.500" in tip.inner_text()
@@ -100,6 +101,8 @@ def test_roles_have_signs_beside_their_colours(page: Any) -> None:
     assert "facilitation: 1 heads" in page.locator(".legend").inner_text()
     page.locator('[data-head="2.0"]').hover()
     assert "interference" in page.locator(".tip").inner_text()
+    first = page.locator(".head-table tbody tr").first.inner_text()
+    assert first.split()[:2] == ["1.2", "facilitation"]
 
 
 def test_layers_can_be_sorted(page: Any) -> None:

@@ -18,7 +18,9 @@ def go_on(result: Result, *, brief: bool = False) -> list[tuple[str, str]]:
     found = []
     if result.run.get("command"):
         found.append(("This result again; what is stored is not computed twice.", _own(result)))
-    if result.study != "curve":
+    if result.study == "curve":
+        found.append(("Four published studies, and one page over all.", "headcount demo --all"))
+    else:
         run = f"headcount run {shlex.quote(result.study)}"
         found += [
             ("The same on a model of your own.", f"{run} --model {OTHER}"),

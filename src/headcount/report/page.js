@@ -49,8 +49,9 @@
     return String(one).localeCompare(String(other), undefined, { numeric: true });
   };
   const sorted = (rows, key, down) => {
-    const known = rows.filter((row) => key(row) !== null && key(row) !== "");
-    const others = rows.filter((row) => !known.includes(row));
+    const isKnown = (row) => key(row) !== null && key(row) !== "";
+    const known = rows.filter(isKnown);
+    const others = rows.filter((row) => !isKnown(row));
     known.sort((one, other) => compare(key(one), key(other)) * (down ? -1 : 1));
     return [...known, ...others];
   };
@@ -131,13 +132,15 @@
   const ordinal = (one, number) => {
     const own = one.values[number];
     if (own === null) return "";
-    const above = one.values.filter((other) => other !== null && other > own).length;
+    const sign = falls(one) ? 1 : -1;
+    const above = one.values.filter((other) => other !== null && sign * (other - own) > 0).length;
     return `rank ${above + 1} of ${one.values.length}`;
   };
   const role = (one, number) => one.labels?.[number] ?? null;
   const isRole = (one) => Boolean(one.labels);
-  // What is lost without a head is below zero: there the lowest matter most.
-  const falls = (one) => one.name !== "effect when removed";
+  // What is lost without a head is below zero: there the lowest matter most. Roles go by name.
+  const falls = (one) => one.name !== "effect when removed" && !isRole(one);
+  const valueOf = (one, number) => (isRole(one) ? role(one, number) : one.values[number]);
 
   const pick = (label, names, chosen, change) => {
     const select = make("select", {});
@@ -196,7 +199,7 @@
     let first = 0;
     counts.forEach((count) => {
       const own = Array.from({ length: count }, (_, index) => first + index);
-      columns.push(state.within ? sorted(own, (number) => one.values[number], falls(one))
+      columns.push(state.within ? sorted(own, (number) => valueOf(one, number), falls(one))
         : own);
       first += count;
     });
@@ -324,8 +327,7 @@
     const numbers = Array.from({ length: scores[0].values.length }, (_, number) => number);
     const key = (number) => {
       if (!state.column) return number;
-      const one = scores[state.column - 1];
-      return isRole(one) ? role(one, number) : one.values[number];
+      return valueOf(scores[state.column - 1], number);
     };
     const order = () => sorted(numbers, key, state.down);
     const header = make("tr", {}, make("th", { scope: "col" }, "head"),
@@ -371,5 +373,5 @@
     drawMap();
     drawTable();
   };
-  draw();
+  choose({});
 })();

@@ -42,20 +42,16 @@ def head_rows(
     """
     rows: list[dict[str, Any]] = []
     removed: list[dict[str, Any]] = []
-    best = None
-    layout = None
     for name, one in scores.items():
-        layout = one.layout
-        ends = _intervals(one, clusters)
-        label = _label(one)
-        rows += _rows(model, task, name, layout, one.values, ends, [label] * layout.total)
+        ends = _intervals(one, clusters)  # (heads, 2)
+        labels = [_label(one)] * one.layout.total
+        rows += _rows(model, task, name, one.layout, one.values, ends, labels)
         if one.method in MEASURED and not removed:
-            effect = _rows(
-                model, task, REMOVED, layout, -one.values, -ends[:, ::-1], [label] * layout.total
-            )
-            removed += effect
-        best = one.values if best is None else np.maximum(best, one.values)
-    if roles is not None and layout is not None and best is not None:
+            turned = -ends[:, ::-1]
+            removed += _rows(model, task, REMOVED, one.layout, -one.values, turned, labels)
+    if roles is not None:
+        layout = next(iter(scores.values())).layout
+        best = np.max([one.values for one in scores.values()], axis=0)  # (heads,)
         unknown = np.full((layout.total, 2), np.nan)
         rows = [*_rows(model, task, ROLE, layout, best, unknown, list(roles)), *rows]
     return rows + removed

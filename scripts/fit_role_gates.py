@@ -40,6 +40,7 @@ def main() -> int:
     parser.add_argument("--batch", type=int, default=64)
     parser.add_argument("--variant", default="published")
     parser.add_argument("--compiled", action="store_true", help="compiled blocks, on a GPU")
+    parser.add_argument("--tokens", type=int, help="at once: as many as fit unless given")
     parser.add_argument("--dtype", default="float32")
     parser.add_argument("--device", help="a GPU where there is one")
     parser.add_argument("--out", type=Path, default=committed_gates(), help="folder of the gates")
@@ -60,7 +61,7 @@ def main() -> int:
 def _fit(options: argparse.Namespace) -> None:
     model = load_model(options.model, dtype=options.dtype, device=options.device)
     model = replace(model, name=options.name or model.name)
-    names = ("updates", "batch", "seeds", "variant", "compiled")
+    names = ("updates", "batch", "seeds", "variant", "compiled", "tokens")
     settings = {name: getattr(options, name) for name in names}
     print(f"{model.name} on {model.device}, weights {model.identity['weights'][:12]}", flush=True)
     with Store(options.store) as store:

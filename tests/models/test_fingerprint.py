@@ -160,6 +160,22 @@ class TestFiles:
         assert fingerprint_files([file]) == first
         assert (cache / "fingerprints.json").exists()
 
+    def test_who_wrote_the_settings_does_not_matter_but_what_they_say_does(
+        self, tmp_path: Path
+    ) -> None:
+        path = tmp_path / "config.json"
+        prints = []
+        for text in (
+            '{"rms_norm_eps": 1e-05, "transformers_version": "5.17.0", "dtype": "float32"}',
+            '{"transformers_version": "5.22.2",\n "rms_norm_eps": 1e-05}',
+            '{"rms_norm_eps": 1e-06}',
+            '{"rms_norm_eps": 1e-06',
+        ):
+            path.write_text(text)
+            prints.append(fingerprint_files([path]))
+        assert prints[0] == prints[1]
+        assert len(set(prints)) == 3
+
     def test_missing_file(self, tmp_path: Path) -> None:
         with pytest.raises(HeadcountError, match=r"Cannot read the weight file .*gone"):
             fingerprint_files([tmp_path / "gone"])

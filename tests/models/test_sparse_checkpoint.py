@@ -43,8 +43,10 @@ def write_sparse(tmp_path: Path, bias: float = 0.0) -> Path:
     base = save_checkpoint(tmp_path / "base")
     folder = tmp_path / "sparse"
     folder.mkdir()
-    shards = write_adapters(folder, adapters(load_model(base).module))
-    write_facts(folder, SparseFacts(str(base), bias, 1.0, shards))
+    model = load_model(base)
+    shards = write_adapters(folder, adapters(model.module))
+    weights = model.identity["weights"]
+    write_facts(folder, SparseFacts(str(base), bias, 1.0, shards, base_weights=weights))
     return folder
 
 
@@ -89,6 +91,16 @@ def test_a_folder_loads_with_its_adapters_its_gates_and_its_own_identity(tmp_pat
     assert (a - b).abs().max() > 1e-3
 
 
+def test_adapters_are_not_put_on_other_weights(tmp_path: Path) -> None:
+    folder = write_sparse(tmp_path)
+    file = tmp_path / "base" / "model.safetensors"
+    tensors = load_file(file)
+    first = next(iter(tensors))
+    save_file({**tensors, first: tensors[first] + 1}, file, metadata={"format": "pt"})
+    with pytest.raises(HeadcountError, match="belongs to other weights"):
+        load_model(folder)
+
+
 def test_large_adapters_are_split_and_every_file_is_checked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -129,7 +141,9 @@ def test_adapters_of_another_model_are_refused(tmp_path: Path) -> None:
     folder = write_sparse(tmp_path)
     other = save_checkpoint(tmp_path / "other", intermediate_size=48)
     facts = json.loads((folder / "sparse.json").read_text())
-    (folder / "sparse.json").write_text(json.dumps(facts | {"base": str(other)}))
+    (folder / "sparse.json").write_text(
+        json.dumps(facts | {"base": str(other), "base_weights": ""})
+    )
     with pytest.raises(HeadcountError, match="belongs to another model"):
         load_model(folder)
 

@@ -41,7 +41,8 @@ def fingerprint_files(paths: Sequence[str | Path]) -> str:
     """The sha256 of what these files hold, whatever they are called and in whatever order.
 
     Gigabytes are read once: the checksum of each file is remembered by its path, size, inode and
-    time of change, so that the next start costs nothing.
+    time of change, so that the next start costs nothing. Of a config.json only what takes part in
+    the computation counts: not, say, the version of transformers that wrote it.
     """
     if not paths:
         raise ValueError("there are no files to fingerprint")
@@ -50,6 +51,9 @@ def fingerprint_files(paths: Sequence[str | Path]) -> str:
     digests = []
     for path in paths:
         try:
+            if Path(path).name == "config.json":
+                digests.append(_hash_settings(path))
+                continue
             identity = _identity(path)
             if identity not in known:
                 known[identity] = _hash_file(path)
@@ -180,6 +184,14 @@ def _is_settled(path: str | Path) -> bool:
 def _hash_file(path: str | Path) -> str:
     with Path(path).open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _hash_settings(path: str | Path) -> str:
+    """The checksum of a JSON file without what is volatile; of its bytes where it is no JSON."""
+    data = Path(path).read_bytes()
+    with contextlib.suppress(ValueError):
+        data = _as_json(_without_volatile(json.loads(data)))
+    return hashlib.sha256(data).hexdigest()
 
 
 def _memory_path() -> Path:

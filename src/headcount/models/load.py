@@ -16,6 +16,7 @@ from typing import Any
 
 from headcount.errors import HeadcountError, did_you_mean
 from headcount.models.bundled import BUNDLED, bundled_folder
+from headcount.models.fingerprint import fingerprint_files
 from headcount.models.gguf import read_gguf
 from headcount.models.load_errors import plain_errors
 from headcount.models.options import (
@@ -309,6 +310,12 @@ def _from_sparse(
     else:
         with plain_errors(facts.base):  # by its own name: it is what cannot be loaded
             loaded = _load(facts.base, options, None, trust)
+        known = facts.base_weights and loaded.files is not None
+        if known and fingerprint_files(loaded.files or ()) != facts.base_weights:
+            raise HeadcountError(
+                f"The sparse model in {folder} belongs to other weights than {facts.base} has "
+                "here: load the version of that model which it was made from."
+            )
         merge(loaded.model, read_adapters(folder, facts), facts.scale)
     make_sparse(loaded.model.eval(), facts.gate_bias)
     if loaded.files is not None:

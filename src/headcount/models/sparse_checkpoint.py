@@ -39,6 +39,7 @@ class SparseFacts:
     shards: Mapping[str, str] = field(default_factory=dict)  # file → sha256
     training: Mapping[str, Any] = field(default_factory=dict)
     text: Mapping[str, Any] = field(default_factory=dict)  # source, licence, attribution
+    base_weights: str = ""  # the base's fingerprint: adapters fit no other weights
     format: int = FORMAT
 
 

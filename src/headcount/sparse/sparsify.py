@@ -213,7 +213,9 @@ def _write(
     if settings.rank:
         shards = write_adapters(out, values)
         name, scale = base or model.name, settings.alpha / settings.rank
-        facts = SparseFacts(name, 0.0, scale, shards, training, text)
+        # Weights in memory are recognised by their tensors, which files are not.
+        weights = model.identity["weights"] if model.weight_files is not None else ""
+        facts = SparseFacts(name, 0.0, scale, shards, training, text, weights)
     else:
         module: Any = tunable.module
         with tunable.using(values), _dense_config(module):

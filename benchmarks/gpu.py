@@ -20,7 +20,8 @@ from contextlib import ExitStack
 
 import torch
 import transformers
-from transformers import LlamaConfig, LlamaForCausalLM
+from shapes import SHAPES, random_model
+from transformers import LlamaForCausalLM
 
 from headcount.engine.batch import Batch
 from headcount.engine.decode import generate
@@ -28,37 +29,6 @@ from headcount.engine.plan import Plan
 from headcount.engine.runner import Runner, chunks
 from headcount.models.model import Model, wrap
 from headcount.models.trunk import instead
-
-# vocabulary, width, MLP width, layers, heads, key/value heads, tied embeddings
-SHAPES = {
-    "135m": (49152, 576, 1536, 30, 9, 3, True),  # SmolLM2-135M
-    "1b": (128256, 2048, 8192, 16, 32, 8, True),  # Llama-3.2-1B
-    "8b": (128256, 4096, 14336, 32, 32, 8, False),  # Llama-3.1-8B
-}
-
-
-def config(shape: str) -> LlamaConfig:
-    vocabulary, width, inner, layers, heads, pairs, tied = SHAPES[shape]
-    return LlamaConfig(
-        vocab_size=vocabulary,
-        hidden_size=width,
-        intermediate_size=inner,
-        num_hidden_layers=layers,
-        num_attention_heads=heads,
-        num_key_value_heads=pairs,
-        tie_word_embeddings=tied,
-    )
-
-
-def random_model(shape: str) -> LlamaForCausalLM:
-    torch.manual_seed(0)
-    with torch.device("cuda"):
-        torch.set_default_dtype(torch.bfloat16)
-        try:
-            model = LlamaForCausalLM(config(shape)).eval()
-        finally:
-            torch.set_default_dtype(torch.float32)
-    return model.requires_grad_(False)
 
 
 def matmul_rate() -> float:
@@ -300,7 +270,9 @@ def decoding(shape: str, rows: int = 64, tokens: int = 32, new: int = 128) -> li
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
-    parser.add_argument("--shapes", nargs="+", default=list(SHAPES))
+    parser.add_argument(
+        "--shapes", nargs="+", default=[shape for shape in SHAPES if shape != "tiny"]
+    )
     parser.add_argument("--rows", type=int, default=512)
     parser.add_argument("--tokens", type=int, default=32)
     parser.add_argument("--sweeps", nargs="*", default=["135m"])

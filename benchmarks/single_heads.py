@@ -20,11 +20,9 @@ from typing import Any
 import torch
 from contestants import CONTESTANTS, PLAIN, Contestant, Sweep, choose
 from machine import PeakMemory, describe_machine, describe_versions
-from problem import Problem, make_problem
+from problem import HeadSet, Problem, make_problem, single_heads
 from report import FORMAT, table, title
 from torch import Tensor
-
-from headcount import Head
 
 # The largest difference in a log-probability that counts as equal numbers.
 TOLERANCE = {"float32": 1e-3, "float16": 5e-2, "bfloat16": 5e-1}
@@ -67,11 +65,11 @@ class Race:
             return
         self.entries.append(Entry(contestant, sweep, time.perf_counter() - started))
 
-    def warm_up(self, heads: Sequence[Head]) -> None:
+    def warm_up(self, sets: Sequence[HeadSet]) -> None:
         """Run everybody once, so that nobody's first sweep pays for what is compiled and cached."""
         reference = None
         for entry in self.entries:
-            entry.warmup_seconds, _, values = self._timed(entry, heads)
+            entry.warmup_seconds, _, values = self._timed(entry, sets)
             reference = values if reference is None else reference
             self._compare(entry, values, reference)
 
@@ -80,7 +78,7 @@ class Race:
         for turn in range(repeats):
             first = turn % len(self.entries)
             for entry in (*self.entries[first:], *self.entries[:first]):
-                seconds, busy, values = self._timed(entry, self.problem.heads)
+                seconds, busy, values = self._timed(entry, single_heads(self.problem.heads))
                 entry.seconds.append(seconds)
                 entry.cpu_seconds.append(busy)
                 self.reference = values if self.reference is None else self.reference
@@ -88,14 +86,14 @@ class Race:
                 where = f"round {turn + 1} of {repeats}: {entry.contestant.name}"
                 say(f"{where} {seconds:.2f} s ({busy:.2f} s CPU)")
 
-    def _timed(self, entry: Entry, heads: Sequence[Head]) -> tuple[float, float, Tensor]:
+    def _timed(self, entry: Entry, sets: Sequence[HeadSet]) -> tuple[float, float, Tensor]:
         """The seconds that a sweep took, on the clock and of CPU time, and its values."""
         gc.collect()
         if self.problem.ids.is_cuda:
             torch.cuda.synchronize()
         started, busy = time.perf_counter(), time.process_time()
         with torch.no_grad():
-            values = entry.sweep(heads).double().cpu()
+            values = entry.sweep(sets).double().cpu()
         return time.perf_counter() - started, time.process_time() - busy, values
 
     def _compare(self, entry: Entry, values: Tensor, reference: Tensor) -> None:
@@ -179,7 +177,7 @@ def report_memory(arguments: argparse.Namespace, contestant: Contestant) -> None
     gc.collect()
     memory.start()
     with torch.no_grad():
-        sweep(problem.heads)
+        sweep(single_heads(problem.heads))
     print(json.dumps([memory.read(), memory.before]))
 
 
@@ -242,7 +240,7 @@ def main() -> None:
     if not race.entries:
         raise SystemExit("None of these contestants is installed.")
     count = arguments.warm_up or len(problem.heads)
-    race.warm_up(problem.heads[:: -(-len(problem.heads) // count)])
+    race.warm_up(single_heads(problem.heads[:: -(-len(problem.heads) // count)]))
     if arguments.memory_heads != 0:
         for entry in race.entries:
             entry.peak_bytes, entry.before_bytes = measure_memory(entry.contestant)

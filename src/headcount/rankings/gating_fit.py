@@ -20,6 +20,7 @@ import numpy as np
 import torch
 from jaxtyping import Float, Int
 
+from headcount.engine.forecast import forecast, placeholders
 from headcount.engine.forward import measuring
 from headcount.errors import HeadcountError
 from headcount.models.model import Model
@@ -122,6 +123,10 @@ def fit_gates(
     (1, 270)
     """
     fit = _prepare(model, task, updates, batch, seeds, variant, tokens, compiled, store)
+    if (expected := forecast()) is not None:
+        expected.add(model, "pass", 0, _tokens_left(fit), kind="gradients")
+        there = placeholders(2 * seeds, model.layout.total)
+        return CausalGates(model.layout, there[:seeds], there[seeds:], {"updates": updates})
     total = updates * len(fit.pending())
     with (
         progress_bar(f"{task.name}: gates", total, show=progress, unit="update") as bar,
@@ -158,13 +163,18 @@ def fit_time(
     """About how many seconds `fit_gates` will take with these settings, by timing a few passes."""
     fit = _prepare(model, task, updates, batch, seeds, variant, tokens, compiled, store)
     groups = fit.pending()
-    if not groups:
+    if not groups or forecast() is not None:  # a forecast has its own way to tell
         return 0.0
     _, largest = max(groups, key=lambda pair: len(pair[1]))
     with measuring(model), _frozen(model):
         rate = _seconds_per_token(fit, fit.orders(largest)[:, 0])
+    return rate * _tokens_left(fit)
+
+
+def _tokens_left(fit: _Fit) -> int:
+    """How many tokens the updates that are still to be made run over."""
     lengths = fit.prompts.lengths
-    return rate * sum(int(lengths[fit.orders(rows)[:, done:]].sum()) for done, rows in groups)
+    return sum(int(lengths[fit.orders(rows)[:, done:]].sum()) for done, rows in fit.pending())
 
 
 def _seconds_per_token(fit: _Fit, batches: np.ndarray) -> float:
@@ -216,7 +226,8 @@ def _prepare(
     encoded = encode(task.part("ranking"), model.tokenizer)
     batch, note = check_examples(len(encoded), task.name, batch)
     schedule = Schedule(schedule.free, schedule.pushed, batch)
-    model.short_cuts  # noqa: B018  (proven at first sight, and that must not happen under gates)
+    if forecast() is None:
+        model.short_cuts  # noqa: B018  (proven at first sight, which must not be under gates)
     prompts = load_prompts(model, encoded)
     numbers = range(seeds)
     return _Fit(

@@ -26,7 +26,7 @@ class Overlay(Store):
         """The measurements in this context, of both stores; written to the upper one."""
         above = self.above.context(context, layout=layout)
         below = self.below.context(context, layout=layout)
-        return _OverlayContext(above.database, above.text, layout, below)
+        return OverlayContext(above.database, above.text, layout, below)
 
     def get_document(self, kind: str, context: Mapping[str, Any]) -> Any:
         """The finished document of this kind and context, of either store."""
@@ -35,15 +35,22 @@ class Overlay(Store):
 
 
 @dataclass(frozen=True)
-class _OverlayContext(StoreContext):
-    below: StoreContext | None = None
+class OverlayContext(StoreContext):
+    """The measurements of one context in both stores."""
+
+    _below: StoreContext | None = None
+
+    @property
+    def below(self) -> StoreContext:
+        """Those of the lower store alone."""
+        assert self._below is not None
+        return self._below
 
     def read(
         self, gates: Float[np.ndarray, "sets heads"], example_keys: Sequence[str]
     ) -> Float[np.ndarray, "sets examples"]:
         """All values that either store knows."""
         found = super().read(gates, example_keys)
-        assert self.below is not None
         return np.where(np.isnan(found), self.below.read(gates, example_keys), found)
 
     def read_texts(
@@ -51,6 +58,5 @@ class _OverlayContext(StoreContext):
     ) -> np.ndarray:
         """All texts that either store knows."""
         found = super().read_texts(gates, example_keys)
-        assert self.below is not None
         unknown = np.array([[text is None for text in row] for row in found], dtype=bool)
         return np.where(unknown, self.below.read_texts(gates, example_keys), found)

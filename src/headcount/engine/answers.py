@@ -82,6 +82,7 @@ def answers(
     texts = np.full((len(sets), len(examples)), None, dtype=object)
     finished = np.full(texts.shape, np.nan)
     shelves = None
+    keys = [one.key for one in examples]
     if store is not None:
         context = writing_context(model, task, scope) | sampled.identity
         if redistribution is not None:
@@ -89,7 +90,6 @@ def answers(
         shelf = store.context(context, layout=model.layout)
         ends = store.context({**context, "metric": "finished"}, layout=model.layout)
         shelves = shelf, ends
-        keys = [one.key for one in examples]
         texts, finished = shelf.read_texts(sets, keys), ends.read(sets, keys)
     missing = np.array([[text is None for text in row] for row in texts])
     # Up to so many: a text may end before its limit.
@@ -98,7 +98,8 @@ def answers(
     back = place.reshape(-1)
     if (expected := forecast()) is not None:
         new = int(missing.sum())
-        expected.add(model, "text", new, ahead, known=missing.size - new, kind="writing")
+        known = expected.known_before(shelves and shelves[0], sets, keys, "text")
+        expected.add(model, "text", new, ahead, known=known, kind="writing")
         texts[missing], finished[missing] = "", 1.0
         if shelves is not None and new:
             shelves[0].write_texts(sets, keys, ids, texts)

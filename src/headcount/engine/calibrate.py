@@ -51,7 +51,8 @@ def measure(model: Model) -> int:
 @torch.no_grad()
 def timed_pass(model: Model, rows: int) -> float:
     """Seconds per token of a pass over so many rows of TOKENS tokens."""
-    ids = torch.arange(rows * TOKENS, device=model.device).view(rows, TOKENS) % 1000 + 1
+    words = min(1000, getattr(model.module.config, "vocab_size", 1000) - 1)
+    ids = torch.arange(rows * TOKENS, device=model.device).view(rows, TOKENS) % words + 1
     options = accepted(model.module, use_cache=False, logits_to_keep=1)
     times = []
     for _ in range(3):  # the first warms up, the others are the measurement

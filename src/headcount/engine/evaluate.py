@@ -151,7 +151,7 @@ def evaluate(
                 work.flush(bar.update)  # also when interrupted: what is measured is kept
     else:
         if (expected := forecast()) is not None:
-            expected.add(model, "value", 0, 0, known=int(asked.sum()))
+            foresee_values(expected, model, sets, examples, asked, missing, values, shelf)
         LOG.info("  nothing to do: all %d values are known already", missing.size)
     clusters = task.part(part).clusters
     names = tuple(one.example.id for one in examples)

@@ -8,8 +8,10 @@ placeholders too: what is measured under the heads that they will choose then co
 
 from __future__ import annotations
 
+import hashlib
+import math
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -18,15 +20,17 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
+from jaxtyping import Float
 
 from headcount.engine.rates import Kind, seconds_per_token
 from headcount.models.model import Model
-from headcount.overlay import Overlay
+from headcount.overlay import Overlay, OverlayContext
 from headcount.progress import duration
 from headcount.stats import few_resamples
-from headcount.store import Store
+from headcount.store import Store, StoreContext
 
 Thing = Literal["value", "text", "pass"]
+HERE = "on this machine"
 RESAMPLES = 8  # of placeholders: nobody looks at their intervals
 
 
@@ -48,10 +52,29 @@ class Forecast:
 
     works: list[Work] = field(default_factory=list)
     stopped: Exception | None = None
+    _asked: set[bytes] = field(default_factory=set, repr=False)
 
     def add(self, model: Model, thing: Thing, count: int, tokens: int, **more: Any) -> None:
         """Note some work."""
         self.works.append(Work(model, thing, int(count), int(tokens), **more))
+
+    def known_before(
+        self,
+        shelf: StoreContext | None,
+        sets: Float[np.ndarray, "sets heads"],
+        keys: Sequence[str],
+        thing: Thing,
+    ) -> int:
+        """How many of these values or texts the user's own store holds; 0 where asked again."""
+        if not isinstance(shelf, OverlayContext):
+            return 0
+        asked = hashlib.sha256("\n".join((shelf.text, thing, *keys)).encode() + sets.tobytes())
+        if asked.digest() in self._asked:
+            return 0
+        self._asked.add(asked.digest())
+        if thing == "value":
+            return int((~np.isnan(shelf.below.read(sets, keys))).sum())
+        return sum(text is not None for text in shelf.below.read_texts(sets, keys).ravel())
 
     def count(self, thing: Thing) -> int:
         """How many values or texts are to be measured."""
@@ -99,7 +122,8 @@ class Forecast:
         text = f"{few} {what}, {up_to} {round_off(self.tokens):,} tokens"
         if known:
             text += f" ({known})"
-        return f"{text}: about {duration(self.seconds())} on this machine."
+        seconds = self.seconds()
+        return f"{text}." if math.isnan(seconds) else f"{text}: about {duration(seconds)} {HERE}."
 
 
 def round_off(number: int) -> int:
@@ -121,6 +145,7 @@ class Unforeseen(Exception):  # noqa: N818
 
 
 _NOW: ContextVar[Forecast | None] = ContextVar("forecast", default=None)
+_SETTING_UP: ContextVar[bool] = ContextVar("setting up", default=False)
 
 
 def forecast() -> Forecast | None:
@@ -132,6 +157,16 @@ def all_measured() -> None:
     """What follows only sums up what was measured: a forecast ends here."""
     if _NOW.get() is not None:
         raise Foreseen
+
+
+@contextmanager
+def setting_up() -> Iterator[None]:
+    """Inside, a model may run in a forecast too: for what is proven once, and the run needs."""
+    token = _SETTING_UP.set(True)
+    try:
+        yield
+    finally:
+        _SETTING_UP.reset(token)
 
 
 def placeholders(*shape: int) -> np.ndarray:
@@ -159,6 +194,8 @@ def _forecasting(found: Forecast) -> Iterator[None]:
     """Inside, work is noted, and a model that runs all the same is stopped."""
 
     def stop(module: torch.nn.Module, _: Any) -> None:
+        if _SETTING_UP.get():
+            return
         raise Unforeseen(f"{type(module).__name__} was about to run")
 
     token = _NOW.set(found)

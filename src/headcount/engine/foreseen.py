@@ -26,17 +26,18 @@ def foresee_values(
 ) -> None:
     """Note the values that are missing, and put placeholders in their place."""
     lengths = np.array([one.length for one in examples])
-    known = int((asked & ~missing).sum())
+    keys = [one.key for one in examples]
+    known = expected.known_before(shelf, sets, keys, "value")
     expected.add(model, "value", missing.sum(), (missing * lengths).sum(), known=known)
     values[missing] = placeholders(*values.shape)[missing]
-    if shelf is None:
+    if shelf is None or not missing.any():
         return
     everywhere = [np.arange(len(sets))] if asked.all() else []
     for rows in everywhere or np.flatnonzero(missing.any(axis=1))[:, None]:
         columns = np.flatnonzero(asked[rows].all(axis=0))
-        keys = [examples[column].key for column in columns.tolist()]
+        its = [keys[column] for column in columns.tolist()]
         names = [examples[column].example.id for column in columns.tolist()]
-        shelf.write(sets[rows], keys, names, values[np.ix_(rows, columns)])
+        shelf.write(sets[rows], its, names, values[np.ix_(rows, columns)])
 
 
 def foresee_beside(

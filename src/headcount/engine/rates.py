@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -23,7 +24,7 @@ _TIMED: WeakKeyDictionary[Model, float] = WeakKeyDictionary()
 
 
 def seconds_per_token(model: Model, kind: Kind = "passes") -> float:
-    """About how many seconds a token takes in passes of this kind."""
+    """About how many seconds a token takes in passes of this kind; NaN where that is not known."""
     known = read_numbers(_path())
     key = device_key(model)
     if f"{key} / {kind}" in known:
@@ -31,7 +32,10 @@ def seconds_per_token(model: Model, kind: Kind = "passes") -> float:
     if f"{key} / passes" not in known:
         # Not stored: what a real run takes is better, and comes soon.
         if model not in _TIMED:
-            _TIMED[model] = timed_pass(model, ROWS)
+            try:
+                _TIMED[model] = timed_pass(model, ROWS)
+            except Exception:  # some models want more than token ids: no reason to end a run
+                _TIMED[model] = math.nan
         return GUESSES[kind] * _TIMED[model]
     return GUESSES[kind] * known[f"{key} / passes"]
 

@@ -21,6 +21,8 @@ def foresee_ranking(
     """Note the passes of a ranking, and give back placeholders."""
     ranking = encode(task.part("ranking"), model.tokenizer)
     tokens = sum(one.length for one in ranking)
+    if parameters.get("stand_in", "zero") != "zero":
+        expected.add(model, "pass", 0, tokens)  # the twins, once
     if method == "attribution":
         expected.add(model, "pass", 0, tokens, kind="gradients")
     elif method == "integrated-gradients":

@@ -20,7 +20,7 @@ import numpy as np
 import torch
 from jaxtyping import Float, Int
 
-from headcount.engine.forecast import forecast, placeholders
+from headcount.engine.forecast import forecast, placeholders, setting_up
 from headcount.engine.forward import measuring
 from headcount.errors import HeadcountError
 from headcount.models.model import Model
@@ -122,8 +122,9 @@ def fit_gates(
     >>> gates.plus.shape
     (1, 270)
     """
-    fit = _prepare(model, task, updates, batch, seeds, variant, tokens, compiled, store)
-    if (expected := forecast()) is not None:
+    with setting_up():
+        fit = _prepare(model, task, updates, batch, seeds, variant, tokens, compiled, store)
+    if (expected := forecast()) is not None and fit.pending():
         expected.add(model, "pass", 0, _tokens_left(fit), kind="gradients")
         there = placeholders(2 * seeds, model.layout.total)
         return CausalGates(model.layout, there[:seeds], there[seeds:], {"updates": updates})
@@ -161,9 +162,11 @@ def fit_time(
     store: Store | None = None,
 ) -> float:
     """About how many seconds `fit_gates` will take with these settings, by timing a few passes."""
+    if forecast() is not None:  # which has its own way to tell
+        return 0.0
     fit = _prepare(model, task, updates, batch, seeds, variant, tokens, compiled, store)
     groups = fit.pending()
-    if not groups or forecast() is not None:  # a forecast has its own way to tell
+    if not groups:
         return 0.0
     _, largest = max(groups, key=lambda pair: len(pair[1]))
     with measuring(model), _frozen(model):
@@ -226,8 +229,7 @@ def _prepare(
     encoded = encode(task.part("ranking"), model.tokenizer)
     batch, note = check_examples(len(encoded), task.name, batch)
     schedule = Schedule(schedule.free, schedule.pushed, batch)
-    if forecast() is None:
-        model.short_cuts  # noqa: B018  (proven at first sight, which must not be under gates)
+    model.short_cuts  # noqa: B018  (proven at first sight, and that must not happen under gates)
     prompts = load_prompts(model, encoded)
     numbers = range(seeds)
     return _Fit(

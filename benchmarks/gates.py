@@ -19,8 +19,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 import transformers
-from gpu import random_model
-from transformers import LlamaConfig, LlamaForCausalLM
+from shapes import random_model
 
 from headcount.engine.forward import measuring
 from headcount.models.model import Model, wrap
@@ -40,19 +39,9 @@ KINDS = {
 
 
 def make_model(shape: str, dtype: torch.dtype) -> Model:
-    if shape == "tiny":  # to try this script without a GPU
-        config = LlamaConfig(
-            vocab_size=500,
-            hidden_size=64,
-            intermediate_size=96,
-            num_hidden_layers=4,
-            num_attention_heads=4,
-            num_key_value_heads=2,
-        )
-        module = LlamaForCausalLM(config).eval().requires_grad_(False)
-    else:
-        module = random_model(shape)
-    return wrap(module.to(dtype), None, name=shape)
+    device = "cpu" if shape == "tiny" else "cuda"  # tiny: to try this script without a GPU
+    module = random_model(shape, device, dtype)
+    return wrap(module, None, name=shape)
 
 
 def make_prompts(model: Model, kind: str) -> Prompts:

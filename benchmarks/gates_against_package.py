@@ -21,8 +21,9 @@ import argparse
 import json
 import platform
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import numpy as np
 import torch
@@ -150,8 +151,13 @@ def autocast(on: bool) -> Iterator[None]:
 
 
 def compare(
-    variant: str, model: Model, ids: torch.Tensor, prompts: Prompts, options: argparse.Namespace
-) -> list[dict]:
+    variant: str,
+    model: Model,
+    ids: torch.Tensor,
+    prompts: Prompts,
+    options: argparse.Namespace,
+    note: Callable[[dict[str, Any]], object],
+) -> None:
     schedule = make_schedule(variant, options.updates, options.batch)
     seeds = list(range(options.seeds))
     begin = time.process_time()
@@ -161,7 +167,6 @@ def compare(
     begin = time.process_time()
     fitted = ours(model, prompts, seeds, schedule)
     together = time.process_time() - begin
-    rows = []
     for with_autocast in (True, False):
         begin = time.process_time()
         with autocast(with_autocast):
@@ -186,7 +191,7 @@ def compare(
                 "headcount_cpu_s_per_seed": one_by_one,
                 "headcount_cpu_s_all_seeds": together,
             }
-            rows.append(row)
+            note(row)
             print(
                 f"{variant:10} autocast {'on ' if with_autocast else 'off'} {stage:9} "
                 f"r = {whole:.5f} (lowest seed {min(each):.5f}), "
@@ -198,7 +203,6 @@ def compare(
             f"all {len(seeds)} seeds side by side {together:.2f}",
             flush=True,
         )
-    return rows
 
 
 def main() -> None:
@@ -210,6 +214,21 @@ def main() -> None:
     parser.add_argument("--examples", type=int, default=256)
     parser.add_argument("--json")
     options = parser.parse_args()
+    rows: list[dict[str, Any]] = []
+    fit_both(options, rows.append)
+    if options.json:
+        facts = {
+            "versions": {"torch": torch.__version__, "transformers": transformers.__version__},
+            "machine": platform.processor() or platform.machine(),
+            "threads": torch.get_num_threads(),
+            "settings": {k: v for k, v in vars(options).items() if k != "json"},
+        }
+        with open(options.json, "w", encoding="utf-8") as file:
+            json.dump({**facts, "rows": rows}, file, indent=1)
+
+
+def fit_both(options: argparse.Namespace, note: Callable[[dict[str, Any]], object]) -> None:
+    """Fit gates both ways; `note` gets each row as soon as it is there."""
     module = make_model(options.layers, seed=0)
     model = wrap(module, None, name="random Llama")
     ids = make_sequences(model, options.examples, seed=1)
@@ -220,20 +239,8 @@ def main() -> None:
         for i, row in enumerate(ids.tolist())
     ]
     prompts = load_prompts(model, encoded)
-    rows = [
-        row
-        for variant in ("published", "released")
-        for row in compare(variant, model, ids, prompts, options)
-    ]
-    if options.json:
-        facts = {
-            "versions": {"torch": torch.__version__, "transformers": transformers.__version__},
-            "machine": platform.processor() or platform.machine(),
-            "threads": torch.get_num_threads(),
-            "settings": {k: v for k, v in vars(options).items() if k != "json"},
-        }
-        with open(options.json, "w", encoding="utf-8") as file:
-            json.dump({**facts, "rows": rows}, file, indent=1)
+    for variant in ("published", "released"):
+        compare(variant, model, ids, prompts, options, note)
 
 
 if __name__ == "__main__":

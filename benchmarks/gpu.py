@@ -16,49 +16,16 @@ import json
 import sys
 import time
 from collections.abc import Callable
-from contextlib import ExitStack
 
 import torch
 import transformers
-from transformers import LlamaConfig, LlamaForCausalLM
+from shapes import SHAPES, random_model
+from transformers import LlamaForCausalLM
 
 from headcount.engine.batch import Batch
-from headcount.engine.decode import generate
 from headcount.engine.plan import Plan
-from headcount.engine.runner import Runner, chunks
+from headcount.engine.runner import Runner
 from headcount.models.model import Model, wrap
-from headcount.models.trunk import instead
-
-# vocabulary, width, MLP width, layers, heads, key/value heads, tied embeddings
-SHAPES = {
-    "135m": (49152, 576, 1536, 30, 9, 3, True),  # SmolLM2-135M
-    "1b": (128256, 2048, 8192, 16, 32, 8, True),  # Llama-3.2-1B
-    "8b": (128256, 4096, 14336, 32, 32, 8, False),  # Llama-3.1-8B
-}
-
-
-def config(shape: str) -> LlamaConfig:
-    vocabulary, width, inner, layers, heads, pairs, tied = SHAPES[shape]
-    return LlamaConfig(
-        vocab_size=vocabulary,
-        hidden_size=width,
-        intermediate_size=inner,
-        num_hidden_layers=layers,
-        num_attention_heads=heads,
-        num_key_value_heads=pairs,
-        tie_word_embeddings=tied,
-    )
-
-
-def random_model(shape: str) -> LlamaForCausalLM:
-    torch.manual_seed(0)
-    with torch.device("cuda"):
-        torch.set_default_dtype(torch.bfloat16)
-        try:
-            model = LlamaForCausalLM(config(shape)).eval()
-        finally:
-            torch.set_default_dtype(torch.float32)
-    return model.requires_grad_(False)
 
 
 def matmul_rate() -> float:
@@ -171,140 +138,13 @@ def passes(shape: str, rows: int, tokens: int, rate: float) -> list[dict]:
     return found
 
 
-@torch.no_grad()
-def sweep(shape: str, rows: int, tokens: int) -> list[dict]:
-    """All single heads off, one after the other, on a few prompts: three ways."""
-    module = random_model(shape)
-    model = wrap(module, None, name=shape)
-    ids = torch.randint(0, 40_000, (rows, tokens), device="cuda")
-    target = torch.randint(0, 40_000, (rows,), device="cuda")
-    sets = 1 - torch.eye(model.layout.total)
-    places = list(model.layout)
-
-    def logprob(logits: torch.Tensor) -> torch.Tensor:
-        last = logits[:, -1].float()
-        return last.gather(1, target[:, None])[:, 0] - last.logsumexp(-1)
-
-    def plain() -> torch.Tensor:
-        on_card = sets.to("cuda", torch.bfloat16)
-        return torch.stack([logprob(naive(module, ids, g[None])) for g in on_card])
-
-    def expert() -> torch.Tensor:
-        """Layer inputs saved once, earlier layers skipped, one logit per row, one hook."""
-        inputs: dict[int, torch.Tensor] = {}
-        layers = module.model.layers
-        handles = [
-            layer.register_forward_pre_hook(
-                lambda _, args, kwargs, i=i: inputs.update(
-                    {i: args[0] if args else kwargs["hidden_states"]}
-                ),
-                with_kwargs=True,
-            )
-            for i, layer in enumerate(layers)
-        ]
-        module(input_ids=ids, use_cache=False, logits_to_keep=1)
-        for handle in handles:
-            handle.remove()
-        size = module.config.hidden_size // module.config.num_attention_heads
-        values = []
-        for head in places:
-            start, stop = head.index * size, (head.index + 1) * size
-
-            def off(_: torch.nn.Module, args: tuple, start: int = start, stop: int = stop) -> tuple:
-                z = args[0].clone()
-                z[..., start:stop] = 0
-                return (z,)
-
-            with ExitStack() as stack:
-                for layer in layers[: head.layer]:
-                    stack.enter_context(instead(layer, lambda *a, x=inputs[head.layer], **k: x))
-                hook = layers[head.layer].self_attn.o_proj.register_forward_pre_hook(off)
-                stack.callback(hook.remove)
-                values.append(
-                    logprob(module(input_ids=ids, use_cache=False, logits_to_keep=1).logits)
-                )
-        return torch.stack(values)
-
-    def ours(compiled: bool) -> torch.Tensor:
-        plan = Plan(32_768, model.short_cuts, fold=True, compile=compiled)
-        runner = Runner(model, batch_of(ids), plan, None)
-        runner.whole()
-        values = torch.empty(len(sets), rows, device="cuda")
-        starts = [head.layer for head in places]
-        most = max(1, plan.tokens // ids.numel())
-        for chosen, start in chunks(starts, most, len(model.sites)):
-            logits = runner.under(sets[chosen], start).logits
-            tall = target.repeat(len(chosen))
-            last = logits[:, -1].float()
-            got = last.gather(1, tall[:, None])[:, 0] - last.logsumexp(-1)
-            values[torch.tensor(chosen, device="cuda")] = got.view(len(chosen), rows)
-        return values
-
-    ways = {"plain loop": plain, "expert loop": expert, "headcount": lambda: ours(False)}
-    expected = plain()
-    found: list[dict] = []
-    assert float(expected.std(0).max()) > 0, "no head has any effect"
-    for name, way in ways.items():
-        error = float((way() - expected).abs().max())
-        torch.cuda.synchronize()
-        begin = time.perf_counter()
-        way()
-        torch.cuda.synchronize()
-        taken = time.perf_counter() - begin
-        found.append({"shape": shape, "sweep": name, "s": taken, "difference": error})
-        ratio = taken / found[0]["s"]
-        print(f"{shape:5} sweep, {name:14} {taken:8.3f} s  {ratio:5.3f}  ±{error:.0e}", flush=True)
-    return found
-
-
-class NoText:
-    """Stands where a tokenizer would: only ids matter here."""
-
-    eos_token_id = None
-
-    def encode(self, text: str) -> list[int]:
-        raise NotImplementedError
-
-    def decode(self, ids: list[int], **_: object) -> str:
-        return str(len(ids))
-
-
-@torch.no_grad()
-def decoding(shape: str, rows: int = 64, tokens: int = 32, new: int = 128) -> list[dict]:
-    """Greedy decoding by plain `generate`, and by headcount with a gate on every layer."""
-    module = random_model(shape)
-    module.generation_config.eos_token_id = None
-    model = wrap(module, NoText(), name=shape)
-    ids = torch.randint(0, 40_000, (rows, tokens), device="cuda")
-    prompts = ids.tolist()
-    gates = torch.rand(rows, model.layout.total).numpy()
-    settings = {"max_new_tokens": new, "min_new_tokens": new, "do_sample": False}
-
-    def whole() -> object:
-        mask = torch.ones_like(ids)
-        return module.generate(ids, attention_mask=mask, pad_token_id=0, **settings)
-
-    def gated() -> object:
-        return generate(model, prompts, gates, max_new_tokens=new, progress=False)
-
-    same = [g.ids for g in generate(model, prompts, max_new_tokens=new, progress=False)]
-    equal = sum(a == tuple(b[tokens:]) for a, b in zip(same, whole().tolist(), strict=True))  # type: ignore[attr-defined]
-    print(f"{shape:5} decoding without gates: {equal} of {rows} texts equal plain generate's")
-    found = []
-    for name, way in (("plain generate", whole), ("headcount, gated", gated)):
-        taken = seconds(way, repeats=3)
-        found.append({"shape": shape, "decoding": name, "s": taken})
-        print(f"{shape:5} decoding, {name:18} {taken:7.3f} s  {taken / found[0]['s']:5.3f}")
-    return found
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
-    parser.add_argument("--shapes", nargs="+", default=list(SHAPES))
+    parser.add_argument(
+        "--shapes", nargs="+", default=[shape for shape in SHAPES if shape != "tiny"]
+    )
     parser.add_argument("--rows", type=int, default=512)
     parser.add_argument("--tokens", type=int, default=32)
-    parser.add_argument("--sweeps", nargs="*", default=["135m"])
-    parser.add_argument("--decoding", nargs="*", default=["135m"])
     parser.add_argument("--json")
     arguments = parser.parse_args()
     rate = matmul_rate()
@@ -314,11 +154,6 @@ def main() -> None:
         rows += passes(shape, arguments.rows, arguments.tokens, rate)
         torch._dynamo.reset()  # shapes share code, which would be compiled for all of them at once
         torch.cuda.empty_cache()
-    for shape in arguments.sweeps:
-        rows += sweep(shape, 32, 18)
-        torch.cuda.empty_cache()
-    for shape in arguments.decoding:
-        rows += decoding(shape)
     if arguments.json:
         with open(arguments.json, "w") as file:
             facts = {

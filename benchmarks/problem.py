@@ -1,4 +1,4 @@
-"""The one problem that all contestants solve: switch off each head alone, on the same prompts."""
+"""The one problem that all contestants solve: switch off heads, on the same prompts."""
 
 from __future__ import annotations
 
@@ -13,11 +13,14 @@ import torch
 from torch import Tensor, nn
 
 from headcount import Head, HeadLayout, Task, make_task
+from headcount.curves import default_counts
 from headcount.models.bundled import BUNDLED, bundled_folder
 from headcount.models.load import load_pretrained
+from headcount.rankings.random import draw_random
 from headcount.tasks import Encoded, encode
 
 MOST_SHOTS = 30
+HeadSet = tuple[Head, ...]  # heads that are off together
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,6 +46,16 @@ class Problem:
         """
         shared = {id(parameter): parameter for parameter in self.module.parameters()}
         return copy.deepcopy(self.module, shared)
+
+    def of_heads(self, heads: Sequence[Head]) -> Problem:
+        """The same problem with these heads."""
+        return replace(self, heads=tuple(heads))
+
+    @property
+    def layout(self) -> HeadLayout:
+        """Where the heads are."""
+        config: Any = self.module.config
+        return HeadLayout((config.num_attention_heads,) * config.num_hidden_layers)
 
     @property
     def head_size(self) -> int:
@@ -78,16 +91,41 @@ def make_problem(
         encoded = _equal_prompts(tokenizer, prompts, text)
     config: Any = module.config
     layout = HeadLayout((config.num_attention_heads,) * config.num_hidden_layers)
-    numbers = np.linspace(0, layout.total - 1, min(heads or layout.total, layout.total)).round()
     return Problem(
         module,
         tokenizer,
         Task("ioi, equal lengths", 1, tuple(one.example for one in encoded)),
         torch.tensor([one.prompt for one in encoded], device=device),
         torch.tensor([one.target[0] for one in encoded], device=device),
-        tuple(layout.head(int(number)) for number in numbers),
+        spread(layout, heads),
         shared_start(encoded),
     )
+
+
+def spread(layout: HeadLayout, heads: int | None = None) -> tuple[Head, ...]:
+    """So many heads, evenly spread over the layers; all unless given."""
+    numbers = np.linspace(0, layout.total - 1, min(heads or layout.total, layout.total)).round()
+    return tuple(layout.head(int(number)) for number in numbers)
+
+
+def single_heads(heads: Sequence[Head]) -> list[HeadSet]:
+    """Each head alone."""
+    return [(head,) for head in heads]
+
+
+def curve_sets(layout: HeadLayout, seeds: int) -> list[HeadSet]:
+    """The head sets of a TopK curve with `seeds` random controls at each count.
+
+    The order is a random one: how long a curve takes does not depend on who made the ranking.
+    """
+    order = np.random.default_rng(0).permutation(layout.total).tolist()
+    sets: dict[HeadSet, None] = {}  # each once, as in a curve
+    for count in default_counts(layout):
+        top = order[:count]
+        drawn = [draw_random(layout, count, outside=top, seed=seed) for seed in range(seeds)]
+        for heads in (top, *drawn):
+            sets[tuple(sorted(layout.head(int(number)) for number in heads))] = None
+    return list(sets)
 
 
 def shared_start(encoded: Sequence[Encoded]) -> int:

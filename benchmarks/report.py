@@ -1,190 +1,321 @@
-"""Write docs/benchmarks.md from the files that single_heads.py and gpu.py wrote with --json.
+"""Write docs/benchmarks.md from the files in benchmarks/results.
 
-python benchmarks/report.py cpu.json prefix.json gpu.json
+python benchmarks/report.py
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import statistics
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from contestants import EXPERT, PLAIN
-
 PAGE = Path(__file__).parents[1] / "docs" / "benchmarks.md"
-FORMAT = "headcount benchmark 1"
+RESULTS = Path(__file__).parent / "results"
+PLAIN, OURS = "plain", "headcount"
 INTRODUCTION = """# Benchmarks
 
-How long it takes to switch off single heads, one after the other, and to measure what each does to
-the log-probability of the answer to IOI prompts. In each table all contestants ran in one process,
-taking turns, on the same weights and prompts; times are medians. *Difference* is the largest one
-from plain hooks in any log-probability: a contestant with other numbers would not be listed.
-On a machine that does other work too, the time that a contestant waits for a processor is noise;
-its own CPU time is not. *Set-up* is done once for each model and not counted in the times; for
-headcount it is the proof of the head sites and of the short cuts. *Peak memory* is that of a
-process of the contestant's own, weights and libraries included (on a GPU: of the tensors on it);
-in brackets what the sweep added.
+Several ways to do the same sweeps over the heads of a model. In each table all contestants ran in
+one process, taking turns, on the same weights, prompts and head sets; times are medians, and
+*× headcount* is how many times as long as headcount a contestant takes. *Difference* is the largest
+one from plain hooks in any log-probability: for a contestant with other numbers no time is given.
+Head sets are measured as far as the time allows, evenly spread over all that there are: every table
+says how many. On a machine that does other work too, the time that a contestant waits for a
+processor is noise; its own CPU time is not. *Set-up* is done once for each model and not counted;
+for headcount it is the proof of the head sites and of the short cuts. *Peak memory* is, on a CPU,
+that of a process of the contestant's own, weights and libraries included; on a GPU that of the
+tensors on it; in brackets what the sweep added.
 
 What is compared, and how to run it: [benchmarks/README.md](../benchmarks/README.md). This page is
-written by `benchmarks/report.py`.
+written by `benchmarks/report.py` from the files in `benchmarks/results`; nothing in it is edited by
+hand.
 """
+TITLES = {
+    "heads": "single heads off, one after the other",
+    "prefix": "single heads off, behind shared solved examples",
+    "curve": "the head sets of a TopK curve with 10 random draws at each count",
+    "decoding": "decoding under masks",
+    "gates": "causal gates fitted, against nam-causal-head-gating",
+    "memory": "memory of a sweep",
+    "exact": "in float32",
+}
 
 
-def title(result: dict[str, Any]) -> str:
-    """One line that tells this measurement from the others."""
-    s = result["settings"]
-    heads = f"all {s['heads']} heads" if s["heads"] == s["all_heads"] else f"{s['heads']} heads"
-    tokens = f"{s['prompts']} prompts of {s['tokens']} tokens"
-    if s["prefix_asked"]:
-        tokens += f", of which the first {s['prefix']} are shared"
-    cores = f"{s['threads']} CPU thread{'s' * (s['threads'] > 1)}"
-    where = cores if s["device"] == "cpu" else result["machine"]["accelerator"]
-    model = f"{s['model']}{' (random weights)' if s['random_weights'] else ''}"
-    return f"{model}: {heads}, {tokens}; {s['dtype']}, {where}"
-
-
-def table(result: dict[str, Any]) -> str:
-    """The measurement as a Markdown table."""
-    contestants = {one["key"]: one for one in result["contestants"]}
-    seconds = {key: statistics.median(one["seconds"]) for key, one in contestants.items()}
-    peaks = {key: one["peak_bytes"] for key, one in contestants.items() if one["peak_bytes"]}
-    work = {key: statistics.median(one["cpu_seconds"]) for key, one in contestants.items()}
-    header = [
-        "",
-        "seconds",
-        "÷ plain",
-        "CPU seconds",
-        "÷ plain",
-        "÷ expert",
-        "difference",
-        "set-up",
+def write_page() -> None:
+    """Read all results and write the page."""
+    files = [
+        json.loads(path.read_text(encoding="utf-8")) for path in sorted(RESULTS.glob("*.json"))
     ]
-    header += ["peak memory", "÷ plain"]
-    rows = [
-        [
-            one["name"],
-            f"{seconds[key]:.2f}",
-            _ratio(seconds, key, PLAIN),
-            f"{work[key]:.2f}",
-            _ratio(work, key, PLAIN),
-            _ratio(work, key, EXPERT),
-            f"{one['difference']:.0e}",
-            f"{one['setup_seconds']:.1f} s",
-            _megabytes(one),
-            _ratio(peaks, key, PLAIN),
-        ]
-        for key, one in contestants.items()
-    ]
-    widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
-    rule = ["-" * widths[0], *("-" * (width - 1) + ":" for width in widths[1:])]
-    lines = [" | ".join(_pad(cells, widths)) for cells in (header, rule, *rows)]
-    return "\n".join(f"| {line} |" for line in lines)
+    ledgers = [one for one in files if one.get("format", "").startswith("headcount ledger")]
+    sections = [INTRODUCTION, summary(ledgers)]
+    sections += [section(one) for one in ledgers]
+    sections += [growth_section(one) for one in files if one.get("format") == "headcount growth 1"]
+    sections += [passes_section(one) for one in files if "rate" in one]
+    PAGE.write_text("\n".join(sections), encoding="utf-8")
+    print(f"Wrote {PAGE.relative_to(PAGE.parents[1])}.")
 
 
-def _pad(cells: list[str], widths: list[int]) -> list[str]:
-    first, *others = zip(cells, widths, strict=True)
-    return [first[0].ljust(first[1]), *(cell.rjust(width) for cell, width in others)]
+def summary(ledgers: Sequence[dict[str, Any]]) -> str:
+    """How many times as long the others take, in one table."""
+    header = ["sweep", "device", "plain hooks", "fastest other", "which"]
+    rows = []
+    for ledger in ledgers:
+        for race in ledger["races"]:
+            times = {row["key"]: row for row in race["rows"] if row.get("agrees")}
+            if race["part"] == "exact" or OURS not in times or len(times) < 2:
+                continue
+            best = min((row for key, row in times.items() if key != OURS), key=_time)
+            ours = _time(times[OURS])
+            plain = f"{_time(times[PLAIN]) / ours:.2f} ×" if PLAIN in times else "–"
+            what = f"{race['model']}: {TITLES[race['part']]}"
+            rows.append([what, place(ledger), plain, f"{_time(best) / ours:.2f} ×", best["name"]])
+    if not rows:
+        return ""
+    text = "How many times as long as headcount the others take (below 1 × they are faster):"
+    return f"{text}\n\n{table(header, rows, left=(0, 1, 4))}\n"
 
 
-def _ratio(values: dict[str, float], key: str, reference: str) -> str:
-    if key not in values or reference not in values:
-        return "–"
-    return f"{values[key] / values[reference]:.2f}"
-
-
-def _megabytes(one: dict[str, Any]) -> str:
-    if not one["peak_bytes"]:
-        return "–"
-    grown = one["peak_bytes"] - one["before_bytes"]
-    return f"{one['peak_bytes'] / 1e6:.0f} MB (+{grown / 1e6:.0f})"
-
-
-def section(result: dict[str, Any]) -> str:
-    """A measurement with everything that is needed to repeat it."""
-    m, s = result["machine"], result["settings"]
+def section(ledger: dict[str, Any]) -> str:
+    """One run of the ledger, with everything that is needed to repeat it."""
+    m = ledger["machine"]
     machine = f"{m['processor']}, {m['cores']} cores, {m['memory_bytes'] / 2**30:.0f} GiB"
-    if s["device"] != "cpu":
+    if m.get("accelerator"):
         machine = f"{m['accelerator']}; {machine}"
+    parts = [f"## On {place(ledger)}\n"]
+    parts += [race_text(race, ledger) for race in ledger["races"] if race["rows"]]
     facts = [
         f"Machine: {machine}; {m['system']}; load before the start {m['load_at_start']}",
-        "Versions: " + ", ".join(f"{name} {v}" for name, v in result["versions"].items()),
-        f"Measured on {result['date']}; torch threads: {s['threads']}; rounds: {s['repeats']}; "
-        f"heads in the memory measurement: {s['memory_heads']}",
-        f"Command: `{result['command']}`",
-        *(f"Not measured: {name} ({why})" for name, why in result["missing"].items()),
+        "Versions: " + ", ".join(f"{name} {v}" for name, v in ledger["versions"].items()),
+        f"Measured on {ledger['date']}; torch threads: {ledger['threads']}",
+        *([ledger["note"]] if "note" in ledger else []),
+        f"Command: `{ledger['command']}`",
     ]
-    facts_text = "\n".join(f"- {fact}" for fact in facts)
-    return f"## {title(result)}\n\n{table(result)}\n\n{facts_text}\n"
+    return "\n".join([*parts, *(f"- {fact}" for fact in facts), ""])
 
 
-def gpu_section(result: dict[str, Any]) -> str:
-    """What `gpu.py` measured: whole gated passes, sweeps and decoding on one GPU."""
-    lines = [f"## On one {result['device']}", ""]
+def place(ledger: dict[str, Any]) -> str:
+    """The device, in words."""
+    if ledger["device"] == "cpu":
+        return f"{ledger['threads']} CPU thread{'s' * (ledger['threads'] > 1)}"
+    return f"one {ledger['machine']['accelerator']}"
+
+
+def race_text(race: dict[str, Any], ledger: dict[str, Any]) -> str:
+    """One table with its heading."""
+    part = race["part"]
+    if part == "exact":
+        most = max(row["difference"] for row in race["rows"])
+        names = ", ".join(row["name"] for row in race["rows"])
+        return (
+            f"{race['model']} in float32, {race['sets']} head sets: {names} differ by at most "
+            f"{most:.0e} in a log-probability.\n"
+        )
+    body = {"decoding": decoding_table, "memory": memory_table, "gates": gates_table}
+    make: Callable[[dict[str, Any], bool], str] = body.get(part, sweep_table)
+    missing = "".join(f"\nNot measured: {n} ({w})\n" for n, w in race.get("missing", {}).items())
+    text = make(race, ledger["device"] == "cpu")
+    return f"### {race['model']}: {TITLES[part]}\n\n{size(race)}\n\n{text}\n{missing}"
+
+
+def size(race: dict[str, Any]) -> str:
+    """How much was run, in a sentence."""
+    if race["part"] == "gates":
+        return (
+            f"A Llama of {race['layers']} layers with random weights, {race['updates']} updates in "
+            f"each stage, batches of {race['batch']}, {race['seeds']} seeds."
+        )
+    sets = f"{race['sets']} head sets"
+    if race.get("all_sets", 0) > race["sets"]:
+        sets = f"{race['sets']} of {race['all_sets']} head sets"
+    elif race.get("all_sets"):
+        sets = f"All {race['sets']} head sets"
+    tokens = f"{race['prompts']} prompts of {race['tokens']} tokens"
+    if race.get("shared"):
+        tokens += f", of which the first {race['shared']} are shared"
+    new = f", {race['new']} new tokens" if "new" in race else ""
+    return f"{sets}, {tokens}{new}; {race['dtype']}."
+
+
+def sweep_table(race: dict[str, Any], on_cpu: bool) -> str:
+    """Times, numbers and memory."""
+    rows = {row["key"]: row for row in race["rows"]}
+    header = ["", "seconds", "rounds", "÷ plain", "× headcount"]
+    header += ["CPU seconds", "× headcount"] if on_cpu else []
+    header += ["difference", "set-up", "peak memory"]
+    cells = []
+    for row in rows.values():
+        good = row["agrees"]
+        line = [row["name"], f"{_time(row):.2f}" if good else "other numbers"]
+        line += [str(len(row["seconds"])), _ratio(rows, row, PLAIN), _ratio(rows, row, OURS)]
+        if on_cpu:
+            line += [f"{_time(row, 'cpu_seconds'):.2f}", _ratio(rows, row, OURS, "cpu_seconds")]
+        line += [f"{row['difference']:.0e}", _setup(row), _memory(row)]
+        cells.append(line)
+    return table(header, cells)
+
+
+def decoding_table(race: dict[str, Any], on_cpu: bool) -> str:
+    """Times and how many texts are equal."""
+    rows = {row["key"]: row for row in race["rows"]}
+    header = ["", "seconds", "rounds", "÷ plain", "× headcount"]
+    header += ["CPU seconds", "× headcount"] if on_cpu else []
+    header += ["equal texts", "equal first tokens"] + ([] if on_cpu else ["peak memory"])
+    cells = []
+    for row in rows.values():
+        line = [row["name"], f"{_time(row):.2f}" if row["agrees"] else "other texts"]
+        line += [str(len(row["seconds"])), _ratio(rows, row, PLAIN), _ratio(rows, row, OURS)]
+        if on_cpu:
+            line += [f"{_time(row, 'cpu_seconds'):.2f}", _ratio(rows, row, OURS, "cpu_seconds")]
+        equal = "–" if row["equal_texts"] is None else f"{row['equal_texts']} of {row['texts']}"
+        first = "–" if row["equal_first"] is None else f"{100 * row['equal_first']:.0f} %"
+        line += [equal, first] + ([] if on_cpu else [_memory(row)])
+        cells.append(line)
+    return table(header, cells)
+
+
+def memory_table(race: dict[str, Any], on_cpu: bool) -> str:
+    """What a sweep of many rows takes, on the whole card and on a part of it."""
+    header = ["", "seconds", "peak", "of which weights", "allowed", "difference"]
+    cells = []
+    for row in race["rows"]:
+        allowed = "–" if row["cap_bytes"] is None else f"{row['cap_bytes'] / 2**30:.1f} GiB"
+        line = [row["way"], f"{row['seconds']:.2f}", f"{row['peak_bytes'] / 2**30:.1f} GiB"]
+        line += [f"{row['weights_bytes'] / 2**30:.1f} GiB", allowed, f"{row['difference']:.0e}"]
+        cells.append(line)
+    return table(header, cells)
+
+
+def gates_table(race: dict[str, Any], on_cpu: bool) -> str:
+    """CPU seconds of a seed, and how alike the gates are."""
+    header = ["schedule", "package's autocast", "package", "headcount", "headcount, all seeds"]
+    header += ["× headcount", "lowest correlation", "same side of ½"]
+    cells = []
+    groups: dict[tuple[str, bool], list[dict[str, Any]]] = {}
+    for row in race["rows"]:
+        groups.setdefault((row["variant"], row["autocast"]), []).append(row)
+    for (variant, autocast), rows in groups.items():
+        one = rows[0]
+        theirs, ours = one["package_cpu_s_per_seed"], one["headcount_cpu_s_all_seeds"]
+        cells.append(
+            [
+                variant,
+                "on" if autocast else "off",
+                f"{theirs:.2f} s",
+                f"{one['headcount_cpu_s_per_seed']:.2f} s",
+                f"{ours:.2f} s",
+                f"{theirs * race['seeds'] / ours:.2f}",
+                f"{min(row['lowest_of_seeds'] for row in rows):.4f}",
+                f"{100 * min(row['same_side_of_half'] for row in rows):.1f} %",
+            ]
+        )
+    note = "CPU seconds for one seed, and for all seeds side by side, which headcount does."
+    return f"{table(header, cells, left=(0, 1))}\n\n{note}"
+
+
+def growth_section(result: dict[str, Any]) -> str:
+    """How time and memory grow, by `growth.py`."""
+    header = ["what grows", "from", "to", "slope of time", "slope of the work", "memory added"]
+    cells = [
+        [
+            axis["name"],
+            f"{axis['points'][0]['x']:g}",
+            f"{axis['points'][-1]['x']:g}",
+            f"{axis['time_slope']:.2f}",
+            f"{axis['work_slope']:.2f}",
+            " → ".join(f"{axis['points'][i]['memory'] / 1e6:.0f}" for i in (0, -1)) + " MB",
+        ]
+        for axis in result["axes"]
+    ]
+    lines = [
+        "## How cost grows\n",
+        "![How cost grows](images/growth.png)\n",
+        "Slopes are of log time, or log work, against the log of what grows: 1 is in proportion.",
+        "The work is counted: multiplications and additions of the matrix products that the plan",
+        "runs. Nothing grows faster than its work where the first slope is at most the second.",
+        "*Memory added* is that of the sweep itself, above model and libraries.\n",
+        table(header, cells),
+        "",
+        f"- Versions: {', '.join(f'{n} {v}' for n, v in result['versions'].items())}",
+        f"- Measured on {result['date']}; {result['machine']['processor']}, torch threads: "
+        f"{result['threads']}",
+        f"- Command: `{result['command']}`",
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def passes_section(result: dict[str, Any]) -> str:
+    """What `gpu.py` measured: whole gated passes on one GPU."""
     rows = result["rows"]
-    lines += [
-        "Gated passes over 512 prompts × 32 tokens in bf16, every head of every row with a gate of",
-        "its own. *Share* is that of the card's own rate in a large matrix product,",
+    lines = [
+        f"## Gated passes on one {result['device']}",
+        "",
+        "512 prompts × 32 tokens in bf16, every head of every row with a gate of its own. *Share*",
+        "is that of the card's own rate in a large matrix product,",
         f"{result['rate'] / 1e12:.0f} TFLOP/s in the same run; *error* is the largest one of a",
         "logit against float32, relative to the largest logit. Plain hooks compute all logits,",
         "headcount those that are scored; each is credited with what it computes. Compiling is",
         "done where a sweep is long enough to repay it; without it a small model waits for Python.",
         "",
-        "| shape | way | ms | share | error |",
-        "| --- | --- | ---: | ---: | ---: |",
-    ]
-    for row in (row for row in rows if "way" in row):
-        numbers = f"{row['ms']:.1f} | {100 * row['share']:.0f} % | {row['error']:.3f}"
-        lines.append(f"| {row['shape']} | {row['way']} | {numbers} |")
-    lines += [
+        table(
+            ["shape", "way", "ms", "share", "error"],
+            [
+                [
+                    row["shape"],
+                    row["way"],
+                    f"{row['ms']:.1f}",
+                    f"{100 * row['share']:.0f} %",
+                    f"{row['error']:.3f}",
+                ]
+                for row in rows
+            ],
+            left=(0, 1),
+        ),
         "",
-        "All single heads off, one after the other, on 32 prompts of 18 tokens. The expert loop is",
-        "written by hand: layer inputs saved once, earlier layers skipped, one logit per prompt.",
-        "*Difference* is the largest one from the plain loop in a log-probability, in bf16.",
+        f"- Versions: {', '.join(f'{n} {v}' for n, v in result['versions'].items())}",
+        f"- Command: `{result['command']}`",
         "",
-        "| shape | way | s | ÷ plain | difference |",
-        "| --- | --- | ---: | ---: | ---: |",
     ]
-    plain: dict[str, float] = {}
-    for row in (row for row in rows if "sweep" in row):
-        plain.setdefault(row["shape"], row["s"])
-        numbers = f"{row['s']:.2f} | {row['s'] / plain[row['shape']]:.3f} | {row['difference']:.0e}"
-        lines.append(f"| {row['shape']} | {row['sweep']} | {numbers} |")
-    lines += ["", "Greedy decoding, 64 prompts, 128 new tokens, bf16:", ""]
-    lines += ["| shape | way | s |", "| --- | --- | ---: |"]
-    lines += [
-        f"| {row['shape']} | {row['decoding']} | {row['s']:.2f} |"
-        for row in rows
-        if "decoding" in row
-    ]
-    versions = ", ".join(f"{name} {version}" for name, version in result["versions"].items())
-    lines += ["", f"- Versions: {versions}", f"- Command: `{result['command']}`", ""]
     return "\n".join(lines)
 
 
-def read(path: Path) -> dict[str, Any]:
-    """Read one result file."""
-    result: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    if "rate" in result:
-        return result
-    if result.get("format") != FORMAT:
-        raise SystemExit(f"{path} is not a result of single_heads.py: make it with --json.")
-    return result
+def table(header: Sequence[str], rows: Sequence[Sequence[str]], left: Sequence[int] = (0,)) -> str:
+    """A Markdown table; columns in `left` are words, the others numbers."""
+    widths = [max(3, *map(len, column)) for column in zip(header, *rows, strict=True)]
+    rule = ["-" * w if i in left else "-" * (w - 1) + ":" for i, w in enumerate(widths)]
+    lines = [
+        " | ".join(
+            cell.ljust(width) if place in left else cell.rjust(width)
+            for place, (cell, width) in enumerate(zip(cells, widths, strict=True))
+        )
+        for cells in (header, rule, *rows)
+    ]
+    return "\n".join(f"| {line} |" for line in lines)
 
 
-def main() -> None:
-    """Write the page."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("results", nargs="+", type=Path, help="files that --json wrote")
-    parser.add_argument("--out", type=Path, default=PAGE, help="default: docs/benchmarks.md")
-    arguments = parser.parse_args()
-    results = [read(path) for path in arguments.results]
-    sections = [gpu_section(one) if "rate" in one else section(one) for one in results]
-    arguments.out.parent.mkdir(parents=True, exist_ok=True)
-    arguments.out.write_text("\n".join([INTRODUCTION, *sections]), encoding="utf-8")
-    print(f"Wrote {arguments.out}.")
+def _time(row: dict[str, Any], key: str = "seconds") -> float:
+    return statistics.median(row[key]) if row[key] else float("nan")
+
+
+def _ratio(
+    rows: dict[str, dict[str, Any]], row: dict[str, Any], base: str, key: str = "seconds"
+) -> str:
+    if base not in rows or not row["agrees"] or not (row[key] and rows[base][key]):
+        return "–"
+    return f"{_time(row, key) / _time(rows[base], key):.2f}"
+
+
+def _setup(row: dict[str, Any]) -> str:
+    return "–" if row["setup_seconds"] is None else f"{row['setup_seconds']:.1f} s"
+
+
+def _memory(row: dict[str, Any]) -> str:
+    if not row.get("peak_bytes"):
+        return "–"
+    grown = (row["peak_bytes"] - row["before_bytes"]) / 1e6
+    return f"{row['peak_bytes'] / 1e6:.0f} MB (+{grown:.0f})"
 
 
 if __name__ == "__main__":
-    main()
+    write_page()

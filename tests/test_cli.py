@@ -6,6 +6,7 @@ import csv
 import errno
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -700,3 +701,36 @@ def test_a_reader_that_has_gone_is_no_error(
     _, err = process.communicate(timeout=60)
     assert err == b""
     assert process.returncode == 0
+
+
+AHEAD = r"Ahead: [\d,]+ values, about [\d,]+ tokens: about .* on this machine\.\n"
+CURVE = ("curve", "--counts", "0", "2", "--ranking", "patching", "--store", "store.sqlite")
+
+
+@pytest.mark.parametrize(
+    "command", [CURVE, ("rank", "--method", "patching"), ("run", "heads-kept", "--tasks")]
+)
+def test_a_dry_run_says_what_is_ahead_and_does_nothing(
+    command: tuple[str, ...], disk: Disk, run: Run, run_json: Callable[..., Any]
+) -> None:
+    model = ["--model", str(disk.model), "--dry-run", "--out", "out"]
+    task = [str(disk.task)] if command[0] == "run" else ["--task", str(disk.task)]
+    assert re.fullmatch(AHEAD, run(*command, *task, *model))
+    assert run_json(*command, *task, *model)["tokens"] > 0
+    assert not Path("out").exists()
+
+
+def test_a_run_says_what_is_ahead_and_then_that_nothing_is_left(
+    disk: Disk, capsys: pytest.CaptureFixture[str]
+) -> None:
+    told = [*CURVE, "--model", str(disk.model), "--task", str(disk.task), "--out", "out"]
+    assert main(told) == 0
+    assert re.fullmatch(AHEAD, capsys.readouterr().err)
+    assert main(told) == 0
+    assert re.fullmatch(
+        r"Nothing is left to measure: \d+ are known already\.\n", capsys.readouterr().err
+    )
+
+
+def test_a_dry_run_refuses_what_the_run_would_refuse(disk: Disk, refused: Run) -> None:
+    assert "nothing" in refused("curve", *disk.arguments("--metric", "nothing", "--dry-run"))

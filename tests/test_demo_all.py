@@ -19,6 +19,13 @@ from headcount.studies import MODELS, PRESETS, Study
 Main = Callable[..., int]
 
 
+class Ahead:
+    """A forecast of seven minutes."""
+
+    def seconds(self) -> float:
+        return 420.0
+
+
 @pytest.fixture
 def ran(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
     """The studies that ran, in their order; no model is loaded."""
@@ -34,9 +41,14 @@ def ran(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
             name, name, [{"count": 1, "value": 0.5}], [claim], {"figure": figure}, {"n": 1}, {}
         )
 
+    def foresee_study(name: str, models: list[str], **settings: Any) -> Ahead:
+        assert models == [f"model {spec}" for spec in MODELS[name]]
+        assert (settings["preset"], settings["store"]) == ("quick", None)
+        return Ahead()
+
     monkeypatch.setattr(demo_all, "run_study", run_study)
     monkeypatch.setattr(demo_all, "load_model", lambda spec: f"model {spec}")
-    monkeypatch.setattr(demo_all, "speed", lambda model: 600.0)
+    monkeypatch.setattr(demo_all, "foresee_study", foresee_study)
     monkeypatch.chdir(tmp_path)
     return names
 
@@ -59,11 +71,11 @@ def demo(*more: str) -> int:
 def test_all_four_run_and_share_a_page(ran: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert demo() == 0
     assert ran == list(demo_all.ORDER)
-    assert set(ran) == set(PRESETS) == set(demo_all.SECONDS)
+    assert set(ran) == set(PRESETS)
     out, err = capsys.readouterr()
     assert err == ""
-    assert "4 of 4 studies to run: about 29 min here" in out
-    assert "[2/4] heads-kept, about 12 min: " in out
+    assert "4 of 4 studies to run: about 29 min on this machine" in out
+    assert "[2/4] heads-kept, about 7 min: " in out
     assert out.endswith("All of it, to open in a browser: out/demo-all/index.html\n")
     page = Path("out/demo-all/index.html").read_text()
     for name in ran:
@@ -139,6 +151,20 @@ def test_nothing_at_all_is_one_sentence(
     assert demo() == 2
     assert capsys.readouterr().err == "headcount: No model.\n"
     assert not Path("out/demo-all/index.html").exists()
+
+
+def test_what_cannot_be_foreseen_is_no_reason_to_stop(
+    ran: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def unknown(name: str, *_: Any, **__: Any) -> Ahead:
+        if name == "heads-kept":
+            raise HeadcountError("No such model.")
+        return type("Unknown", (Ahead,), {"seconds": lambda self: float("nan")})()
+
+    monkeypatch.setattr(demo_all, "foresee_study", unknown)
+    assert demo() == 0
+    assert ran == list(demo_all.ORDER)
+    assert "studies to run: about 1 min" in capsys.readouterr().out
 
 
 def test_json_is_all_that_is_printed(ran: list[str], capsys: pytest.CaptureFixture[str]) -> None:

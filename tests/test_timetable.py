@@ -21,11 +21,20 @@ def test_parts_that_ran_correct_those_to_come() -> None:
     assert table.left(240) == pytest.approx(40)
 
 
-def test_what_came_from_the_store_is_no_measure() -> None:
+def test_a_quick_part_promises_nothing() -> None:
     table = Timetable({"one": 600, "two": 600})
     table.start("one", 0)
-    table.finish(3)
-    assert table.left(3) == 600
+    table.finish(100)
+    assert table.left(100) == 600
+
+
+def test_short_parts_and_failures_are_no_measure() -> None:
+    table = Timetable({"one": 5, "two": 300, "three": 600})
+    table.start("one", 0)
+    table.finish(20)
+    table.start("two", 20)
+    table.finish(21, whole=False)
+    assert table.left(21) == 600
 
 
 def test_a_part_that_takes_longer_says_so_and_leaves_the_others_time() -> None:

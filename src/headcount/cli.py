@@ -145,6 +145,7 @@ def build_parser() -> Parser:
     rank.add_argument("--top", type=int, default=10, help="how many heads to print (%(default)s)")
     rank.add_argument("--out", help="write all scores to this JSON file")
     _measuring(rank)
+    _dry_run(rank)
 
     ablate = _command(
         commands,
@@ -184,6 +185,7 @@ def build_parser() -> Parser:
     curve.add_argument("--out", default="out/curve", help="folder for the results (%(default)s)")
     _metric(curve)
     _measuring(curve)
+    _dry_run(curve)
 
     compare = _command(
         commands,
@@ -257,6 +259,7 @@ def build_parser() -> Parser:
     run.add_argument("--out", help="folder for the results (out/STUDY)")
     _loading(run)
     _measuring(run)
+    _dry_run(run)
 
     report = _command(
         commands,
@@ -440,6 +443,10 @@ def _measuring(parser: Parser) -> None:
     parser.add_argument("--no-store", action="store_true", help="keep nothing, reuse nothing")
     parser.add_argument("--quiet", action="store_true", help="no progress bars")
     parser.add_argument("--json", action="store_true", help="print JSON")
+
+
+def _dry_run(parser: Parser) -> None:
+    parser.add_argument("--dry-run", action="store_true", help="print the work ahead, do nothing")
 
 
 if __name__ == "__main__":

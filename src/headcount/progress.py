@@ -35,3 +35,14 @@ def watched(watcher: Callable[[], None]) -> Iterator[None]:
         yield
     finally:
         _watchers.remove(watcher)
+
+
+def duration(seconds: float) -> str:
+    """In words that one can plan by.
+
+    >>> duration(50), duration(600), duration(9000)
+    ('50 seconds', '10 minutes', '2.5 hours')
+    """
+    if seconds < 90:
+        return f"{seconds:.0f} seconds"
+    return f"{seconds / 60:.0f} minutes" if seconds < 5400 else f"{seconds / 3600:.1f} hours"

@@ -6,7 +6,7 @@ import ast
 import logging
 import sys
 from argparse import Namespace
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +15,7 @@ from headcount.json_text import to_json
 from headcount.store import Store
 
 if TYPE_CHECKING:  # commands without a model answer at once: torch takes seconds to import
+    from headcount.engine.forecast import Forecast
     from headcount.models.model import Model
     from headcount.tasks import Task
 
@@ -72,6 +73,29 @@ def store_from(arguments: Namespace) -> Iterator[Store | None]:
         return
     with Store.open(arguments.store) as store:
         yield store
+
+
+def announce(
+    arguments: Namespace, run: Callable[[Store | None], object], store: Store | None
+) -> bool:
+    """Say what a run will measure; True where only that was asked for."""
+    from headcount.engine.forecast import foresee
+
+    return tell(arguments, foresee(run, store))
+
+
+def tell(arguments: Namespace, expected: Forecast) -> bool:
+    """Print a forecast; True where only that was asked for, by --dry-run."""
+    if arguments.dry_run:
+        if isinstance(expected.stopped, HeadcountError):
+            raise expected.stopped
+        if arguments.json:
+            print_json(expected.to_json())
+        else:
+            print(expected)
+    elif not arguments.quiet:
+        print(expected, file=sys.stderr)
+    return bool(arguments.dry_run)
 
 
 def print_json(value: Any) -> None:

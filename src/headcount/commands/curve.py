@@ -6,9 +6,10 @@ import shlex
 import sys
 from argparse import Namespace
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 
-from headcount.commands.common import model_from, print_json, store_from, task_from
+from headcount.commands.common import announce, model_from, print_json, store_from, task_from
 from headcount.curves import curve as make_curve
 from headcount.heads import HeadScores, check_counts
 from headcount.results import write_results
@@ -22,22 +23,25 @@ def curve(arguments: Namespace) -> int:
     task = task_from(arguments, model)
     is_file = arguments.ranking.endswith(".json")
     ranking = HeadScores.load(arguments.ranking) if is_file else arguments.ranking
+    make = partial(
+        make_curve,
+        model,
+        task,
+        ranking,
+        counts=arguments.counts,
+        series=arguments.series,
+        seeds=arguments.seeds,
+        mode="keep" if arguments.keep else "mask",
+        metric=arguments.metric,
+        stand_in=arguments.stand_in,
+        scope=arguments.scope,
+        epsilon=arguments.epsilon,
+        progress=not arguments.quiet,
+    )
     with store_from(arguments) as store:
-        result = make_curve(
-            model,
-            task,
-            ranking,
-            counts=arguments.counts,
-            series=arguments.series,
-            seeds=arguments.seeds,
-            mode="keep" if arguments.keep else "mask",
-            metric=arguments.metric,
-            stand_in=arguments.stand_in,
-            scope=arguments.scope,
-            epsilon=arguments.epsilon,
-            store=store,
-            progress=not arguments.quiet,
-        )
+        if announce(arguments, lambda seen: make(store=seen), store):
+            return 0
+        result = make(store=store)
     command = "headcount " + shlex.join(sys.argv[1:])
     paths = write_results(
         Path(arguments.out), result, model, task, vars(arguments), command=command

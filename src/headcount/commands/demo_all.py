@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import shlex
 import sys
 import time
@@ -16,19 +17,16 @@ from typing import Any
 
 from headcount.commands.common import print_json, store_from
 from headcount.commands.timetable import Timetable, minutes, overall
-from headcount.engine.calibrate import speed
 from headcount.errors import HeadcountError
 from headcount.json_text import to_json
 from headcount.models.model import Model, load_model
 from headcount.report import write_page
 from headcount.results import versions
 from headcount.store import Store
-from headcount.studies import MODELS, PRESETS, STUDIES, run_study
+from headcount.studies import MODELS, PRESETS, STUDIES, foresee_study, run_study
 
 PRESET = "quick"
-# Seconds of each study where a pass runs at REFERENCE tokens a second, as on two cores.
-SECONDS = {"masked-heads": 330, "heads-kept": 700, "head-roles": 400, "token-insertion": 330}
-REFERENCE = 600.0
+BESIDE = 15.0  # seconds of each study that go into resampling, figures and pages
 ORDER = ("masked-heads", "heads-kept", "head-roles", "token-insertion")
 
 
@@ -48,49 +46,36 @@ def demo_all(arguments: Namespace) -> int:
     out = Path(arguments.out or "out/demo-all")
     tell = _tell(arguments)
     done = [name for name in ORDER if finished(out / name, name)]
-    table = Timetable({name: SECONDS[name] for name in ORDER if name not in done})
     failures: dict[str, str] = {}
     pages: list[str] = []
     index = out / "index.html"
     with store_from(arguments) as store:
         run = _Run(out, store, not arguments.quiet, tell, {})
+        if len(done) < len(ORDER):
+            tell("Loading the models (the first time, they are fetched and converted)")
+        table = Timetable({name: _expected(run, name) for name in ORDER if name not in done})
         if table.waiting:
-            table.pace = _pace(run)
             tell(
                 f"{len(table.waiting)} of {len(ORDER)} studies to run: about "
-                f"{minutes(table.left(0))} here, less what is stored. If it is cut, the same "
-                "command goes on."
+                f"{minutes(table.left(0))} on this machine. If it is cut, the same command goes on."
             )
         with overall(table, show=not arguments.quiet):
             for place, name in enumerate(ORDER, start=1):
                 so = "" if name in done else f", about {minutes(table.waiting[name] * table.pace)}"
                 tell(f"\n[{place}/{len(ORDER)}] {name}{so}: {STUDIES[name].summary}")
                 start = time.monotonic()
-                try:
-                    if name in done:
-                        write_page([out / name], out / name / "report.html")
-                    else:
-                        table.start(name, start)
-                        _study(run, name)
-                except HeadcountError as error:
-                    failures[name] = str(error)
-                except OSError:  # no space left: the others would fail as well
-                    raise
-                except Exception as error:  # a mistake of ours must not lose the other studies
-                    traceback.print_exc()
-                    failures[name] = f"{type(error).__name__}: {error}"
-                finally:
-                    table.finish(time.monotonic())
-                if name in failures:
-                    tell(f"not finished: {failures[name]}")
-                    if not pages:
-                        continue
+                if name not in done:
+                    table.start(name, start)
+                failure = _attempt(run, name, again=name in done)
+                table.finish(time.monotonic(), whole=failure is None)
+                if failure is not None:
+                    failures[name] = failure
+                    tell(f"not finished: {failure}")
                 else:
                     pages.append(name)
-                    again = name in done
-                    _say(tell, out / name, None if again else time.monotonic() - start)
-                # Made anew after every study: what there is can be read while the rest runs.
-                write_page([out / one for one in pages], index, failures=failures)
+                    _say(tell, out / name, None if name in done else time.monotonic() - start)
+                if pages:  # made anew after every study: to be read while the rest runs
+                    write_page([out / one for one in pages], index, failures=failures)
     if not pages:
         raise HeadcountError(next(iter(failures.values())))
     if arguments.json:
@@ -119,6 +104,24 @@ def _asked(study: str) -> dict[str, Any]:
     return dict(json.loads(to_json(asked)))
 
 
+def _attempt(run: _Run, name: str, *, again: bool) -> str | None:
+    """Run a study, or only make its page `again`; why it could not be done, if so."""
+    try:
+        if again:
+            folder = run.out / name
+            write_page([folder], folder / "report.html")
+        else:
+            _study(run, name)
+    except HeadcountError as error:
+        return str(error)
+    except OSError:  # no space left: the others would fail as well
+        raise
+    except Exception as error:  # a mistake of ours must not lose the other studies
+        traceback.print_exc()
+        return f"{type(error).__name__}: {error}"
+    return None
+
+
 def _study(run: _Run, name: str) -> None:
     models = [_model(run, spec) for spec in MODELS[name]]
     says = "say" in STUDIES[name].defaults()
@@ -141,11 +144,14 @@ def _model(run: _Run, spec: str) -> Model:
     return run.models[spec]
 
 
-def _pace(run: _Run) -> float:
-    """How much slower than the reference this machine is, by a few passes of the first model."""
-    spec = MODELS[ORDER[0]][0]
-    run.tell(f"{spec}: loading (the first time, it is fetched and converted)")
-    return REFERENCE / speed(_model(run, spec))
+def _expected(run: _Run, name: str) -> float:
+    """About how many seconds a study takes here, less what the store holds."""
+    try:
+        models = [_model(run, spec) for spec in MODELS[name]]
+        ahead = foresee_study(name, models, preset=PRESET, store=run.store).seconds()
+    except HeadcountError:  # the study itself will say so, and the others go on
+        return BESIDE
+    return BESIDE + (ahead if math.isfinite(ahead) else 0.0)
 
 
 def _tell(arguments: Namespace) -> Callable[[str], None]:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from argparse import Namespace
+from functools import partial
 
 from headcount.commands.common import (
+    announce,
     model_from,
     print_json,
     print_table,
@@ -29,10 +31,13 @@ def rank(arguments: Namespace) -> int:
         raise HeadcountError(f"Cannot print the top {arguments.top} heads: ask for at least 1.")
     model = model_from(arguments)
     task = task_from(arguments, model)
+    score = partial(
+        rank_heads, model, task, arguments.method, progress=not arguments.quiet, **chosen
+    )
     with store_from(arguments) as store:
-        scores = rank_heads(
-            model, task, arguments.method, store=store, progress=not arguments.quiet, **chosen
-        )
+        if announce(arguments, lambda seen: score(store=seen), store):
+            return 0
+        scores = score(store=store)
     if arguments.out:
         scores.save(arguments.out)
     if arguments.json:

@@ -9,8 +9,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from headcount.commands.common import model_from, print_json, settings, store_from
-from headcount.studies import MODELS, PRESETS, STUDIES, run_study
+from headcount.commands.common import model_from, print_json, settings, store_from, tell
+from headcount.studies import MODELS, PRESETS, STUDIES, foresee_study, run_study
 from headcount.studies.study import Study
 from headcount.tasks import FUNCTIONS
 
@@ -57,6 +57,9 @@ def run(arguments: Namespace) -> int:
     if "say" in known:
         chosen["say"] = lambda text: print(text, file=sys.stderr)
     with store_from(arguments) as store:
+        expected = foresee_study(arguments.study, models, preset=preset, store=store, **chosen)
+        if tell(arguments, expected):
+            return 0
         study = run_study(
             arguments.study,
             models,

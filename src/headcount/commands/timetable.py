@@ -10,10 +10,14 @@ from contextlib import contextmanager
 from headcount.progress import watched
 
 EVERY = 60  # seconds between two lines of a log
+TELLING = 60  # seconds that a part must be expected to take, to correct the others
 
 
 class Timetable:
-    """Expected seconds of each part; parts that have run correct the pace of those to come.
+    """Expected seconds of each part; parts that took longer slow down those to come.
+
+    One that was quicker than expected does not promise as much of the others: answers that end
+    early save time, and other measurements have none to save.
 
     >>> table = Timetable({"one": 100, "two": 200})
     >>> table.start("one", now=0)
@@ -34,16 +38,16 @@ class Timetable:
         """A part begins."""
         self.current = (name, self.waiting.pop(name), now)
 
-    def finish(self, now: float) -> None:
-        """It ends. One that was far quicker than expected was mostly in the store: no measure."""
+    def finish(self, now: float, *, whole: bool = True) -> None:
+        """It ends. A short one, or one that failed, is no measure of the others."""
         if self.current is None:
             return
         _, expected, start = self.current
         self.current = None
-        if now - start >= 0.5 * expected * self.pace:
+        if whole and expected >= TELLING:
             self._seen[0] += now - start
             self._seen[1] += expected
-            self.pace = self._seen[0] / self._seen[1]
+            self.pace = max(1.0, self._seen[0] / self._seen[1])
 
     def left(self, now: float) -> float:
         """Seconds until all is done, as far as one can know."""

@@ -10,7 +10,9 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from headcount.engine.decode import Scope, check_scope, generate, rows_at_once
+from headcount.engine.forecast import forecast
 from headcount.engine.plan import MEASUREMENT
+from headcount.engine.rates import timing
 from headcount.engine.redistribute import Redistribution
 from headcount.heads import check_gates
 from headcount.models.model import Model
@@ -80,6 +82,7 @@ def answers(
     texts = np.full((len(sets), len(examples)), None, dtype=object)
     finished = np.full(texts.shape, np.nan)
     shelves = None
+    keys = [one.key for one in examples]
     if store is not None:
         context = writing_context(model, task, scope) | sampled.identity
         if redistribution is not None:
@@ -87,11 +90,25 @@ def answers(
         shelf = store.context(context, layout=model.layout)
         ends = store.context({**context, "metric": "finished"}, layout=model.layout)
         shelves = shelf, ends
-        keys = [one.key for one in examples]
         texts, finished = shelf.read_texts(sets, keys), ends.read(sets, keys)
     missing = np.array([[text is None for text in row] for row in texts])
+    # Up to so many: a text may end before its limit.
+    ahead = sum(len(examples[e].prompt) + task.max_new_tokens for e in missing.nonzero()[1])
+    ids = tuple(one.example.id for one in examples)
+    back = place.reshape(-1)
+    if (expected := forecast()) is not None:
+        new = int(missing.sum())
+        known = expected.known_before(shelves and shelves[0], sets, keys, "text")
+        expected.add(model, "text", new, ahead, known=known, kind="writing")
+        texts[missing], finished[missing] = "", 1.0
+        if shelves is not None and new:
+            shelves[0].write_texts(sets, keys, ids, texts)
+        return Answers(texts[back], finished[back], ids, chosen.clusters)
     job = _Job(model, task, sets, examples, texts, finished, scope, sampled, redistribution)
-    with progress_bar(f"{task.name}: answers", int(missing.sum()), show=progress) as bar:
+    with (
+        progress_bar(f"{task.name}: answers", int(missing.sum()), show=progress) as bar,
+        timing(model, ahead, "writing"),
+    ):
         for some, columns in _pieces(model, task, examples, missing):
             new = int(missing[np.ix_(some, columns)].sum())
             job.write(some, columns)
@@ -104,8 +121,6 @@ def answers(
                     shelves[1].write(sets[some], keys, names, finished[cells])
                 shelves[0].write_texts(sets[some], keys, names, texts[cells])
             bar.update(new)
-    ids = tuple(one.example.id for one in examples)
-    back = place.reshape(-1)
     return Answers(texts[back], finished[back], ids, chosen.clusters)
 
 

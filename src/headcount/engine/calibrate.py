@@ -22,18 +22,12 @@ GOOD = 0.95  # of the best rate: the smallest size that reaches it wins, since i
 def liked_tokens(model: Model) -> int:
     """Measure (a few seconds) or remember how many tokens at once give the best rate."""
     path = cache_dir() / "tokens.json"
-    key = _key(model)
-    known = _read(path)
+    key = device_key(model)
+    known = read_numbers(path)
     if key not in known:
         known[key] = measure(model)
-        _write(path, {**_read(path), key: known[key]})
-    return known[key]
-
-
-@torch.no_grad()
-def speed(model: Model, tokens: int = 512) -> float:
-    """Tokens a second in whole passes of so many tokens: what this machine can do right now."""
-    return tokens / _seconds(model, tokens // TOKENS)
+        write_numbers(path, {**read_numbers(path), key: known[key]})
+    return int(known[key])
 
 
 @torch.no_grad()
@@ -45,7 +39,7 @@ def measure(model: Model) -> int:
     rates: dict[int, float] = {}
     for size in sizes:
         try:
-            rates[size] = size / _seconds(model, size // TOKENS)
+            rates[size] = 1 / timed_pass(model, size // TOKENS)
         except torch.OutOfMemoryError:
             break
         if rates[size] < 0.9 * max(rates.values()):
@@ -54,8 +48,11 @@ def measure(model: Model) -> int:
     return next((size for size, rate in rates.items() if rate >= GOOD * best), sizes[0])
 
 
-def _seconds(model: Model, rows: int) -> float:
-    ids = torch.arange(rows * TOKENS, device=model.device).view(rows, TOKENS) % 1000 + 1
+@torch.no_grad()
+def timed_pass(model: Model, rows: int) -> float:
+    """Seconds per token of a pass over so many rows of TOKENS tokens."""
+    words = min(1000, getattr(model.module.config, "vocab_size", 1000) - 1)
+    ids = torch.arange(rows * TOKENS, device=model.device).view(rows, TOKENS) % words + 1
     options = accepted(model.module, use_cache=False, logits_to_keep=1)
     times = []
     for _ in range(3):  # the first warms up, the others are the measurement
@@ -64,7 +61,7 @@ def _seconds(model: Model, rows: int) -> float:
         model.module(input_ids=ids, **options)
         _wait(model)
         times.append(time.perf_counter() - start)
-    return min(times[1:])
+    return min(times[1:]) / (rows * TOKENS)
 
 
 def _wait(model: Model) -> None:
@@ -72,7 +69,8 @@ def _wait(model: Model) -> None:
         torch.cuda.synchronize(model.device)
 
 
-def _key(model: Model) -> str:
+def device_key(model: Model) -> str:
+    """What a time is true of: device, threads, size and dtype of the model, version of torch."""
     device = (
         torch.cuda.get_device_name(model.device)
         if model.device.type == "cuda"
@@ -82,15 +80,16 @@ def _key(model: Model) -> str:
     return f"{device} / {numbers} {model.dtype} / torch {torch.__version__}"
 
 
-def _read(path: Path) -> dict[str, int]:
+def read_numbers(path: Path) -> dict[str, float]:
+    """The remembered numbers; none where there is no file, or a damaged one."""
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
-        return {str(key): int(value) for key, value in found.items()}
+        return {str(key): float(value) for key, value in found.items()}
     except (OSError, ValueError, AttributeError, TypeError):
         return {}  # a damaged memory is measured again
 
 
-def _write(path: Path, known: dict[str, int]) -> None:
+def write_numbers(path: Path, known: dict[str, float]) -> None:
     """Replace the file at once, so that nobody reads half of it."""
     with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False, encoding="utf-8") as file:
         json.dump(known, file, indent=1)

@@ -15,8 +15,11 @@ from jaxtyping import Bool, Float, Int
 from headcount.engine.answers import answers, writing_context
 from headcount.engine.batch import Batch, Padding, make_batches
 from headcount.engine.decode import Scope, check_scope
+from headcount.engine.forecast import forecast, placeholders
+from headcount.engine.foreseen import foresee_beside, foresee_values
 from headcount.engine.forward import check_finite, measuring, out_of_memory, too_large
 from headcount.engine.plan import MEASUREMENT, SHORTEST_PREFIX, Plan, best_plan, default_tokens
+from headcount.engine.rates import timing
 from headcount.engine.runner import Runner, chunks
 from headcount.engine.stand_in import StandIn, make_stand_in
 from headcount.errors import HeadcountError
@@ -108,7 +111,13 @@ def evaluate(
     asked = _asked(only, values.shape, place.reshape(-1))
     missing = np.isnan(values) & asked
     if missing.any():
-        ahead = sum(len(examples[e].prompt) + len(examples[e].target) for e in missing.nonzero()[1])
+        ahead = sum(examples[e].length for e in missing.nonzero()[1])
+        if (expected := forecast()) is not None:
+            foresee_beside(expected, model, sets, examples, asked, missing, filler, ranking)
+            foresee_values(expected, model, sets, examples, asked, missing, values, shelf)
+            names = tuple(one.example.id for one in examples)
+            clusters = task.part(part).clusters
+            return Values(values[place.reshape(-1)], names, clusters, chosen, filler.description)
         way = plan or best_plan(model, ahead)
         work = _Work(model, sets, examples, chosen, filler, way, values, missing, shelf)
 
@@ -131,6 +140,7 @@ def evaluate(
         with (
             progress_bar(f"{task.name}: {chosen.key}", int(missing.sum()), show=progress) as bar,
             measuring(model),
+            timing(model, ahead),
         ):
             try:
                 for some, its in ((common, batches), (~common, batches_alone)):
@@ -140,6 +150,8 @@ def evaluate(
             finally:
                 work.flush(bar.update)  # also when interrupted: what is measured is kept
     else:
+        if (expected := forecast()) is not None:
+            foresee_values(expected, model, sets, examples, asked, missing, values, shelf)
         LOG.info("  nothing to do: all %d values are known already", missing.size)
     clusters = task.part(part).clusters
     names = tuple(one.example.id for one in examples)
@@ -214,14 +226,13 @@ def _evaluate_texts(
         prompts = [one.example.prompt for one in examples]
         golds = [one.example.target.strip() for one in examples]
         times = len(missing)
-        found = metric.function(
-            Written(
-                texts.ravel().tolist(),
-                golds * times,
-                written.texts[0].tolist() * times,
-                prompts * times,
-            )
+        told = Written(
+            texts.ravel().tolist(),
+            golds * times,
+            written.texts[0].tolist() * times,
+            prompts * times,
         )
+        found = placeholders(texts.size) if forecast() is not None else metric.function(told)
         values[missing] = np.asarray(found, dtype=np.float64).reshape(texts.shape)
         if shelf is not None:
             shelf.write(sets[missing], keys, names, values[missing])

@@ -109,7 +109,7 @@ def explained_effect(
     """
     counts = sorted(values)
     items = Resampling(clusters, seed=seed, resamples=resamples)
-    weights = _draw_weights(max(map(len, values.values())), resamples, seed)
+    weights = _draw_weights(max(map(len, values.values())), len(items.drawn), seed)
 
     def means(count: int) -> Float[np.ndarray, " times"]:
         table = values[count]

@@ -10,12 +10,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
+from headcount.engine.forecast import forecast
 from headcount.engine.plan import MEASUREMENT
 from headcount.errors import HeadcountError
 from headcount.heads import HeadScores
 from headcount.models.model import Model
 from headcount.rankings.ablation import ablation, patching
 from headcount.rankings.attribution import attribution, integrated_gradients
+from headcount.rankings.foresee import FITTED, MEASURED, foresee_ranking
 from headcount.rankings.gating import facilitation, interference, irrelevance
 from headcount.rankings.patterns import attention_induction, attention_previous, attention_retrieval
 from headcount.rankings.probe import probe, probe_context
@@ -84,7 +86,11 @@ def rank(
     kept = None if store is None else store.get_document("ranking", context)
     if kept is not None:
         return HeadScores.from_json(kept)
-    scores = entry.function(model, task, **parameters)
+    expected = forecast()
+    if expected is not None and method not in (*MEASURED, *FITTED):
+        scores = foresee_ranking(expected, model, task, method, parameters)
+    else:
+        scores = entry.function(model, task, **parameters)
     provenance = {
         "model": model.name,
         "task": task.name,

@@ -18,6 +18,7 @@ from jaxtyping import Float
 from headcount.engine.batch import make_batches
 from headcount.engine.forward import check_finite, measuring, score
 from headcount.engine.plan import default_tokens
+from headcount.engine.rates import timing
 from headcount.engine.stand_in import make_stand_in
 from headcount.errors import HeadcountError
 from headcount.heads import HeadScores
@@ -106,6 +107,7 @@ def _derivatives(
         progress_bar("ranking", total, show=show) as bar,
         measuring(model),
         _frozen(model),
+        timing(model, sum(one.length for one in ranking) * len(at), "gradients"),
     ):
         for batch in batches:
             rows, z0 = list(batch.examples), filler.provide(batch)

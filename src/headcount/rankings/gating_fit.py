@@ -20,6 +20,7 @@ import numpy as np
 import torch
 from jaxtyping import Float, Int
 
+from headcount.engine.forecast import forecast, placeholders, setting_up
 from headcount.engine.forward import measuring
 from headcount.errors import HeadcountError
 from headcount.models.model import Model
@@ -121,7 +122,12 @@ def fit_gates(
     >>> gates.plus.shape
     (1, 270)
     """
-    fit = _prepare(model, task, updates, batch, seeds, variant, tokens, compiled, store)
+    with setting_up():
+        fit = _prepare(model, task, updates, batch, seeds, variant, tokens, compiled, store)
+    if (expected := forecast()) is not None and fit.pending():
+        expected.add(model, "pass", 0, _tokens_left(fit), kind="gradients")
+        there = placeholders(2 * seeds, model.layout.total)
+        return CausalGates(model.layout, there[:seeds], there[seeds:], {"updates": updates})
     total = updates * len(fit.pending())
     with (
         progress_bar(f"{task.name}: gates", total, show=progress, unit="update") as bar,
@@ -156,6 +162,8 @@ def fit_time(
     store: Store | None = None,
 ) -> float:
     """About how many seconds `fit_gates` will take with these settings, by timing a few passes."""
+    if forecast() is not None:  # which has its own way to tell
+        return 0.0
     fit = _prepare(model, task, updates, batch, seeds, variant, tokens, compiled, store)
     groups = fit.pending()
     if not groups:
@@ -163,8 +171,13 @@ def fit_time(
     _, largest = max(groups, key=lambda pair: len(pair[1]))
     with measuring(model), _frozen(model):
         rate = _seconds_per_token(fit, fit.orders(largest)[:, 0])
+    return rate * _tokens_left(fit)
+
+
+def _tokens_left(fit: _Fit) -> int:
+    """How many tokens the updates that are still to be made run over."""
     lengths = fit.prompts.lengths
-    return rate * sum(int(lengths[fit.orders(rows)[:, done:]].sum()) for done, rows in groups)
+    return sum(int(lengths[fit.orders(rows)[:, done:]].sum()) for done, rows in fit.pending())
 
 
 def _seconds_per_token(fit: _Fit, batches: np.ndarray) -> float:

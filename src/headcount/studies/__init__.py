@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from headcount.engine.forecast import Forecast, foresee
 from headcount.errors import HeadcountError, did_you_mean
 from headcount.models.model import Model, load_model
 from headcount.registry import Registry
@@ -19,7 +20,7 @@ from headcount.studies.study import Study
 from headcount.studies.token_insertion import PRESETS as TOKEN_INSERTION
 from headcount.studies.token_insertion import token_insertion
 
-__all__ = ["MODELS", "PRESETS", "STUDIES", "Study", "run_study"]
+__all__ = ["MODELS", "PRESETS", "STUDIES", "Study", "foresee_study", "run_study"]
 
 STUDIES: Registry[Study] = Registry("study")
 STUDIES.register("masked-heads", "TopK against RandomK masking")(masked_heads)
@@ -51,6 +52,32 @@ def run_study(
     >>> study = run_study("masked-heads", preset="quick", n=24, seeds=2)  # doctest: +SKIP
     >>> study.save("out/masked-heads")  # doctest: +SKIP
     """
+    function, loaded, chosen = _prepare(name, models, preset, settings)
+    return function(loaded, **chosen, store=store, progress=progress)
+
+
+def foresee_study(
+    name: str,
+    models: Model | str | Sequence[Model | str] | None = None,
+    *,
+    preset: str = "quick",
+    store: Store | None = None,
+    **settings: Any,
+) -> Forecast:
+    """What `run_study` with these arguments would measure: nothing is measured to find out."""
+    function, loaded, chosen = _prepare(name, models, preset, settings)
+    if "say" in chosen:
+        chosen["say"] = lambda text: None
+    return foresee(lambda kept: function(loaded, **chosen, store=kept, progress=False), store)
+
+
+def _prepare(
+    name: str,
+    models: Model | str | Sequence[Model | str] | None,
+    preset: str,
+    settings: Mapping[str, Any],
+) -> tuple[Callable[..., Study], list[Model], dict[str, Any]]:
+    """The study, its models and its settings; refuses what there is not."""
     entry = STUDIES[name]
     known = PRESETS[name]
     if preset not in known:
@@ -59,7 +86,7 @@ def run_study(
             f"{did_you_mean(preset, known)}"
         )
     chosen = entry.bind(**{**known[preset], **settings})
-    chosen |= {"store": store, "progress": progress}
+    chosen = {key: value for key, value in chosen.items() if key not in ("store", "progress")}
     several = [models] if isinstance(models, (Model, str)) else models or MODELS[name]
     loaded = [load_model(one) if isinstance(one, str) else one for one in several]
-    return entry.function(loaded, **chosen)
+    return entry.function, loaded, chosen

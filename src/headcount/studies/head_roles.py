@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from headcount.engine.forecast import all_measured
 from headcount.errors import HeadcountError
 from headcount.figures.roles import plot_role_maps, plot_roles
 from headcount.head_table import head_rows
@@ -115,6 +116,7 @@ def head_roles(
             )
             parameters = sum(weight.numel() for weight in cell.model.module.parameters())
             panels.append(Panel(cell.name, cell.label, toggled, parameters))
+    all_measured()
     rows = {id(panel): _rows(panel) for panel in panels}
     figures = {}
     for base in bases:

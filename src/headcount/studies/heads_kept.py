@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from headcount.engine.forecast import all_measured
 from headcount.errors import HeadcountError, did_you_mean
 from headcount.figures.kept import plot_kept
 from headcount.heads import HeadLayout, check_counts
@@ -125,6 +126,7 @@ def heads_kept(
                 for stand_in in STAND_INS
             }
             found.add(key, name, model, measured_by, prompts, kept, scores)
+    all_measured()
     figures = {
         file: plot_kept(
             found.panels(stand_in), threshold=threshold, note=found.note(stand_in, per, models)

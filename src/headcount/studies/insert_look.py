@@ -16,6 +16,7 @@ from jaxtyping import Float
 
 from headcount.engine.activations import STATISTICS, activation_statistics
 from headcount.engine.effects import EFFECTS, affine_fit, head_outputs, profile_effects
+from headcount.engine.forecast import forecast
 from headcount.engine.plan import MEASUREMENT
 from headcount.engine.profiles import profiles
 from headcount.errors import HeadcountError
@@ -26,6 +27,7 @@ from headcount.tasks.inserts import Inserted, locate
 from headcount.tasks.token_classes import CLASSES, token_class
 
 QUERIES = ("all", "original")  # whose attention a profile averages: all later tokens, or those
+LOOKS = 4  # passes over each prompt, about
 AFFINE = ("lambda", "bias", "explained", "spread")
 
 
@@ -83,8 +85,11 @@ def look_inside(
     sinks: int,
     store: Store | None,
     progress: bool,
-) -> Look:
-    """Look at the same prompts without and with each insert; `without` goes by the name "w/o"."""
+) -> Look | None:
+    """Look at the same prompts without and with each insert; `without` goes by the name "w/o".
+
+    None in a forecast, where nothing is looked at.
+    """
     context = {
         "model": model.name,
         **model.identity,
@@ -104,6 +109,10 @@ def look_inside(
     found = None if store is None else store.get_document("insert look", context)
     if found is not None:
         return Look.from_json(found)
+    if (expected := forecast()) is not None:
+        for some in (without, *with_inserts.values()):
+            expected.add(model, "pass", 0, LOOKS * sum(len(one.prompt) for one in some))
+        return None
     under = None if (gates == 1).all() else gates
     located = {
         series: [locate(new, old) for new, old in zip(some, without, strict=True)]

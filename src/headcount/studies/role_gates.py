@@ -16,6 +16,7 @@ from typing import Any
 
 from headcount.errors import HeadcountError
 from headcount.models.model import Model
+from headcount.progress import duration
 from headcount.rankings.causal_gates import CausalGates
 from headcount.rankings.gating_fit import fit_gates, fit_time
 from headcount.store import Store
@@ -89,17 +90,6 @@ def file_name(name: str) -> str:
     """
     kept = "".join(sign if sign.isalnum() or sign in "-._" else "-" for sign in name)
     return kept if kept.strip(".") else "-" * len(kept)
-
-
-def duration(seconds: float) -> str:
-    """In words that one can plan by.
-
-    >>> duration(50), duration(600), duration(9000)
-    ('50 seconds', '10 minutes', '2.5 hours')
-    """
-    if seconds < 90:
-        return f"{seconds:.0f} seconds"
-    return f"{seconds / 60:.0f} minutes" if seconds < 5400 else f"{seconds / 3600:.1f} hours"
 
 
 def committed_gates() -> Path:

@@ -14,6 +14,7 @@ import numpy as np
 from jaxtyping import Float
 
 from headcount.engine.answers import Sampled
+from headcount.engine.forecast import all_measured
 from headcount.engine.redistribute import Redistribution
 from headcount.errors import HeadcountError, did_you_mean
 from headcount.figures.inserts import Bar, Profiles, plot_inserts, plot_sweep
@@ -158,15 +159,17 @@ def token_insertion(
                     store=store,
                     progress=progress,
                 )
-                number = _head(model, look, layer, head)
-                affine_rows(tables["Affine check"], model, look)
-                activation_rows(tables["Activations of layer 0"], model, look)
-                seen += look_rows(model, spec, look)
+                if look is not None:
+                    number = _head(model, look, layer, head)
+                    affine_rows(tables["Affine check"], model, look)
+                    activation_rows(tables["Activations of layer 0"], model, look)
+                    seen += look_rows(model, spec, look)
             outcome = Outcome(model.name, model.layout, right, task.clusters, look, layer, number)
             outcomes.append(outcome)
             difference_rows(right, task, model, rows)
             if sweep and model is models[0]:
                 lines = runs.sweep(model, task, gates, inserts, sweep, rows)
+    all_measured()
     bars = {one.model: _bars(one) for one in outcomes}
     title = f"Results on {TASKS[tasks[0]].name if tasks[0] in TASKS.entries else tasks[0]}"
     first = outcomes[0]

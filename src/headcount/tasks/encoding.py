@@ -51,6 +51,11 @@ class Encoded:
     also: tuple[tuple[int, ...], ...] = ()
     borders: tuple[int, ...] = ()
 
+    @property
+    def length(self) -> int:
+        """How many tokens are run: the last one of the target is only predicted."""
+        return len(self.prompt) + len(self.target) - 1
+
     @cached_property
     def key(self) -> str:
         """A fingerprint of all the ids: examples with equal keys have equal values."""

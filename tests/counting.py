@@ -1,0 +1,68 @@
+"""Count the tokens that really go through a model, by kind of work."""
+
+from __future__ import annotations
+
+import importlib
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+from unittest import mock
+
+import torch
+
+from headcount.engine import answers, stand_in
+from headcount.engine.runner import Runner
+from headcount.rankings.gating_pass import GatedPasses
+
+attribution = importlib.import_module(
+    "headcount.rankings.attribution"
+)  # a function goes by its name
+
+
+@contextmanager
+def counting() -> Iterator[Counter[str]]:
+    """Inside, every pass of the evaluator, of rankings and of decoding is counted."""
+    ran: Counter[str] = Counter()
+    usual = {
+        "whole": Runner.whole,
+        "under": Runner.under,
+        "outputs": stand_in.head_outputs,
+        "generate": answers.generate,
+        "score": attribution.score,
+        "one_pass": GatedPasses.one_pass,
+    }
+
+    def whole(self: Runner) -> Any:
+        ran["passes"] += self.batch.ids.numel()
+        return usual["whole"](self)
+
+    def under(self: Runner, gates: Any, start: int) -> Any:
+        ran["passes"] += len(gates) * self.batch.ids.numel()
+        return usual["under"](self, gates, start)
+
+    def outputs(model: Any, batch: Any) -> Any:
+        ran["passes"] += batch.ids.numel()
+        return usual["outputs"](model, batch)
+
+    def generate(model: Any, prompts: Any, *args: Any, **options: Any) -> Any:
+        ran["writing"] += sum(len(one) + options["max_new_tokens"] for one in prompts)
+        return usual["generate"](model, prompts, *args, **options)
+
+    def score(model: Any, batch: Any) -> Any:
+        ran["gradients" if torch.is_grad_enabled() else "passes"] += batch.ids.numel()
+        return usual["score"](model, batch)
+
+    def one_pass(self: GatedPasses, logits: Any, prompts: Any, laid: Any, one: Any, v: Any) -> Any:
+        ran["gradients"] += int(laid.lengths[one.start : one.stop].sum())
+        return usual["one_pass"](self, logits, prompts, laid, one, v)
+
+    with (
+        mock.patch.object(Runner, "whole", whole),
+        mock.patch.object(Runner, "under", under),
+        mock.patch.object(stand_in, "head_outputs", outputs),
+        mock.patch.object(answers, "generate", generate),
+        mock.patch.object(attribution, "score", score),
+        mock.patch.object(GatedPasses, "one_pass", one_pass),
+    ):
+        yield ran

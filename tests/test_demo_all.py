@@ -22,6 +22,8 @@ Main = Callable[..., int]
 class Ahead:
     """A forecast of seven minutes."""
 
+    stopped: Exception | None = None
+
     def seconds(self) -> float:
         return 420.0
 
@@ -159,6 +161,10 @@ def test_what_cannot_be_foreseen_is_no_reason_to_stop(
     def unknown(name: str, *_: Any, **__: Any) -> Ahead:
         if name == "heads-kept":
             raise HeadcountError("No such model.")
+        if name == "head-roles":  # what it would do is refused: hours that nobody will wait for
+            ahead = Ahead()
+            ahead.stopped = HeadcountError("There are no gates.")
+            return ahead
         return type("Unknown", (Ahead,), {"seconds": lambda self: float("nan")})()
 
     monkeypatch.setattr(demo_all, "foresee_study", unknown)

@@ -148,10 +148,11 @@ def _expected(run: _Run, name: str) -> float:
     """About how many seconds a study takes here, less what the store holds."""
     try:
         models = [_model(run, spec) for spec in MODELS[name]]
-        ahead = foresee_study(name, models, preset=PRESET, store=run.store).seconds()
+        ahead = foresee_study(name, models, preset=PRESET, store=run.store)
     except HeadcountError:  # the study itself will say so, and the others go on
         return BESIDE
-    return BESIDE + (ahead if math.isfinite(ahead) else 0.0)
+    seconds = 0.0 if isinstance(ahead.stopped, HeadcountError) else ahead.seconds()
+    return BESIDE + (seconds if math.isfinite(seconds) else 0.0)
 
 
 def _tell(arguments: Namespace) -> Callable[[str], None]:

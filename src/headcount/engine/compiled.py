@@ -22,6 +22,9 @@ from headcount.models.sites import HeadSite, plain
 from headcount.models.trunk import Trunk, instead
 
 GATE, BIAS = "_headcount_gate", "_headcount_bias"
+# Graphs of one block: by lengths, with and without gradients, for every task of a process. Torch
+# stops at 8 and then runs uncompiled, three times slower.
+GRAPHS = 64
 
 
 def can_compile(sites: Sequence[HeadSite]) -> bool:
@@ -77,6 +80,7 @@ def compiled_blocks(module: nn.Module, trunk: Trunk, first: int, last: int) -> I
     """Run the blocks from `first` to before `last` compiled, where they run their class's code."""
     named = dict(plain(module).named_modules())
     with ExitStack() as stack:
+        stack.enter_context(torch._dynamo.config.patch(recompile_limit=GRAPHS))
         for name in trunk.blocks[first:last]:
             block = named[name]
             if "forward" not in block.__dict__:

@@ -82,18 +82,32 @@ class Model:
 
     @cached_property
     def identity(self) -> dict[str, str]:
-        """What of the model determines a measured value; part of every key in the store."""
+        """What of the model determines a measured value; part of every key in the store.
+
+        In float32 every device gives the same value within what the engine owes, so that what one
+        has measured the next need not; in half precision each has its own rounding, and counts.
+        """
         weights = (
             fingerprint_tensors(plain(self.module))
             if self.weight_files is None
             else fingerprint_files(self.weight_files)
         )
+        whole = self.dtype in (torch.float32, torch.float64)
         return {
             "weights": weights,
             "tokenizer": fingerprint_tokenizer(self.tokenizer),
             "dtype": str(self.dtype).removeprefix("torch."),
-            "device": self.device.type,
+            **({} if whole else {"device": self.device.type}),
             "kernel": self.kernel,
+        }
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What a result says of the model: its heads, where it ran, and its identity."""
+        return {
+            "heads": list(self.layout.counts),
+            "device": self.device.type,
+            **self.identity,
         }
 
 

@@ -34,7 +34,10 @@ PRESETS: dict[str, dict[str, dict[str, Any]]] = {
     "token-insertion": TOKEN_INSERTION,
 }
 # What a study runs on unless told otherwise.
-MODELS: dict[str, tuple[str, ...]] = dict.fromkeys(PRESETS, ("smollm2-135m",))
+MODELS: dict[str, tuple[str, ...]] = {
+    **dict.fromkeys(PRESETS, ("smollm2-135m",)),
+    "heads-kept": ("smollm2-135m", "sparse:smollm2-135m"),
+}
 
 
 def run_study(

@@ -147,10 +147,7 @@ def head_roles(
             "fit": {f"{c.label}, {c.key}": g.parameters for c, g in zip(cells, found, strict=True)},
             "task": task_settings or {},
         },
-        model={
-            cell.label: {"heads": list(cell.model.layout.counts), **cell.model.identity}
-            for cell in cells
-        },
+        model={cell.label: cell.model.facts for cell in cells},
         scores=_scores(cells, found),
         heads=_heads(cells, found),
         notes=[*dict.fromkeys(notes), READING],

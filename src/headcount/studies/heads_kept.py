@@ -153,7 +153,7 @@ def heads_kept(
             "fine": fine,
             "task": task_settings or {},
         },
-        model={m.name: {"heads": list(m.layout.counts), **m.identity} for m in models},
+        model={m.name: m.facts for m in models},
         scores=found.scores,
         heads=found.heads,
         notes=[*found.notes, *_differences(per)],

@@ -177,7 +177,7 @@ def masked_heads(
             "similarity": {"key": second.key, "identity": second.identity()},
             "task": settings,
         },
-        model={"name": model.name, "heads": list(model.layout.counts), **model.identity},
+        model={"name": model.name, **model.facts},
         scores=scores,
         heads=heads,
         notes=notes,

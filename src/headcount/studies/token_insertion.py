@@ -217,7 +217,7 @@ def token_insertion(
             "redistribution": None if arm is None else arm.identity,
             "task": task_settings or {},
         },
-        model={m.name: {"heads": list(m.layout.counts), **m.identity} for m in models},
+        model={m.name: m.facts for m in models},
         heads=seen,
         notes=list(dict.fromkeys(notes)),
         tables={title: some for title, some in tables.items() if some},

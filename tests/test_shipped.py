@@ -1,0 +1,63 @@
+"""What comes along with the package: causal gates and a sparse model, of the bundled model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from real import bundled
+
+from headcount import evaluate, make_task
+from headcount.engine.edges import open_edges
+from headcount.models.sparse_checkpoint import SHIPPED, read_facts
+from headcount.rankings.causal_gates import ROLES
+from headcount.studies.head_roles import ROWS
+from headcount.studies.role_gates import Cell, obtain_gates
+
+SPARSE = SHIPPED / "smollm2-135m"
+LICENCE = Path(__file__).parents[1] / "LICENSE"
+
+
+def test_the_sparse_model_is_small_and_says_where_its_text_comes_from() -> None:
+    sizes = [path.stat().st_size for path in SPARSE.iterdir()]
+    assert max(sizes) <= 16 << 20
+    assert sum(sizes) <= 20_000_000
+    facts = read_facts(SPARSE)
+    assert facts.base == "smollm2-135m"
+    assert "CC BY-SA" in facts.text["licence"]
+    assert "Wikipedia" in facts.text["source"]
+    assert facts.training["constraint_met"]
+
+
+@pytest.mark.real
+def test_the_sparse_model_loads_by_name_keeps_few_edges_and_still_does_its_job() -> None:
+    dense, sparse = bundled(), bundled("sparse:smollm2-135m")
+    assert sparse.layout == dense.layout
+    text = " ".join(LICENCE.read_text().split())[1000:2200]  # some 250 tokens
+    shares = open_edges(sparse, [text], progress=False)
+    assert shares.shape == (270,)
+    assert 0.01 < shares.mean() < 0.1
+    task = make_task("ioi", dense.tokenizer, n=24).part("test")
+    whole = np.ones((1, 270), dtype=np.float32)
+    kept = evaluate(sparse, task, whole, metric="logit_difference", progress=False).values
+    assert (np.asarray(kept) > 0).mean() >= 0.9
+
+
+@pytest.mark.real
+def test_the_gates_serve_the_bundled_model_and_tell_heads_apart() -> None:
+    model = bundled()
+    cells = [
+        Cell(model, model.name, make_task(key, model.tokenizer), key, name)
+        for key, name in ROWS.items()
+    ]
+    options = {"variant": "published", "updates": 500}
+    found, notes = obtain_gates(cells, seeds=10, options=options, progress=False)
+    assert notes == []  # a note says why some are not used
+    for gates in found:
+        assert gates.seeds == 10
+        assert gates.parameters["batch"] == 64
+        for role in ROLES:
+            ranking = gates.ranking(role).values
+            assert len(ranking) == 270
+            assert np.ptp(ranking) > 0.5

@@ -68,7 +68,7 @@ def gates_of(model: Model, sets: int, gated: int) -> np.ndarray:
 
 
 def measure(model: Model, prompts: int, tokens: int, sets: int, gated: int) -> tuple[float, int]:
-    """The least seconds of three sweeps, and the bytes that a sweep adds."""
+    """The least CPU seconds of three sweeps, and the bytes that a sweep adds."""
     task = task_of(model.module.config.vocab_size, prompts, tokens)
     gates = gates_of(model, sets, gated)
     times = []
@@ -76,9 +76,9 @@ def measure(model: Model, prompts: int, tokens: int, sets: int, gated: int) -> t
     for _ in range(3):
         gc.collect()
         memory.start()
-        begin = time.perf_counter()
+        begin = time.process_time()
         evaluate(model, task, gates, part="all", store=None, progress=False)
-        times.append(time.perf_counter() - begin)
+        times.append(time.process_time() - begin)
     return min(times), memory.read() - memory.before
 
 
@@ -148,7 +148,7 @@ def draw(axes: list[dict[str, Any]]) -> None:
         )
         below.set_ylim(bottom=0)
         below.set_xlabel(axis["name"])
-    panels[0, 0].set_ylabel("seconds")
+    panels[0, 0].set_ylabel("CPU seconds, one thread")
     panels[1, 0].set_ylabel("memory added by the sweep, MB")
     panels[0, 0].legend(fontsize=8, frameon=False)
     for panel in panels.flat:

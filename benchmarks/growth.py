@@ -92,7 +92,7 @@ def make(shape: tuple[Any, ...]) -> Model:
 def slope(points: list[dict[str, float]], key: str) -> float:
     """Of the log of this against the log of what grows."""
     x, y = (np.log([point[name] for point in points]) for name in ("x", key))
-    return float(np.polyfit(x, y, 1)[0])
+    return round(float(np.polyfit(x, y, 1)[0]), 6) + 0.0  # no -0
 
 
 def grow(most: int) -> list[dict[str, Any]]:
@@ -131,6 +131,7 @@ def finish(name: str, points: list[dict[str, float]]) -> dict[str, Any]:
 def draw(axes: list[dict[str, Any]]) -> None:
     """Time above, memory below, against what grows; the line is the work, from the first point."""
     import matplotlib.pyplot as plt
+    from matplotlib.ticker import NullFormatter
 
     figure, panels = plt.subplots(2, len(axes), figsize=(3 * len(axes), 5.4), sharex="col")
     for column, axis in zip(panels.T, axes, strict=True):
@@ -146,7 +147,11 @@ def draw(axes: list[dict[str, Any]]) -> None:
         below.semilogx(
             x, [point["memory"] / 1e6 for point in axis["points"]], "s-", color="tab:orange"
         )
-        below.set_ylim(bottom=0)
+        below.set_ylim(0, 1.2 * max(point["memory"] for point in axis["points"]) / 1e6)
+        # At least a factor of a hundred everywhere, or noise would look like growth.
+        middle = float(np.exp(np.log(seconds).mean()))
+        above.set_ylim(min(*seconds, middle / 10) / 1.5, max(*seconds, middle * 10) * 1.5)
+        above.yaxis.set_minor_formatter(NullFormatter())
         below.set_xlabel(axis["name"])
     panels[0, 0].set_ylabel("CPU seconds, one thread")
     panels[1, 0].set_ylabel("memory added by the sweep, MB")
@@ -165,7 +170,11 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--points", type=int, default=99, help="of each axis, to try it")
     parser.add_argument("--json", type=Path, default=RESULTS / "growth.json")
+    parser.add_argument("--draw", action="store_true", help="only draw what is in the file")
     arguments = parser.parse_args()
+    if arguments.draw:
+        draw(json.loads(arguments.json.read_text(encoding="utf-8"))["axes"])
+        return
     torch.set_num_threads(arguments.threads)
     machine = describe_machine()
     axes = grow(arguments.points)

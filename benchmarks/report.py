@@ -43,7 +43,13 @@ TITLES = {
 
 
 def write_page() -> None:
-    """Read all results and write the page."""
+    """Write the page."""
+    PAGE.write_text(page(), encoding="utf-8")
+    print(f"Wrote {PAGE.relative_to(PAGE.parents[1])}.")
+
+
+def page() -> str:
+    """The page, from all results."""
     files = [
         json.loads(path.read_text(encoding="utf-8")) for path in sorted(RESULTS.glob("*.json"))
     ]
@@ -52,8 +58,7 @@ def write_page() -> None:
     sections += [section(one) for one in ledgers]
     sections += [growth_section(one) for one in files if one.get("format") == "headcount growth 1"]
     sections += [passes_section(one) for one in files if "rate" in one]
-    PAGE.write_text("\n".join(sections), encoding="utf-8")
-    print(f"Wrote {PAGE.relative_to(PAGE.parents[1])}.")
+    return "\n".join(sections)
 
 
 def summary(ledgers: Sequence[dict[str, Any]]) -> str:

@@ -13,6 +13,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from headcount import Example, Task
+from headcount.tasks import encode
 
 # vocabulary, width, MLP width, layers, heads, key/value heads, tied embeddings
 SHAPES = {
@@ -24,9 +25,12 @@ SHAPES = {
 SCALE = 1.5  # of a matrix product: what a weight matrix does to the size of its input
 
 
-def config(shape: str) -> LlamaConfig:
+Shape = tuple[int, int, int, int, int, int, bool]
+
+
+def config(shape: Shape) -> LlamaConfig:
     """The configuration of a shape."""
-    vocabulary, width, inner, layers, heads, pairs, tied = SHAPES[shape]
+    vocabulary, width, inner, layers, heads, pairs, tied = shape
     return LlamaConfig(
         vocab_size=vocabulary,
         hidden_size=width,
@@ -42,6 +46,11 @@ def config(shape: str) -> LlamaConfig:
 def random_model(
     shape: str, device: str = "cuda", dtype: torch.dtype = torch.bfloat16
 ) -> LlamaForCausalLM:
+    """A model of a published shape."""
+    return random_llama(SHAPES[shape], device, dtype)
+
+
+def random_llama(shape: Shape, device: str, dtype: torch.dtype) -> LlamaForCausalLM:
     """A model of this shape, its weights drawn with a fixed seed on the device."""
     torch.manual_seed(0)
     usual = torch.get_default_dtype()
@@ -66,21 +75,30 @@ def word_tokenizer(vocabulary: int) -> PreTrainedTokenizerFast:
 def shape_problem(
     shape: str, *, prompts: int, tokens: int, device: str, dtype: torch.dtype
 ) -> Problem:
-    """Random prompts of one length, each with a random target, for a random model."""
+    """Random prompts of one length for a random model."""
     module = random_model(shape, device, dtype)
     vocabulary = SHAPES[shape][0]
-    rng = np.random.default_rng(0)
-    ids = rng.integers(3, vocabulary, (prompts, tokens + 1)).tolist()
-    task = Task(
-        "random words",
-        1,
-        tuple(
-            Example(str(place), " ".join(f"w{one}" for one in row[:-1]), f" w{row[-1]}")
-            for place, row in enumerate(ids)
-        ),
-    )
-    both = torch.tensor(ids, device=device)
+    task = task_of(vocabulary, prompts, tokens)
+    tokenizer = word_tokenizer(vocabulary)
+    encoded = encode(task, tokenizer)
     problem = Problem(
-        module, word_tokenizer(vocabulary), task, both[:, :-1], both[:, -1].clone(), (), 0
+        module,
+        tokenizer,
+        task,
+        torch.tensor([one.prompt for one in encoded], device=device),
+        torch.tensor([one.target[0] for one in encoded], device=device),
+        (),
+        0,
     )
     return problem.of_heads(spread(problem.layout))
+
+
+def task_of(vocabulary: int, prompts: int, tokens: int) -> Task:
+    """Random prompts of one length, each with a random target."""
+    rng = np.random.default_rng(0)
+    ids = rng.integers(3, vocabulary, (prompts, tokens + 1)).tolist()
+    examples = (
+        Example(str(place), " ".join(f"w{one}" for one in row[:-1]), f" w{row[-1]}")
+        for place, row in enumerate(ids)
+    )
+    return Task("random words", 1, tuple(examples))

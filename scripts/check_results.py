@@ -1,0 +1,150 @@
+"""Measure a sample of committed results again, and compare: for whenever the engine has changed.
+
+    python scripts/check_results.py                          # every folder under docs/results
+    python scripts/check_results.py docs/results/heads-kept/smollm2-135m
+
+Each study runs once more with the settings that its folder names, narrowed to one task and one or
+two counts, from the ranking on and with nothing from a store. Rows that both have are compared.
+Where one differs by more than is allowed, the exit code is 1: then either the engine is wrong, or
+its numbers have changed for a reason, and `MEASUREMENT` in engine/plan.py must be raised and the
+results made again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import json
+import math
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from headcount.errors import HeadcountError
+from headcount.models.model import Model, load_model
+from headcount.studies import STUDIES, run_study
+
+RESULTS = Path(__file__).parents[1] / "docs" / "results"
+# What tells rows of a study's table from each other; a study has some of these columns.
+KEYS = ("model", "task", "series", "metric", "count", "ranking", "stand_in", "place")
+# Written answers are right or wrong, and a tie between two tokens may break otherwise elsewhere.
+WRITTEN, READ = 0.03, 0.005
+
+
+@dataclass(frozen=True)
+class Compared:
+    """A value of the committed table and the same one measured again."""
+
+    row: Mapping[str, str]
+    committed: float
+    measured: float
+
+    @property
+    def allowed(self) -> float:
+        """How far the two may be apart."""
+        of_logits = ("explained_effect", "logprob", "logit")
+        return READ if self.row["metric"].startswith(of_logits) else WRITTEN
+
+    @property
+    def same(self) -> bool:
+        """Whether they agree; two unknown values do."""
+        if math.isnan(self.committed) and math.isnan(self.measured):
+            return True
+        return abs(self.committed - self.measured) <= self.allowed
+
+    def __str__(self) -> str:
+        where = " · ".join(self.row[key] for key in KEYS if key in self.row and key != "model")
+        return f"{where}: {self.committed:.4f} → {self.measured:.4f} (± {self.allowed:g})"
+
+
+def narrowed(study: str, run: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings of a committed run, with less of everything that may be less."""
+    known = STUDIES[study].defaults()
+    chosen: dict[str, Any] = {}
+    for name, value in run["settings"].items():
+        if name in known:
+            chosen[name] = value["key"] if isinstance(value, dict) and "key" in value else value
+    chosen.pop("redistribution", None)  # written down in other words than it is asked for
+    chosen["task_settings"] = run["settings"].get("task") or {}
+    for name in ("functions", "tasks", "rankings"):
+        if name in chosen:
+            chosen[name] = chosen[name][:1]
+    if chosen.get("counts"):
+        counts = [count for count in chosen["counts"] if count]
+        chosen["counts"] = counts[1:2] or counts
+    if study in ("masked-heads", "heads-kept"):
+        chosen["seeds"] = 1  # of random draws, which are then not compared
+    if study == "token-insertion":
+        chosen |= {"prompts": 0, "sweep": ""}
+    return chosen
+
+
+def comparable(row: Mapping[str, str]) -> bool:
+    """Whether a committed row means the same in a narrowed run: not where draws are averaged."""
+    return row["series"] not in ("random", "matched")
+
+
+def compare(folder: Path, model: Model | None = None) -> list[Compared]:
+    """Run a folder's study again in small, and compare what both have."""
+    run = json.loads((folder / "run.json").read_text(encoding="utf-8"))
+    study = run["study"]
+    facts = run["model"] if "weights" not in run["model"] else {run["model"]["name"]: run["model"]}
+    name, identity = next(iter(facts.items()))
+    model = model or load_model(name)
+    if model.identity["weights"] != identity["weights"]:
+        raise HeadcountError(
+            f"{folder} was measured on other weights than those of {model.name}: name its own "
+            "model with --model."
+        )
+    settings = narrowed(study, run)
+    again = run_study(study, model, progress=True, **settings)
+    with (folder / "curves.csv").open(newline="", encoding="utf-8") as file:
+        committed = {_key(row): row for row in csv.DictReader(file) if comparable(row)}
+    found = []
+    for row in again.rows:
+        texts = {name: str(value) for name, value in row.items()}
+        old = committed.get(_key(texts))
+        if old is not None:
+            found.append(Compared(old, float(old["value"]), float(row["value"])))
+    return found
+
+
+def _key(row: Mapping[str, str]) -> tuple[str, ...]:
+    return tuple(row[key] for key in KEYS if key in row and key != "model")
+
+
+def check(folder: Path, model: Model | None = None) -> bool:
+    """Compare one folder and say so; whether all of it agrees."""
+    found = compare(folder, model)
+    different = [one for one in found if not one.same]
+    for one in different:
+        print(f"  DIFFERENT {one}")
+    furthest = max((abs(one.committed - one.measured) for one in found), default=math.nan)
+    print(
+        f"{folder}: {len(found) - len(different)} of {len(found)} values agree "
+        f"(the furthest differs by {furthest:.1e})",
+        flush=True,
+    )
+    return bool(found) and not different
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Check every folder; 1 where something differs."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("folders", nargs="*", type=Path, help="default: all under docs/results")
+    parser.add_argument("--model", help="default: the one that the folder names")
+    arguments = parser.parse_args(argv)
+    folders = arguments.folders or sorted(path.parent for path in RESULTS.rglob("run.json"))
+    try:
+        model = load_model(arguments.model) if arguments.model else None
+        agree = [check(folder, model) for folder in folders]
+    except (HeadcountError, OSError) as error:
+        print(error, file=sys.stderr)
+        return 2
+    return 0 if all(agree) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -13,6 +13,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from headcount.errors import HeadcountError
+from headcount.notebook import frame, head_map, side_by_side, table
 
 
 @dataclass(frozen=True, order=True)
@@ -65,6 +66,10 @@ class HeadLayout:
     def layers(self) -> Int[np.ndarray, "heads"]:
         """The site of each head."""
         return np.repeat(np.arange(len(self.counts)), self.counts)
+
+    def __str__(self) -> str:
+        layers = len(self.counts)
+        return f"{self.total} heads in {layers} layer{'' if layers == 1 else 's'}"
 
     def __iter__(self) -> Iterator[Head]:
         for layer, count in enumerate(self.counts):
@@ -172,6 +177,37 @@ class HeadScores:
         drawn = np.random.default_rng(0).multinomial(len(sizes) - 1, even, size=resamples)
         means = (drawn @ sums) / (drawn @ sizes)[:, None]  # (resamples, heads)
         return np.asarray(np.quantile(means, [0.025, 0.975], axis=0).T)
+
+    def __repr__(self) -> str:
+        best = ", ".join(f"{head} {self.values[n]:+.3g}" for n, head in self._best(3))
+        return f"<HeadScores by {self.method}: {self.layout}; best {best}>"
+
+    def __str__(self) -> str:
+        lines = [f"{'head':>8}{'score':>11}  95 % interval"]
+        ends = self.intervals()
+        for n, head in self._best(10):
+            interval = (
+                f"  [{ends[n, 0]:+.3g}, {ends[n, 1]:+.3g}]" if np.isfinite(ends[n, 0]) else ""
+            )
+            lines.append(f"{head!s:>8}{self.values[n]:+11.3g}{interval}")
+        rest = self.layout.total - (len(lines) - 1)
+        return "\n".join([*lines, f"… and {rest} others"] if rest else lines)
+
+    def _repr_html_(self) -> str:
+        ends = self.intervals()
+        known = bool(np.isfinite(ends).all())
+        rows = [
+            [head, f"{self.values[n]:+.3g}", *([f"{ends[n, 0]:+.3g} to {ends[n, 1]:+.3g}"] * known)]
+            for n, head in self._best(10)
+        ]
+        best = table(["head", "score", *["95 % interval"] * known], rows, numbers=1 + known)
+        layers = np.split(self.values, self.layout.starts[1:])
+        about = [self.parameters[key] for key in ("task", "model") if key in self.parameters]
+        title = " · ".join([f"Heads by {self.method}", *map(str, about), str(self.layout)])
+        return frame(title, side_by_side(head_map([row.tolist() for row in layers]), best))
+
+    def _best(self, count: int) -> list[tuple[int, Head]]:
+        return [(int(number), self.layout.head(int(number))) for number in self.order()[:count]]
 
     def to_json(self) -> dict[str, Any]:
         """A JSON object that `from_json` reads back, bit for bit."""

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import base64
 import csv
+import io
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -11,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from headcount.errors import HeadcountError
 from headcount.figures.curve import save_figure
 from headcount.json_text import to_json
+from headcount.notebook import frame, table
 from headcount.report import report_html
 from headcount.results import Claim, versions
 from headcount.stats import Verdict
@@ -52,6 +56,27 @@ class Study:
     scores: Mapping[str, Saved] = field(default_factory=dict)
     notes: Sequence[str] = ()
     tables: Mapping[str, Sequence[Row]] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        verdicts = Counter(claim.verdict for claim in self.claims)
+        counted = ", ".join(f"{count} {verdict}" for verdict, count in sorted(verdicts.items()))
+        claims = f"{len(self.claims)} claim{'' if len(self.claims) == 1 else 's'}"
+        return f"<Study {self.title}: {claims}{f' ({counted})' if counted else ''}, " + (
+            f"{len(self.rows)} points, figures: {', '.join(self.figures) or 'none'}>"
+        )
+
+    def _repr_html_(self) -> str:
+        claims = [
+            [c.claim, c.published or "", f"{c.measured:.2f} [{c.low:.2f}, {c.high:.2f}]", c.verdict]
+            for c in self.claims
+        ]
+        parts = [table(["claim", "published", "measured, 95 %", "verdict"], claims)] * bool(claims)
+        for figure in list(self.figures.values())[:1]:
+            picture = io.BytesIO()
+            figure.savefig(picture, format="png", dpi=80, metadata={"Software": None})
+            source = base64.b64encode(picture.getvalue()).decode()
+            parts.append(f'<p><img alt="figure" src="data:image/png;base64,{source}"></p>')
+        return frame(self.title, *parts, table([""], [[note] for note in self.notes]))
 
     def save(self, folder: str | Path, command: str = "") -> list[Path]:
         """Write figures, table, claims, report and settings; the picture comes first."""

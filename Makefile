@@ -14,11 +14,12 @@ OUT ?= out/demo
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint format architectures clean
+.PHONY: help demo test lint format architectures docs clean
 
 help:
 	@echo "make demo    a head-ablation curve of a real language model, in minutes"
 	@echo "make test    format, lint, types and all tests"
+	@echo "make docs    the documentation as a site, in site/index.html"
 	@echo "make format  format the code"
 	@echo "make clean   remove .venv and build files (cached models stay: headcount cache clear)"
 
@@ -40,8 +41,13 @@ format: $(VENV)/.dev
 architectures: $(VENV)/.dev
 	$(BIN)/python scripts/architectures.py
 
+# Warnings, such as a link that leads nowhere, are errors.
+docs: $(VENV)/.docs
+	$(BIN)/python -m sphinx --fail-on-warning --keep-going --quiet -d build/docs docs site
+	@echo "The documentation: site/index.html"
+
 clean:
-	rm -rf $(VENV) build dist out .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) build dist out site .mypy_cache .pytest_cache .ruff_cache .hypothesis
 
 $(VENV)/.made:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -58,4 +64,8 @@ $(VENV)/.run: pyproject.toml constraints.txt | $(VENV)/.made
 
 $(VENV)/.dev: $(VENV)/.run
 	$(PIP) install --quiet --constraint constraints.txt --group dev
+	@touch $@
+
+$(VENV)/.docs: $(VENV)/.run
+	$(PIP) install --quiet --constraint constraints.txt --group docs
 	@touch $@

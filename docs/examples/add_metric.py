@@ -1,6 +1,6 @@
 """A metric of your own: the reciprocal rank of the right answer among all tokens."""
 
-from headcount import evaluate, load_model, make_task
+from headcount import evaluate, load_model, make_task, rank
 from headcount.metrics import METRICS, Metric, Scored
 
 
@@ -23,6 +23,7 @@ METRICS[RECIPROCAL_RANK.key] = RECIPROCAL_RANK
 if __name__ == "__main__":
     model = load_model("smollm2-135m")
     task = make_task("ioi", model.tokenizer, n=16)
-    gates = [model.layout.gates(off=[]), model.layout.gates(off=["0.0", "0.1", "0.2"])]
+    best = rank(model, task).top(4)
+    gates = [model.layout.gates(off=[]), model.layout.gates(off=best)]
     whole, without = evaluate(model, task, gates, metric="reciprocal_rank").mean()
-    print(f"{RECIPROCAL_RANK.name}: {whole:.2f}; without three heads {without:.2f}")
+    print(f"{RECIPROCAL_RANK.name}: {whole:.2f}; without four heads {without:.2f}")

@@ -42,7 +42,7 @@ class HeadLayout:
     (5, ['0.0', '0.1', '1.0', '1.1', '1.2'])
     >>> layout.number(Head(1, 0))
     2
-    >>> layout.gates(off=[Head(0, 1)])
+    >>> layout.gates(off=[Head(0, 1)])  # or ["0.1"]
     array([1., 0., 1., 1., 1.], dtype=float32)
     """
 
@@ -108,12 +108,17 @@ class HeadLayout:
         return head
 
     def gates(
-        self, *, off: Iterable[Head] | None = None, keep: Iterable[Head] | None = None
+        self,
+        *,
+        off: Iterable[Head | str] | None = None,
+        keep: Iterable[Head | str] | None = None,
     ) -> Float[np.ndarray, "heads"]:
         """One gate per head: 0 for the heads in `off` (or for all but those in `keep`), else 1."""
         if (off is None) == (keep is None):
             raise ValueError("give either off or keep")
-        chosen = [self.number(head) for head in (keep if off is None else off) or ()]
+        named = list((keep if off is None else off) or ())
+        heads = [self.parse(head) if isinstance(head, str) else head for head in named]
+        chosen = [self.number(head) for head in heads]
         gates = np.full(self.total, 0.0 if off is None else 1.0, dtype=np.float32)
         gates[chosen] = 1.0 if off is None else 0.0
         return gates
@@ -275,8 +280,7 @@ def as_gates(heads: Any, layout: HeadLayout) -> Float[np.ndarray, "sets heads"]:
     array([[1., 0., 1.]], dtype=float32)
     """
     if isinstance(heads, Sequence) and all(isinstance(head, str | Head) for head in heads):
-        named = [layout.parse(head) if isinstance(head, str) else head for head in heads]
-        return check_gates(layout.gates(off=named), layout)
+        return check_gates(layout.gates(off=heads), layout)
     return check_gates(heads, layout)
 
 

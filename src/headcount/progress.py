@@ -13,7 +13,7 @@ def progress(label: str, total: int, *, show: bool, unit: str = "example") -> It
     """A bar whose `update(n)` is called for each n finished units."""
     from tqdm import tqdm
 
-    # Not a terminal (a log, a test): tqdm would print a line per refresh.
-    quiet = not show or not sys.stderr.isatty()
+    # Neither a terminal nor a notebook (a log, a test): tqdm would print a line per refresh.
+    quiet = not show or not (sys.stderr.isatty() or "ipykernel" in sys.modules)
     with tqdm(total=total, desc=label, unit=unit, disable=quiet, leave=False) as bar:
         yield bar

@@ -19,14 +19,14 @@ from headcount import Curve, Head, HeadScores, Store, Task, curve, evaluate, loa
 from headcount.figures.curve import plot_curve
 from headcount.models.model import Model
 from headcount.rankings import rank
-from headcount.stats import Interval, bootstrap, judge
+from headcount.stats import Interval, bootstrap, judge, paired_difference
 
 PICTURES = Path(__file__).resolve().parents[1] / "docs" / "images" / "concepts"
 MODEL, EXAMPLES = "smollm2-135m", 64
 PROMPT = "Then, Mary and John went to the garden. John gave a lamp to"
 BLUE, ORANGE, GREEN, GREY = "#0072B2", "#D55E00", "#009E73", "#777777"
 COLOURS = {"supported": GREEN, "undecided": GREY, "refuted": ORANGE}
-MARGIN = -0.05  # fixed beforehand, as in the studies
+MARGIN = 0.05  # fixed beforehand, as in the studies
 
 
 def main() -> None:
@@ -114,24 +114,40 @@ def _band(axes: Axes, x: np.ndarray, lines: Sequence[Interval], label: str, colo
 
 
 def draw_claims(drawn: Curve) -> Figure:
-    """One statement at several counts: its interval, its margin, its verdict."""
+    """Two statements at several counts: intervals, margins, verdicts."""
     counts = [point.count for point in drawn.series("top") if point.count]
-    figure = Figure(figsize=(6.4, 2.9), layout="constrained")
-    axes = figure.add_subplot()
-    axes.axvline(MARGIN, color="black", linestyle=":", linewidth=1)
-    for place, count in enumerate(counts):
-        gap = drawn.difference("top", "random", count)
-        verdict = judge(gap, below=MARGIN)
-        axes.plot([gap.low, gap.high], [place, place], color=COLOURS[verdict], linewidth=2)
-        axes.plot(gap.value, place, "o", color=COLOURS[verdict])
-        axes.text(0.12, place, verdict, va="center", color=COLOURS[verdict], fontsize=9)
-        print(f"{count} heads: {gap}, {verdict}")
-    axes.set_yticks(range(len(counts)), [f"{count} heads" for count in counts])
-    axes.set_xlim(-1.02, 0.4)
-    axes.set_ylim(len(counts) - 0.5, -0.5)
-    axes.set_xlabel("accuracy with the best masked less accuracy with random ones masked")
-    axes.set_title(f"“the best cost more than {-MARGIN:g} beyond random ones”", fontsize=10)
+    best = [drawn.difference("top", "random", count) for count in counts]
+    whole = drawn.raw["random", 0]
+    random = [
+        paired_difference(drawn.raw["random", count], whole, clusters=drawn.clusters)
+        for count in counts
+    ]
+    figure = Figure(figsize=(8.4, 2.9), layout="constrained")
+    left, right = figure.subplots(1, 2, sharey=True)
+    _statement(left, best, [judge(gap, below=-MARGIN) for gap in best], (-MARGIN,))
+    left.set_title(f"“the best cost over {MARGIN:g} more than random ones”", fontsize=9)
+    left.set_xlabel("accuracy, best masked less random masked")
+    within = (-MARGIN, MARGIN)
+    _statement(right, random, [judge(gap, within=within) for gap in random], within)
+    right.set_title(f"“random ones change less than {MARGIN:g}”", fontsize=9)
+    right.set_xlabel("accuracy, random masked less none masked")
+    left.set_yticks(range(len(counts)), [f"{c} head{'s' * (c > 1)}" for c in counts])
+    left.set_ylim(len(counts) - 0.5, -0.5)
     return figure
+
+
+def _statement(
+    axes: Axes, gaps: Sequence[Interval], verdicts: Sequence[str], margins: Sequence[float]
+) -> None:
+    for margin in margins:
+        axes.axvline(margin, color="black", linestyle=":", linewidth=1)
+    for place, (gap, verdict) in enumerate(zip(gaps, verdicts, strict=True)):
+        colour = COLOURS[verdict]
+        axes.plot([gap.low, gap.high], [place, place], color=colour, linewidth=2)
+        axes.plot(gap.value, place, "o", color=colour)
+        where = {"transform": axes.get_yaxis_transform(), "va": "center", "fontsize": 9}
+        axes.text(1.02, place, verdict, color=colour, **where)
+        print(f"{gap}, {verdict}")
 
 
 if __name__ == "__main__":

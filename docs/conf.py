@@ -24,7 +24,7 @@ nb_merge_streams = True
 default_role = "py:obj"
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
-autodoc_default_options = {"members": True, "show-inheritance": False}
+autodoc_default_options = {"members": True}
 python_use_unqualified_type_names = True
 maximum_signature_line_length = 88
 add_module_names = False
@@ -37,6 +37,9 @@ html_copy_source = False
 html_show_sphinx = False
 pygments_style = "friendly"
 pygments_dark_style = "monokai"
+
+# Files outside this folder that pages link to, and the pages that show them.
+OUTSIDE = {"(../benchmarks/README.md)": "(running-benchmarks.md)"}
 
 # "name   what it is", the form in which docstrings here explain fields and settings.
 FIELD = re.compile(r"(?P<name>[\w.]+(?:, [\w.]+)*) {2,}(?P<text>\S.*)")
@@ -61,6 +64,13 @@ def fields_to_list(_app, _what, _name, _object, _options, lines) -> None:
     lines[:] = written
 
 
+def links_to_pages(_app, _page, source) -> None:
+    """Lead links out of this folder to the pages that show those files."""
+    for link, page in OUTSIDE.items():
+        source[0] = source[0].replace(link, page)
+
+
 def setup(app) -> None:
     """Called by Sphinx."""
     app.connect("autodoc-process-docstring", fields_to_list)
+    app.connect("source-read", links_to_pages)

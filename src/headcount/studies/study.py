@@ -67,10 +67,11 @@ class Study:
 
     def _repr_html_(self) -> str:
         claims = [
-            [c.claim, c.published or "", f"{c.measured:.2f} [{c.low:.2f}, {c.high:.2f}]", c.verdict]
+            [c.claim, c.published or "", f"{c.measured:.2f}", _ends(c.low, c.high), c.verdict]
             for c in self.claims
         ]
-        parts = [table(["claim", "published", "measured, 95 %", "verdict"], claims)] * bool(claims)
+        header = ["claim", "published", "measured", "95 % interval", "verdict"]
+        parts = [table(header, claims)] * bool(claims)
         for figure in list(self.figures.values())[:1]:
             picture = io.BytesIO()
             figure.savefig(picture, format="png", dpi=80, metadata={"Software": None})
@@ -107,6 +108,10 @@ class Study:
         for name, scores in self.scores.items():
             scores.save(folder / "scores" / f"{name}.json")
         return paths
+
+
+def _ends(low: float, high: float) -> str:
+    return f"{low:.2f} to {high:.2f}" if low <= high else "unknown"
 
 
 def only_model(models: Sequence[Model], study: str) -> Model:

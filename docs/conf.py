@@ -48,8 +48,9 @@ FIELD = re.compile(r"(?P<name>[\w.]+(?:, [\w.]+)*) {2,}(?P<text>\S.*)")
 def fields_to_list(_app, _what, _name, _object, _options, lines) -> None:
     """Write aligned lines of names and explanations as a list, and keep backslashes."""
     written = []
-    blocks = re.split(r"\n{2,}", "\n".join(lines).replace("\\", "\\\\"))
-    for block in blocks:
+    for block in re.split(r"\n{2,}", "\n".join(lines)):
+        if not block.startswith(">>>"):
+            block = block.replace("\\", "\\\\")
         rows = block.split("\n")
         if all(FIELD.fullmatch(row) or row.startswith("    ") for row in rows) and (
             FIELD.fullmatch(rows[0])
@@ -64,6 +65,11 @@ def fields_to_list(_app, _what, _name, _object, _options, lines) -> None:
     lines[:] = written
 
 
+def readable_defaults(_app, _what, _name, _object, _options, signature, returns):
+    """Fields that are made anew, which dataclasses show in a form that is no Python."""
+    return (signature or "").replace("<factory>", "...") or None, returns
+
+
 def links_to_pages(_app, _page, source) -> None:
     """Lead links out of this folder to the pages that show those files."""
     for link, page in OUTSIDE.items():
@@ -73,4 +79,5 @@ def links_to_pages(_app, _page, source) -> None:
 def setup(app) -> None:
     """Called by Sphinx."""
     app.connect("autodoc-process-docstring", fields_to_list)
+    app.connect("autodoc-process-signature", readable_defaults)
     app.connect("source-read", links_to_pages)

@@ -108,7 +108,7 @@ class Curve:
             name: [(p.count, p.value, p.low, p.high) for p in points]
             for name, points in drawn.items()
         }
-        chart = line_chart(lines, bottom=float(low), top=float(high))
+        chart = line_chart(lines, SERIES, bottom=float(low), top=float(high))
         n = self.points[0].n
         title = f"{self.metric.name} · {self._title} · n = {n} · stand-in: {self.stand_in}"
         header = ["heads", *map(str, self._counts)]

@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from headcount.errors import HeadcountError
-from headcount.notebook import frame, head_map, side_by_side, table
+from headcount.notebook import decimals, frame, head_map, side_by_side, table
 
 
 @dataclass(frozen=True, order=True)
@@ -184,32 +184,37 @@ class HeadScores:
         return np.asarray(np.quantile(means, [0.025, 0.975], axis=0).T)
 
     def __repr__(self) -> str:
-        best = ", ".join(f"{head} {self.values[n]:+.3g}" for n, head in self._best(3))
+        best = ", ".join(f"{head} {self._text(self.values[n])}" for n, head in self._best(3))
         return f"<HeadScores by {self.method}: {self.layout}; best {best}>"
 
     def __str__(self) -> str:
         lines = [f"{'head':>8}{'score':>11}  95 % interval"]
-        ends = self.intervals()
-        for n, head in self._best(10):
-            interval = (
-                f"  [{ends[n, 0]:+.3g}, {ends[n, 1]:+.3g}]" if np.isfinite(ends[n, 0]) else ""
-            )
-            lines.append(f"{head!s:>8}{self.values[n]:+11.3g}{interval}")
+        for head, value, *ends in self._table():
+            lines.append(f"{head!s:>8}{value:>11}" + "".join(f"  {text}" for text in ends))
         rest = self.layout.total - (len(lines) - 1)
         return "\n".join([*lines, f"… and {rest} others"] if rest else lines)
 
     def _repr_html_(self) -> str:
-        ends = self.intervals()
-        known = bool(np.isfinite(ends).all())
-        rows = [
-            [head, f"{self.values[n]:+.3g}", *([f"{ends[n, 0]:+.3g} to {ends[n, 1]:+.3g}"] * known)]
-            for n, head in self._best(10)
-        ]
-        best = table(["head", "score", *["95 % interval"] * known], rows, numbers=1 + known)
+        rows = self._table()
+        header = ["head", "score", "95 % interval"][: len(rows[0])]
         layers = np.split(self.values, self.layout.starts[1:])
         about = [self.parameters[key] for key in ("task", "model") if key in self.parameters]
         title = " · ".join([f"Heads by {self.method}", *map(str, about), str(self.layout)])
+        best = table(header, rows, numbers=len(header) - 1)
         return frame(title, side_by_side(head_map([row.tolist() for row in layers]), best))
+
+    def _table(self) -> list[list[str]]:
+        """The best heads, their scores and, where known, intervals."""
+        ends = self.intervals()
+        known = bool(np.isfinite(ends).all())
+        return [
+            [str(head), self._text(self.values[n])]
+            + [f"{self._text(ends[n, 0])} to {self._text(ends[n, 1])}"] * known
+            for n, head in self._best(10)
+        ]
+
+    def _text(self, value: float) -> str:
+        return f"{value:+.{decimals(float(np.abs(self.values).max()))}f}"
 
     def _best(self, count: int) -> list[tuple[int, Head]]:
         return [(int(number), self.layout.head(int(number))) for number in self.order()[:count]]

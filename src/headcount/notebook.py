@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from html import escape
+from math import floor, log10
 
 STYLE = (
     ".headcount{font-size:.9em;line-height:1.4}"
@@ -50,6 +51,15 @@ def table(header: Sequence[str], rows: Sequence[Sequence[object]], numbers: int 
         for row in rows
     )
     return f"<table>{f'<tr>{head}</tr>' if any(header) else ''}{body}</table>"
+
+
+def decimals(most: float) -> int:
+    """Digits behind the point that show three figures of the largest value.
+
+    >>> decimals(0.81), decimals(161.0), decimals(0.0)
+    (3, 0, 2)
+    """
+    return max(0, 2 - floor(log10(most))) if most > 0 else 2
 
 
 def head_map(layers: Sequence[Sequence[float]]) -> str:
@@ -96,7 +106,9 @@ def _labels(places: range, cell: int, *, across: bool = False) -> str:
 Line = Sequence[tuple[int, float, float, float]]  # count, value, low, high
 
 
-def line_chart(lines: Mapping[str, Line], *, bottom: float, top: float) -> str:
+def line_chart(
+    lines: Mapping[str, Line], names: Mapping[str, str], *, bottom: float, top: float
+) -> str:
     """Values against counts, one line for each series, with intervals as bands."""
     counts = sorted({count for line in lines.values() for count, *_ in line})
     wide, high, left = 320, 130, 44
@@ -107,7 +119,7 @@ def line_chart(lines: Mapping[str, Line], *, bottom: float, top: float) -> str:
         return f"{x:.0f},{high - (high - 12) * (value - bottom) / span:.1f}"
 
     parts = []
-    for name, line in lines.items():
+    for number, (name, line) in enumerate(lines.items()):
         colour = LINES.get(name, "currentColor")
         dash = "" if name in ("top", "bottom") else ' stroke-dasharray="5 3"'
         known = [point for point in line if point[2] == point[2] and point[3] == point[3]]
@@ -119,6 +131,11 @@ def line_chart(lines: Mapping[str, Line], *, bottom: float, top: float) -> str:
         parts.append(
             f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="2"{dash}/>'
         )
+        y = 16 + 18 * number
+        parts.append(
+            f'<path d="M{wide + 16} {y}h24" stroke="{colour}" stroke-width="2"{dash}/>'
+            f'<text x="{wide + 46}" y="{y + 4}">{escape(names[name])}</text>'
+        )
     for value in (bottom, top):
         y = place(counts[0], value).split(",")[1]
         parts.append(f'<path d="M{left} {y}H{wide}" stroke="currentColor" stroke-opacity=".25"/>')
@@ -128,6 +145,6 @@ def line_chart(lines: Mapping[str, Line], *, bottom: float, top: float) -> str:
         x = place(count, bottom).split(",")[0]
         parts.append(f'<text x="{x}" y="{high + 14}" text-anchor="middle">{count}</text>')
     return (
-        f'<svg role="img" aria-label="values against numbers of heads" width="{wide + 8}" '
+        f'<svg role="img" aria-label="values against numbers of heads" width="{wide + 200}" '
         f'height="{high + 18}" font-size="10" fill="currentColor">{"".join(parts)}</svg>'
     )

@@ -2,6 +2,8 @@
 
 import re
 
+from sphinx.errors import ExtensionError
+
 from headcount import __version__
 
 project = "headcount"
@@ -76,8 +78,19 @@ def links_to_pages(_app, _page, source) -> None:
         source[0] = source[0].replace(link, page)
 
 
+LOADED = re.compile(r'<(?:script|link|img|iframe)\b[^>]*\b(?:src|href)="(?:https?:)?//[^"]*"')
+
+
+def nothing_from_outside(app, exception) -> None:
+    """The site must work without a network, and tell nobody who reads it."""
+    for page in [] if exception else sorted(app.outdir.rglob("*.html")):
+        if found := LOADED.search(page.read_text(encoding="utf-8")):
+            raise ExtensionError(f"{page.name} loads something from outside: {found[0]}")
+
+
 def setup(app) -> None:
     """Called by Sphinx."""
     app.connect("autodoc-process-docstring", fields_to_list)
     app.connect("autodoc-process-signature", readable_defaults)
     app.connect("source-read", links_to_pages)
+    app.connect("build-finished", nothing_from_outside)

@@ -19,7 +19,7 @@ WORKERS ?= 2
 help:
 	@echo "make demo    a head-ablation curve of a real language model, in minutes"
 	@echo "make test    format, lint, types and all tests"
-	@echo "make docs    the documentation as a site, in site/index.html"
+	@echo "make docs    the documentation as a site, in build/site/index.html"
 	@echo "make format  format the code"
 	@echo "make clean   remove .venv and build files (cached models stay: headcount cache clear)"
 
@@ -43,11 +43,11 @@ architectures: $(VENV)/.dev
 
 # Warnings, such as a link that leads nowhere, are errors.
 docs: $(VENV)/.docs
-	$(BIN)/python -m sphinx --fail-on-warning --keep-going --quiet -d build/docs docs site
-	@echo "The documentation: site/index.html"
+	$(BIN)/python -m sphinx --fail-on-warning --keep-going --quiet -d build/pages docs build/site
+	@echo "The documentation: build/site/index.html"
 
 clean:
-	rm -rf $(VENV) build dist out site .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) build dist out .mypy_cache .pytest_cache .ruff_cache .hypothesis
 
 $(VENV)/.made:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \

@@ -131,10 +131,10 @@ def line_chart(
         parts.append(
             f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="2"{dash}/>'
         )
-        y = 16 + 18 * number
+        row = 16 + 18 * number
         parts.append(
-            f'<path d="M{wide + 16} {y}h24" stroke="{colour}" stroke-width="2"{dash}/>'
-            f'<text x="{wide + 46}" y="{y + 4}">{escape(names[name])}</text>'
+            f'<path d="M{wide + 16} {row}h24" stroke="{colour}" stroke-width="2"{dash}/>'
+            f'<text x="{wide + 46}" y="{row + 4}">{escape(names[name])}</text>'
         )
     for value in (bottom, top):
         y = place(counts[0], value).split(",")[1]

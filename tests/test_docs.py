@@ -87,3 +87,10 @@ def test_notebooks_are_small_and_hold_no_traces_of_a_machine() -> None:
         text = path.read_text(encoding="utf-8")
         assert len(text) < 150_000
         assert not re.search(r"/(home|tmp|root|work)/|\\r", text)
+
+
+def test_every_public_name_is_in_the_reference() -> None:
+    page = (DOCS / "api.md").read_text(encoding="utf-8")
+    shown = re.findall(r"^\.\. auto\w+:: headcount\.(\w+)$", page, re.MULTILINE)
+    assert set(headcount._HOMES) <= set(shown)
+    assert len(shown) == len(set(shown))

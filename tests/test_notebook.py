@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 import re
+import sys
 from dataclasses import replace
 from functools import cache
 from html.parser import HTMLParser
+from types import ModuleType
 from xml.etree import ElementTree
 
 import numpy as np
@@ -16,6 +18,7 @@ from planted import Plant, plant
 
 from headcount import Curve, HeadLayout, HeadScores, curve, rank
 from headcount.notebook import DOWN, HOVERED, UP, frame, head_map, line_chart, table
+from headcount.progress import progress
 from headcount.results import Claim
 from headcount.studies.study import Study
 
@@ -216,3 +219,16 @@ def test_tables_and_titles_are_escaped() -> None:
     html = frame(EVIL, table([EVIL, "n"], [[EVIL, 1]], numbers=1))
     assert "<script>" not in html
     assert Page(html).text.count(EVIL) == 3
+
+
+@pytest.mark.parametrize("notebook", [False, True])
+def test_progress_shows_in_notebooks_and_not_in_logs(
+    notebook: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delitem(sys.modules, "ipykernel", raising=False)
+    if notebook:
+        monkeypatch.setitem(sys.modules, "ipykernel", ModuleType("ipykernel"))
+    with progress("measuring", 2, show=True) as bar:
+        assert bar.disable == (not notebook)
+    with progress("measuring", 2, show=False) as bar:
+        assert bar.disable

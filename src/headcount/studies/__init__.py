@@ -49,7 +49,7 @@ def run_study(
 
     >>> from headcount import load_model, run_study
     >>> model = load_model("smollm2-135m")
-    >>> study = run_study("masked-heads", model, functions=["math"], n=8, counts=[4], seeds=1)
+    >>> study = run_study("masked-heads", model, functions=["syntactic"], n=8, counts=[4], seeds=1)
     >>> sorted({row["series"] for row in study.rows})
     ['matched', 'random', 'top']
     >>> study.claims[0].verdict in ("supported", "refuted", "undecided")

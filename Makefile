@@ -15,12 +15,13 @@ OUT ?=
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-all test lint format architectures clean
+.PHONY: help demo demo-all test lint format architectures docs clean
 
 help:
 	@echo "make demo      a head-ablation curve of a real language model, in minutes"
 	@echo "make demo-all  all four studies in their quick form, as one web page"
 	@echo "make test      format, lint, types and all tests"
+	@echo "make docs      the documentation as a site, in build/site/index.html"
 	@echo "make format    format the code"
 	@echo "make clean     remove .venv and build files (cached models stay: headcount cache clear)"
 
@@ -45,6 +46,11 @@ format: $(VENV)/.dev
 architectures: $(VENV)/.dev
 	$(BIN)/python scripts/architectures.py
 
+# Warnings, such as a link that leads nowhere, are errors.
+docs: $(VENV)/.docs
+	$(BIN)/python -m sphinx --fail-on-warning --keep-going --quiet -d build/pages docs build/site
+	@echo "The documentation: build/site/index.html"
+
 clean:
 	rm -rf $(VENV) build dist out .mypy_cache .pytest_cache .ruff_cache .hypothesis
 
@@ -68,4 +74,8 @@ $(VENV)/.math: $(VENV)/.run
 
 $(VENV)/.dev: $(VENV)/.run
 	$(PIP) install --quiet --constraint constraints.txt --group dev
+	@touch $@
+
+$(VENV)/.docs: $(VENV)/.run
+	$(PIP) install --quiet --constraint constraints.txt --group docs
 	@touch $@

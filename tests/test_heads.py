@@ -48,6 +48,9 @@ def test_gates_take_one_of_off_and_keep() -> None:
             layout.gates(**choice)
     assert layout.gates(off=[]).tolist() == [1, 1, 1, 1]
     assert layout.gates(keep=[]).tolist() == [0, 0, 0, 0]
+    assert layout.gates(off=["1.0"]).tolist() == [1, 1, 0, 1]
+    with pytest.raises(HeadcountError, match=r"There is no head 2\.0"):
+        layout.gates(keep=["2.0"])
 
 
 @pytest.mark.parametrize(

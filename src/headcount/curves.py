@@ -25,6 +25,7 @@ from headcount.heads import HeadLayout, HeadScores, check_counts
 from headcount.metrics import Metric, get_metric
 from headcount.metrics.text import TextMetric
 from headcount.models.model import Model
+from headcount.notebook import frame, line_chart, table
 from headcount.rankings import rank
 from headcount.rankings.random import draw_matched, draw_random
 from headcount.stats import Interval, accuracy_interval, bootstrap, paired_difference
@@ -87,6 +88,40 @@ class Curve:
             writer.writerow([field.name for field in fields(Point)])
             for point in self.points:
                 writer.writerow([getattr(point, field.name) for field in fields(Point)])
+
+    def __repr__(self) -> str:
+        counts = ", ".join(map(str, self._counts))
+        return f"<Curve of {self._title}: {self.metric.name} at {counts} heads>"
+
+    def _repr_html_(self) -> str:
+        drawn = {name: self.series(name) for name in SERIES if self.series(name)}
+        cells: dict[tuple[str, int], str] = {
+            (p.series, p.count): f"{p.value:.3f} [{p.low:.3f}, {p.high:.3f}]" for p in self.points
+        }
+        rows = [
+            [SERIES[name], *(cells.get((name, count), "–") for count in self._counts)]
+            for name in drawn
+        ]
+        ends = np.array([[p.value, p.low, p.high] for p in self.points])
+        low, high = (0.0, 1.0) if self.metric.binary else (np.nanmin(ends), np.nanmax(ends))
+        lines = {
+            name: [(p.count, p.value, p.low, p.high) for p in points]
+            for name, points in drawn.items()
+        }
+        chart = line_chart(lines, SERIES, bottom=float(low), top=float(high))
+        n = self.points[0].n
+        title = f"{self.metric.name} · {self._title} · n = {n} · stand-in: {self.stand_in}"
+        header = ["heads", *map(str, self._counts)]
+        return frame(title, chart, table(header, rows, numbers=len(self._counts)))
+
+    @property
+    def _counts(self) -> list[int]:
+        return sorted({point.count for point in self.points})
+
+    @property
+    def _title(self) -> str:
+        first, verb = self.points[0], "masked" if self.mode == "mask" else "kept"
+        return f"{first.task} on {first.model}, heads {verb} by {self.scores.method}"
 
     def __str__(self) -> str:
         lines = [f"{'series':24}{'heads':>6}{'value':>10}  95 % interval"]

@@ -13,6 +13,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from headcount.errors import HeadcountError
+from headcount.notebook import decimals, frame, head_map, side_by_side, table
 
 
 @dataclass(frozen=True, order=True)
@@ -41,7 +42,7 @@ class HeadLayout:
     (5, ['0.0', '0.1', '1.0', '1.1', '1.2'])
     >>> layout.number(Head(1, 0))
     2
-    >>> layout.gates(off=[Head(0, 1)])
+    >>> layout.gates(off=[Head(0, 1)])  # or ["0.1"]
     array([1., 0., 1., 1., 1.], dtype=float32)
     """
 
@@ -65,6 +66,10 @@ class HeadLayout:
     def layers(self) -> Int[np.ndarray, "heads"]:
         """The site of each head."""
         return np.repeat(np.arange(len(self.counts)), self.counts)
+
+    def __str__(self) -> str:
+        layers = len(self.counts)
+        return f"{self.total} heads in {layers} layer{'' if layers == 1 else 's'}"
 
     def __iter__(self) -> Iterator[Head]:
         for layer, count in enumerate(self.counts):
@@ -103,12 +108,17 @@ class HeadLayout:
         return head
 
     def gates(
-        self, *, off: Iterable[Head] | None = None, keep: Iterable[Head] | None = None
+        self,
+        *,
+        off: Iterable[Head | str] | None = None,
+        keep: Iterable[Head | str] | None = None,
     ) -> Float[np.ndarray, "heads"]:
         """One gate per head: 0 for the heads in `off` (or for all but those in `keep`), else 1."""
         if (off is None) == (keep is None):
             raise ValueError("give either off or keep")
-        chosen = [self.number(head) for head in (keep if off is None else off) or ()]
+        named = list((keep if off is None else off) or ())
+        heads = [self.parse(head) if isinstance(head, str) else head for head in named]
+        chosen = [self.number(head) for head in heads]
         gates = np.full(self.total, 0.0 if off is None else 1.0, dtype=np.float32)
         gates[chosen] = 1.0 if off is None else 0.0
         return gates
@@ -172,6 +182,42 @@ class HeadScores:
         drawn = np.random.default_rng(0).multinomial(len(sizes) - 1, even, size=resamples)
         means = (drawn @ sums) / (drawn @ sizes)[:, None]  # (resamples, heads)
         return np.asarray(np.quantile(means, [0.025, 0.975], axis=0).T)
+
+    def __repr__(self) -> str:
+        best = ", ".join(f"{head} {self._text(self.values[n])}" for n, head in self._best(3))
+        return f"<HeadScores by {self.method}: {self.layout}; best {best}>"
+
+    def __str__(self) -> str:
+        lines = [f"{'head':>8}{'score':>11}  95 % interval"]
+        for head, value, *ends in self._table():
+            lines.append(f"{head!s:>8}{value:>11}" + "".join(f"  {text}" for text in ends))
+        rest = self.layout.total - (len(lines) - 1)
+        return "\n".join([*lines, f"… and {rest} others"] if rest else lines)
+
+    def _repr_html_(self) -> str:
+        rows = self._table()
+        header = ["head", "score", "95 % interval"][: len(rows[0])]
+        layers = np.split(self.values, self.layout.starts[1:])
+        about = [self.parameters[key] for key in ("task", "model") if key in self.parameters]
+        title = " · ".join([f"Heads by {self.method}", *map(str, about), str(self.layout)])
+        best = table(header, rows, numbers=len(header) - 1)
+        return frame(title, side_by_side(head_map([row.tolist() for row in layers]), best))
+
+    def _table(self) -> list[list[str]]:
+        """The best heads, their scores and, where known, intervals."""
+        ends = self.intervals()
+        known = bool(np.isfinite(ends).all())
+        return [
+            [str(head), self._text(self.values[n])]
+            + [f"{self._text(ends[n, 0])} to {self._text(ends[n, 1])}"] * known
+            for n, head in self._best(10)
+        ]
+
+    def _text(self, value: float) -> str:
+        return f"{value:+.{decimals(float(np.abs(self.values).max()))}f}"
+
+    def _best(self, count: int) -> list[tuple[int, Head]]:
+        return [(int(number), self.layout.head(int(number))) for number in self.order()[:count]]
 
     def to_json(self) -> dict[str, Any]:
         """A JSON object that `from_json` reads back, bit for bit."""
@@ -239,8 +285,7 @@ def as_gates(heads: Any, layout: HeadLayout) -> Float[np.ndarray, "sets heads"]:
     array([[1., 0., 1.]], dtype=float32)
     """
     if isinstance(heads, Sequence) and all(isinstance(head, str | Head) for head in heads):
-        named = [layout.parse(head) if isinstance(head, str) else head for head in heads]
-        return check_gates(layout.gates(off=named), layout)
+        return check_gates(layout.gates(off=heads), layout)
     return check_gates(heads, layout)
 
 

@@ -21,8 +21,8 @@ def progress(label: str, total: int, *, show: bool, unit: str = "example") -> It
                 watcher()
             return super().update(n)
 
-    # Not a terminal (a log, a test): tqdm would print a line per refresh.
-    quiet = not show or not sys.stderr.isatty()
+    # Neither a terminal nor a notebook (a log, a test): tqdm would print a line per refresh.
+    quiet = not show or not (sys.stderr.isatty() or "ipykernel" in sys.modules)
     with Bar(total=total, desc=label, unit=unit, disable=quiet, leave=False) as bar:
         yield bar
 

@@ -17,6 +17,7 @@ import headcount.figures
 from headcount import Curve, HeadLayout, HeadScores
 from headcount.curves import Point
 from headcount.figures.curve import plot_curve, save_figure
+from headcount.figures.panels import plot_panels
 from headcount.metrics import METRICS
 
 
@@ -176,3 +177,17 @@ def test_figures_know_no_model() -> None:
                 parts = module.split(".")
                 assert parts[0] not in ("torch", "transformers"), path
                 assert parts[:2] not in (["headcount", "models"], ["headcount", "engine"]), path
+
+
+@pytest.mark.parametrize("panels", [1, 2, 4, 5])
+@pytest.mark.parametrize("metrics", [("Accuracy",), ("Accuracy", "Similarity (MiniLM)")])
+def test_legends_over_panels_stay_within_the_figure(panels: int, metrics: tuple[str, ...]) -> None:
+    named = {f"panel {i}": [(metric, made_up()) for metric in metrics] for i in range(panels)}
+    figure = plot_panels(named, total=40, note="ranked by attribution · 10 random draws · tiny")
+    canvas = FigureCanvasAgg(figure)
+    canvas.draw()
+    (legend,) = figure.legends
+    box = legend.get_window_extent(canvas.get_renderer())
+    assert box.x0 >= 0
+    assert box.x1 <= figure.bbox.x1
+    assert len(texts(figure)) == 3 * len(metrics)

@@ -80,10 +80,12 @@ def _legend(figure: Figure, axes: Axes, metrics: int) -> None:
     """One legend over all panels, with a row for each metric where the figure is wide enough."""
     handles, labels = axes.get_legend_handles_labels()
     wide = ceil(len(labels) / metrics)
-    fits = figure.get_figwidth() >= 0.085 * wide * max(map(len, labels))  # inches of a sign
-    columns = wide if fits else min(metrics, 2)
+    room = figure.get_figwidth() / (0.085 * max(map(len, labels)))  # inches of a sign
+    columns = next((some for some in (wide, min(metrics, 2)) if some <= room), 1)
     order = list(range(len(labels)))
-    if fits:  # legends are filled column by column, and this one should be read row by row
+    if (
+        columns == wide
+    ):  # legends are filled column by column, and this one should be read row by row
         order = [i for start in range(wide) for i in range(start, len(labels), wide)]
     figure.legend(
         [handles[i] for i in order],
@@ -106,7 +108,9 @@ def _grid(panels: int) -> tuple[Figure, list[Axes]]:
 
     wide = min(WIDE, panels)
     high = ceil(panels / WIDE)
-    figure = Figure(figsize=(3.1 * wide + 0.4, 3.1 * high + 0.7), layout="constrained")
+    # A single panel is as wide as the longest name in its legend, which then is one column.
+    size = (3.1 * wide + 0.4, 3.1 * high + 0.7) if panels > 1 else (4.4, 4.4)
+    figure = Figure(figsize=size, layout="constrained")
     grid = figure.subplots(high, wide, squeeze=False, sharey=True).ravel().tolist()
     for axes in grid[panels:]:
         axes.set_visible(False)

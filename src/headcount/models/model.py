@@ -23,6 +23,7 @@ from headcount.models.proof import Proof, prove
 from headcount.models.replay import ShortCuts, prove_short_cuts
 from headcount.models.sites import HeadSite, input_device, plain
 from headcount.models.sparsity import gate_bias
+from headcount.notebook import frame, table
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,6 +39,25 @@ class Model:
     proof: Proof = field(repr=False)
     weight_files: Sequence[Path] | None = field(default=None, repr=False)
     _pads: dict[str, bool] = field(default_factory=dict, init=False, repr=False)
+
+    def __repr__(self) -> str:
+        return f"<Model {self.name}: {', '.join(self._facts().values())}>"
+
+    def _repr_html_(self) -> str:
+        checks = [[f"✓ {check.statement}"] for check in self.proof.checks]
+        facts = [[name, text] for name, text in self._facts().items()]
+        return frame(self.name, table(["", ""], facts), table(["proven"], checks))
+
+    def _facts(self) -> dict[str, str]:
+        """What a reader wants to know first, by name."""
+        shapes = dict.fromkeys(f"{site.heads} × {site.size}" for site in self.sites)
+        return {
+            "class": type(plain(self.module)).__name__,
+            "heads": str(self.layout),
+            "heads × size": " or ".join(shapes),
+            "weights": f"{str(self.dtype).removeprefix('torch.')} on {self.device}",
+            "attention": self.kernel,
+        }
 
     @property
     def sites(self) -> tuple[HeadSite, ...]:

@@ -51,9 +51,15 @@ def run_study(
 ) -> Study:
     """Run a study by its name, on one model or several; settings go over those of the preset.
 
-    >>> from headcount import run_study
-    >>> study = run_study("masked-heads", preset="quick", n=24, seeds=2)  # doctest: +SKIP
-    >>> study.save("out/masked-heads")  # doctest: +SKIP
+    >>> from headcount import load_model, run_study
+    >>> model = load_model("smollm2-135m")
+    >>> study = run_study("masked-heads", model, functions=["syntactic"], n=8, counts=[4], seeds=1)
+    >>> sorted({row["series"] for row in study.rows})
+    ['matched', 'random', 'top']
+    >>> study.claims[0].verdict in ("supported", "refuted", "undecided")
+    True
+
+    `study.save(folder)` writes figures, tables, claims and report.
     """
     function, loaded, chosen = _prepare(name, models, preset, settings)
     return function(loaded, **chosen, store=store, progress=progress)

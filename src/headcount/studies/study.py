@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import base64
+import io
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -10,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from headcount.errors import HeadcountError
 from headcount.figures.curve import save_figure
 from headcount.json_text import to_json
+from headcount.notebook import frame, table
 from headcount.report import write_page
 from headcount.results import Claim, versions, write_csv
 from headcount.stats import Verdict
@@ -54,6 +58,28 @@ class Study:
     notes: Sequence[str] = ()
     tables: Mapping[str, Sequence[Row]] = field(default_factory=dict)
 
+    def __repr__(self) -> str:
+        verdicts = Counter(claim.verdict for claim in self.claims)
+        counted = ", ".join(f"{count} {verdict}" for verdict, count in sorted(verdicts.items()))
+        claims = f"{len(self.claims)} claim{'' if len(self.claims) == 1 else 's'}"
+        return f"<Study {self.title}: {claims}{f' ({counted})' if counted else ''}, " + (
+            f"{len(self.rows)} points, figures: {', '.join(self.figures) or 'none'}>"
+        )
+
+    def _repr_html_(self) -> str:
+        claims = [
+            [c.claim, c.published or "", f"{c.measured:.2f}", _ends(c.low, c.high), c.verdict]
+            for c in self.claims
+        ]
+        header = ["claim", "published", "measured", "95 % interval", "verdict"]
+        parts = [table(header, claims)] * bool(claims)
+        for figure in list(self.figures.values())[:1]:
+            picture = io.BytesIO()
+            figure.savefig(picture, format="png", dpi=80, metadata={"Software": None})
+            source = base64.b64encode(picture.getvalue()).decode()
+            parts.append(f'<p><img alt="figure" src="data:image/png;base64,{source}"></p>')
+        return frame(self.title, *parts, table([""], [[note] for note in self.notes]))
+
     def save(
         self, folder: str | Path, command: str = "", *, asked: Mapping[str, Any] | None = None
     ) -> list[Path]:
@@ -94,6 +120,10 @@ class Study:
             paths.append(folder / file)
         paths.append(write_page([folder], folder / "report.html"))
         return paths
+
+
+def _ends(low: float, high: float) -> str:
+    return f"{low:.2f} to {high:.2f}" if low <= high else "unknown"
 
 
 def only_model(models: Sequence[Model], study: str) -> Model:

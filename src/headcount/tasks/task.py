@@ -159,6 +159,12 @@ class Task:
         if not self.test_contents:
             object.__setattr__(self, "test_contents", _choose_test_contents(self.examples))
 
+    def __repr__(self) -> str:
+        test = sum(example.content_id in self.test_contents for example in self)
+        return (
+            f"<Task {self.name}: {len(self)} examples, {len(self) - test} to rank, {test} to test>"
+        )
+
     def __len__(self) -> int:
         return len(self.examples)
 

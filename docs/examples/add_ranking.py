@@ -1,0 +1,24 @@
+"""A ranking of your own: how loudly a head speaks where the answer is predicted."""
+
+import numpy as np
+
+from headcount import HeadScores, Task, collect, load_model, make_task, rank
+from headcount.models.model import Model
+from headcount.rankings import RANKINGS
+from headcount.tasks import encode
+
+
+@RANKINGS.register("loudness", "Loudness")
+def loudness(model: Model, task: Task, *, power: float = 1.0) -> HeadScores:
+    """The length of each head's output at the last token, on the ranking part."""
+    prompts = [one.prompt for one in encode(task.part("ranking"), model.tokenizer)]
+    by_site = collect(model, prompts, [[-1]] * len(prompts), progress=False)
+    lengths = [np.linalg.norm(z[:, 0], axis=-1) for z in by_site]  # each (prompts, heads)
+    samples = np.concatenate(lengths, axis=1) ** power  # (prompts, all heads), site by site
+    return HeadScores(model.layout, samples.mean(axis=0), "loudness", samples=samples)
+
+
+if __name__ == "__main__":
+    model = load_model("smollm2-135m")
+    task = make_task("ioi", model.tokenizer, n=16)
+    print(rank(model, task, "loudness", power=2.0))  # settings are checked and recorded

@@ -1,0 +1,96 @@
+"""The documentation does what it says: its example files and its notebook run."""
+
+from __future__ import annotations
+
+import re
+import runpy
+from itertools import groupby
+from pathlib import Path
+
+import nbformat
+import pytest
+from nbclient import NotebookClient
+from real import bundled
+
+import headcount
+from headcount.metrics import METRICS
+from headcount.rankings import RANKINGS
+from headcount.studies import MODELS, PRESETS, STUDIES
+from headcount.tasks import TASKS
+
+DOCS = Path(__file__).resolve().parents[1] / "docs"
+EXAMPLES = sorted((DOCS / "examples").glob("*.py"))
+NOTEBOOKS = sorted((DOCS / "notebooks").glob("*.ipynb"))
+
+# What each example prints, on the bundled model: not the numbers, which may move in the last digit.
+SAID = {
+    "add_task": r"<Task opposites: 10 examples, \d to rank, \d to test>: .* in (8\d|9\d|100)%\n",
+    "add_ranking": r" +head +score .*\n( +\d+\.\d +\+\d+ +\+\d+ to \+\d+\n){10}… and .*\n",
+    "add_metric": r"Reciprocal rank of the target: (0\.[89]|1\.0)\d; without four heads 0\.\d\d\n",
+    "add_study": r"<Study best-and-worst · smollm2-135m: 1 claim \(1 supported\), 4 points.*\n.*\n",
+}
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+def test_an_example_runs_and_says_what_it_should(
+    path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(headcount, "load_model", bundled)
+    for registry in (TASKS, RANKINGS, STUDIES):  # what an example registers goes with it
+        monkeypatch.setattr(registry, "entries", dict(registry.entries))
+    for known in (METRICS, PRESETS, MODELS):
+        for key in ("reciprocal_rank", "best-and-worst"):
+            monkeypatch.setitem(known, key, None)  # type: ignore[call-overload]
+    runpy.run_path(str(path), run_name="__main__")
+    assert re.fullmatch(SAID[path.stem], capsys.readouterr().out)
+
+
+def test_examples_are_short_and_all_are_shown() -> None:
+    assert {path.stem for path in EXAMPLES} == set(SAID)
+    page = (DOCS / "extending.md").read_text(encoding="utf-8")
+    for path in EXAMPLES:
+        assert len(path.read_text(encoding="utf-8").splitlines()) < 40, path
+        assert f"examples/{path.name}" in page
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_a_notebook_runs_from_top_to_bottom(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bundled()  # in the cache, before the kernel asks for it
+    # The kernel's folder is another one, and its headcount must be this one.
+    monkeypatch.setenv("PYTHONPATH", str(Path(headcount.__path__[0]).parent))
+    notebook = nbformat.read(path, as_version=4)
+    client = NotebookClient(
+        notebook, timeout=300, kernel_name="python3", resources={"metadata": {"path": tmp_path}}
+    )
+    client.execute()
+    cells = [cell for cell in notebook.cells if cell.cell_type == "code"]
+    assert [cell.execution_count for cell in cells] == list(range(1, len(cells) + 1))
+    kept = [cell for cell in nbformat.read(path, as_version=4).cells if cell.cell_type == "code"]
+    for new, old in zip(cells, kept, strict=True):  # what the page shows is what one gets
+        assert kinds(new) == kinds(old)
+
+
+def kinds(cell: nbformat.NotebookNode) -> list[str]:
+    """The kinds of output of a cell: texts that come in pieces are one, warnings are left out."""
+    said = [output for output in cell.outputs if output.get("name") != "stderr"]
+    found = [" ".join(sorted(one["data"])) if "data" in one else one.output_type for one in said]
+    return [kind for kind, _ in groupby(found)]
+
+
+def test_notebooks_are_small_and_hold_no_traces_of_a_machine() -> None:
+    assert NOTEBOOKS
+    for path in NOTEBOOKS:
+        text = path.read_text(encoding="utf-8")
+        assert len(text) < 150_000
+        assert not re.search(r"/(home|tmp|root|work)/|\\r", text)
+
+
+def test_every_public_name_is_in_the_reference() -> None:
+    page = (DOCS / "api.md").read_text(encoding="utf-8")
+    shown = re.findall(r"^\.\. auto\w+:: headcount\.(\w+)$", page, re.MULTILINE)
+    assert set(headcount._HOMES) <= set(shown)
+    assert len(shown) == len(set(shown))

@@ -8,6 +8,7 @@ import os
 import re
 import sys
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from importlib import import_module
 from typing import Any, NoReturn
 
@@ -95,8 +96,21 @@ def _run(argv: Sequence[str] | None) -> int:
         parser.print_help()
         return 0
     module, _, function = arguments.command.partition(":")
-    result: int | None = getattr(import_module(module), function)(arguments)
+    with _workers(arguments):
+        result: int | None = getattr(import_module(module), function)(arguments)
     return result or 0
+
+
+def _workers(arguments: argparse.Namespace) -> AbstractContextManager[None]:
+    """The cluster that the arguments ask for: refused, if need be, before a model is loaded."""
+    address, count = getattr(arguments, "ray", None), getattr(arguments, "workers", None)
+    if address is None:
+        if count is not None:
+            raise HeadcountError("--workers are those of a Ray cluster: give --ray as well.")
+        return nullcontext()
+    from headcount.cluster import cluster
+
+    return cluster(address, workers=count)
 
 
 def build_parser() -> Parser:
@@ -143,6 +157,7 @@ def build_parser() -> Parser:
     rank.add_argument("--top", type=int, default=10, help="how many heads to print (%(default)s)")
     rank.add_argument("--out", help="write all scores to this JSON file")
     _measuring(rank)
+    _spreading(rank)
 
     ablate = _command(
         commands,
@@ -155,6 +170,7 @@ def build_parser() -> Parser:
     ablate.add_argument("--keep", action="store_true", help="keep only these heads")
     _metric(ablate)
     _measuring(ablate)
+    _spreading(ablate)
 
     curve = _command(
         commands,
@@ -182,6 +198,7 @@ def build_parser() -> Parser:
     curve.add_argument("--out", default="out/curve", help="folder for the results (%(default)s)")
     _metric(curve)
     _measuring(curve)
+    _spreading(curve)
 
     compare = _command(
         commands,
@@ -200,6 +217,7 @@ def build_parser() -> Parser:
     compare.add_argument("--seeds", type=int, help="of methods that have seeds")
     compare.add_argument("--out", default="out/compare", help="folder for the results")
     _measuring(compare)
+    _spreading(compare)
 
     run = _command(
         commands,
@@ -255,6 +273,7 @@ def build_parser() -> Parser:
     run.add_argument("--out", help="folder for the results (out/STUDY)")
     _loading(run)
     _measuring(run)
+    _spreading(run)
 
     tasks = _command(
         commands,
@@ -269,6 +288,7 @@ def build_parser() -> Parser:
     )
     _loading(tasks)
     _measuring(tasks)
+    _spreading(tasks)
 
     generate = _command(
         commands,
@@ -427,6 +447,19 @@ def _measuring(parser: Parser) -> None:
     parser.add_argument("--no-store", action="store_true", help="keep nothing, reuse nothing")
     parser.add_argument("--quiet", action="store_true", help="no progress bars")
     parser.add_argument("--json", action="store_true", help="print JSON")
+
+
+def _spreading(parser: Parser) -> None:
+    group = parser.add_argument_group("many machines (pip install 'headcount[ray]')")
+    group.add_argument(
+        "--ray",
+        nargs="?",
+        const="local",
+        metavar="ADDRESS",
+        help="measure on the workers of a Ray cluster: of one that is started here, or of that at "
+        "HOST:PORT (auto: the one that this machine belongs to)",
+    )
+    group.add_argument("--workers", type=int, metavar="N", help="how many (one for each GPU)")
 
 
 if __name__ == "__main__":

@@ -25,8 +25,10 @@ from toy import toy_task, toy_tokenizer
 
 import headcount
 from headcount import HeadcountError, Store, curve, evaluate, load_model, rank, wrap
+from headcount.cli import main
 from headcount.cluster import cluster
 from headcount.cluster.crew import Crew
+from headcount.cluster.size import Size
 from headcount.engine import evaluate as evaluator
 from headcount.engine import shares
 from headcount.engine.answers import answers
@@ -110,6 +112,46 @@ def test_texts_rankings_and_curves(crew: Crew, model: Model, task: Task) -> None
         assert curve(model, task, shared, counts=[0, 2], seeds=2, progress=False).points == points
 
 
+def test_a_device_map_travels(crew: Crew, folder: Path, task: Task, model: Model) -> None:
+    places = {"model.layers.2": "disk", "lm_head": "disk"}
+    rest = ("embed_tokens", "rotary_emb", "norm", "layers.0", "layers.1")
+    places |= {f"model.{name}": "cpu" for name in rest}
+    spread = load_model(folder, device_map=places)
+    assert spread.spread
+    alone = evaluate(model, task, single_heads(model), progress=False)
+    with working(crew):
+        shared = evaluate(spread, task, single_heads(model), progress=False)
+    assert np.array_equal(alone.values, shared.values)
+
+
+def test_what_a_worker_refuses_is_one_sentence(crew: Crew, model: Model, task: Task) -> None:
+    nothing = Metric("nothing", "nothing", lambda scored: scored.logits[:, 0, 0] * float("nan"))
+    with working(crew), pytest.raises(HeadcountError, match="tiny gave logits that are not finite"):
+        evaluate(model, task, single_heads(model)[:2], metric=nothing, progress=False)
+
+
+def test_a_model_in_memory_is_refused(crew: Crew, task: Task) -> None:
+    model = wrap(tiny_model("llama"), toy_tokenizer())
+    with working(crew), pytest.raises(HeadcountError, match="wrapped in memory"):
+        evaluate(model, task, single_heads(model)[:1], progress=False)
+
+
+def test_another_model_file_is_refused(
+    crew: Crew, folder: Path, task: Task, tmp_path: Path
+) -> None:
+    shutil.copytree(folder, tmp_path / "copy")
+    model = load_model(tmp_path / "copy", device="cpu")
+    gates = single_heads(model)[:2]
+    model.identity  # as a run does that has looked into its store
+    save_model(tmp_path / "copy", seed=1)
+    with working(crew), pytest.raises(HeadcountError, match="has another model file") as caught:
+        evaluate(model, task, gates, progress=False)
+    assert str(caught.value).endswith("for copy: give every machine the same model.")
+    shutil.rmtree(tmp_path / "copy")
+    with working(crew), pytest.raises(HeadcountError, match="cannot load copy"):
+        evaluate(model, task, gates, progress=False)
+
+
 def test_a_worker_that_is_killed_loses_only_its_unit(
     crew: Crew,
     model: Model,
@@ -150,50 +192,24 @@ def test_a_worker_that_is_killed_loses_only_its_unit(
 
 
 def test_a_unit_that_kills_every_worker_is_named(
-    crew: Crew, model: Model, task: Task, tmp_path: Path
+    crew: Crew, model: Model, task: Task, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     test = encode(task.part("test"), model.tokenizer)
+    monkeypatch.setattr("headcount.cluster.crew.DEATHS", 2)
     metric = metric_that(dies_at(test[3].target[0]), "deadly")
     gates = single_heads(model)[:3]
     plan = best_plan(model, tokens=10)
     with Store(tmp_path / "store.sqlite") as store, working(crew):
-        with pytest.raises(HeadcountError, match=r"3 workers died at the same unit \(toy-0, dea"):
+        with pytest.raises(HeadcountError, match=r"2 workers died at the same unit \(toy-0, dea"):
             evaluate(model, task, gates, metric=metric, plan=plan, store=store, progress=False)
         kept = sum(summary.values for summary in store.summary())
     assert 0 < kept < gates.shape[0] * len(test)  # what was measured before is kept
 
 
-def test_what_a_worker_refuses_is_one_sentence(crew: Crew, model: Model, task: Task) -> None:
-    nothing = Metric("nothing", "nothing", lambda scored: scored.logits[:, 0, 0] * float("nan"))
-    with working(crew), pytest.raises(HeadcountError, match="tiny gave logits that are not finite"):
-        evaluate(model, task, single_heads(model)[:2], metric=nothing, progress=False)
-
-
-def test_a_model_in_memory_is_refused(crew: Crew, task: Task) -> None:
-    model = wrap(tiny_model("llama"), toy_tokenizer())
-    with working(crew), pytest.raises(HeadcountError, match="wrapped in memory"):
-        evaluate(model, task, single_heads(model)[:1], progress=False)
-
-
-def test_another_model_file_is_refused(
-    crew: Crew, folder: Path, task: Task, tmp_path: Path
-) -> None:
-    shutil.copytree(folder, tmp_path / "copy")
-    model = load_model(tmp_path / "copy", device="cpu")
-    gates = single_heads(model)[:2]
-    model.identity  # as a run does that has looked into its store
-    save_model(tmp_path / "copy", seed=1)
-    with working(crew), pytest.raises(HeadcountError, match="has another model file") as caught:
-        evaluate(model, task, gates, progress=False)
-    assert str(caught.value).endswith("for copy: give every machine the same model.")
-    shutil.rmtree(tmp_path / "copy")
-    with working(crew), pytest.raises(HeadcountError, match="cannot load copy"):
-        evaluate(model, task, gates, progress=False)
-
-
 def test_other_versions_are_refused(
     crew: Crew, model: Model, task: Task, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    crew.dismiss()  # the cluster has room for two
     monkeypatch.setattr(headcount, "__version__", "9.9.9")
     monkeypatch.setattr("headcount.cluster.order.MEASUREMENT", 77)
     sentence = r"has headcount 0\.\S+ \(here 9\.9\.9\) and measurement version 1 \(here 77\)"
@@ -204,9 +220,33 @@ def test_other_versions_are_refused(
         evaluate(model, task, single_heads(model)[:2], progress=False)
 
 
-def test_the_command_joins_by_address(crew: Crew, folder: Path, tmp_path: Path) -> None:
+def test_a_full_cluster_is_not_waited_for_for_ever(
+    crew: Crew,
+    model: Model,
+    task: Task,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    much = Size(workers=1, threads=1, cpus=99, gpus=0)
+    monkeypatch.setattr("headcount.cluster.crew.size_for", lambda *_: much)
+    monkeypatch.setattr("headcount.cluster.crew.PATIENCE", 3.0)
+    monkeypatch.setattr("headcount.cluster.crew.SILENT", 1.0)
+    with (
+        cluster(workers=1, threads=1),
+        pytest.raises(HeadcountError, match="the cluster has no room for 99 CPUs"),
+    ):
+        evaluate(model, task, single_heads(model), progress=False)
+    assert [record.getMessage() for record in caplog.records] == [
+        "Waiting for the cluster to have room for 99 CPUs."
+    ]
+
+
+def test_the_command_joins_by_address(
+    crew: Crew, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     import ray
 
+    capsys.readouterr()
     task = tmp_path / "task.jsonl"
     lines = [
         {"id": e.id, "prompt": e.prompt, "target": e.target, "content": e.content}
@@ -216,15 +256,14 @@ def test_the_command_joins_by_address(crew: Crew, folder: Path, tmp_path: Path) 
     words = ["ablate", "--model", str(folder), "--task", str(task), "--heads", "0.1", "1.2"]
     words += ["--metric", "logprob", "--json", "--no-store", "--device", "cpu"]
 
-    def say(*more: str) -> str:
-        done = subprocess.run(
-            [sys.executable, "-m", "headcount.cli", *words, *more],
-            capture_output=True,
-            text=True,
-            timeout=120,
-        )
-        assert (done.returncode, done.stderr) == (0, "")
-        return done.stdout
-
+    crew.dismiss()  # the cluster has room for two
     address = ray.get_runtime_context().gcs_address
-    assert say("--ray", address, "--workers", "1") == say()
+    done = subprocess.run(
+        [sys.executable, "-m", "headcount.cli", *words, "--ray", address, "--workers", "1"],
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert main(words) == 0
+    assert done.stdout == capsys.readouterr().out

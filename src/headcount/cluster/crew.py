@@ -20,6 +20,7 @@ from headcount.models.model import Model
 LOG = logging.getLogger("headcount.cluster")
 DEATHS = 3  # of workers at one unit, or of as many as there are in a row before they do any
 PATIENCE = 180.0  # seconds in which the first worker must have started
+SILENT = 20.0  # of these, before it is said that they are waited for
 LOOK = 1.0  # seconds between two looks at whether anybody has
 
 
@@ -54,6 +55,7 @@ class Crew:
         self.size: Size | None = None
         self.jobs = counter()
         self.started = 0.0  # when the first of those that are starting was asked for
+        self.waited = 0.0  # for them, at the last look
         self.early_deaths = 0  # in a row, before any work
         exceptions = ray.exceptions
         self.death = (
@@ -83,7 +85,7 @@ class Crew:
         waiting, deaths = deque(units), Counter[int]()
         calls: dict[Any, _Call] = {}
         idle = list(self.hands)
-        self.started, left = time.monotonic(), len(units)
+        self.started, self.waited, left = time.monotonic(), 0.0, len(units)
         while left:
             while idle and waiting:
                 hand = idle.pop()
@@ -180,11 +182,16 @@ class Crew:
         """Wait for workers that cannot start yet, but not for ever."""
         if any(call.hand.host for call in calls):
             self.started = time.monotonic()
-        elif time.monotonic() - self.started > PATIENCE:
+            return
+        waited, before = time.monotonic() - self.started, self.waited
+        self.waited = waited
+        if waited > PATIENCE:
             raise HeadcountError(
                 f"No worker could start within {PATIENCE:.0f} seconds: the cluster has no room for "
                 f"{size.wish} (ray status shows what it has)."
             )
+        if before <= SILENT < waited:
+            LOG.warning("Waiting for the cluster to have room for %s.", size.wish)
 
 
 def _why(error: Exception) -> str:

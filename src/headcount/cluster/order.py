@@ -11,6 +11,7 @@ from headcount.engine.plan import MEASUREMENT
 from headcount.errors import HeadcountError
 from headcount.models.bundled import BUNDLED
 from headcount.models.model import Model
+from headcount.models.replay import ShortCuts
 from headcount.store import canonical, digest
 
 WORDS = {
@@ -30,11 +31,15 @@ PARTS = {
 
 @dataclass(frozen=True)
 class Order:
-    """How to load a model, and by what to know that it is the right one."""
+    """How to load a model, and by what to know that it is the right one.
+
+    Its short cuts are proven once, here: for the same weights and versions they hold there too.
+    """
 
     name: str
     options: Mapping[str, Any]
     identity: Mapping[str, str]
+    short_cuts: ShortCuts
 
     @property
     def key(self) -> str:
@@ -55,7 +60,7 @@ def order_for(model: Model) -> Order:
         options["spec"] = str(path.resolve())  # a worker may stand in another folder
     if options["device_map"] is None:
         options["device"] = model.device.type  # a worker sees its own GPU as the first
-    return Order(model.name, options, dict(model.identity))
+    return Order(model.name, options, dict(model.identity), model.short_cuts)
 
 
 def facts() -> dict[str, str]:

@@ -53,6 +53,7 @@ class Worker:
         refusal = model_refusal(platform.node(), order, model.identity)
         if refusal is not None:
             return Refused(refusal)
+        vars(model)["short_cuts"] = order.short_cuts  # else proven anew when first asked for
         self.models[order.key] = model
         return None
 

@@ -74,6 +74,11 @@ class Model:
         """The number format of the weights."""
         return next(p.dtype for p in self.module.parameters() if p.is_floating_point())
 
+    @cached_property
+    def spread(self) -> bool:
+        """Whether a device map lays the weights on several devices, or keeps some elsewhere."""
+        return len({parameter.device for parameter in self.module.parameters()}) > 1
+
     @property
     def kernel(self) -> str:
         """The attention kernel, as transformers names it; with its gate bias where it is sparse."""

@@ -8,6 +8,7 @@ import os
 import re
 import sys
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from importlib import import_module
 from typing import Any, NoReturn
 
@@ -96,8 +97,21 @@ def _run(argv: Sequence[str] | None) -> int:
         parser.print_help()
         return 0
     module, _, function = arguments.command.partition(":")
-    result: int | None = getattr(import_module(module), function)(arguments)
+    with _workers(arguments):
+        result: int | None = getattr(import_module(module), function)(arguments)
     return result or 0
+
+
+def _workers(arguments: argparse.Namespace) -> AbstractContextManager[None]:
+    """The cluster that the arguments ask for: refused, if need be, before a model is loaded."""
+    address, count = getattr(arguments, "ray", None), getattr(arguments, "workers", None)
+    if address is None:
+        if count is not None:
+            raise HeadcountError("--workers are those of a Ray cluster: give --ray as well.")
+        return nullcontext()
+    from headcount.cluster import cluster
+
+    return cluster(address, workers=count)
 
 
 def build_parser() -> Parser:
@@ -146,6 +160,7 @@ def build_parser() -> Parser:
     rank.add_argument("--out", help="write all scores to this JSON file")
     _measuring(rank)
     _dry_run(rank)
+    _spreading(rank)
 
     ablate = _command(
         commands,
@@ -158,6 +173,7 @@ def build_parser() -> Parser:
     ablate.add_argument("--keep", action="store_true", help="keep only these heads")
     _metric(ablate)
     _measuring(ablate)
+    _spreading(ablate)
 
     curve = _command(
         commands,
@@ -186,6 +202,7 @@ def build_parser() -> Parser:
     _metric(curve)
     _measuring(curve)
     _dry_run(curve)
+    _spreading(curve)
 
     compare = _command(
         commands,
@@ -204,6 +221,7 @@ def build_parser() -> Parser:
     compare.add_argument("--seeds", type=int, help="of methods that have seeds")
     compare.add_argument("--out", default="out/compare", help="folder for the results")
     _measuring(compare)
+    _spreading(compare)
 
     run = _command(
         commands,
@@ -260,6 +278,7 @@ def build_parser() -> Parser:
     _loading(run)
     _measuring(run)
     _dry_run(run)
+    _spreading(run)
 
     report = _command(
         commands,
@@ -285,6 +304,7 @@ def build_parser() -> Parser:
     )
     _loading(tasks)
     _measuring(tasks)
+    _spreading(tasks)
 
     generate = _command(
         commands,
@@ -447,6 +467,19 @@ def _measuring(parser: Parser) -> None:
 
 def _dry_run(parser: Parser) -> None:
     parser.add_argument("--dry-run", action="store_true", help="print the work ahead, do nothing")
+
+
+def _spreading(parser: Parser) -> None:
+    group = parser.add_argument_group("many machines (pip install 'headcount[ray]')")
+    group.add_argument(
+        "--ray",
+        nargs="?",
+        const="local",
+        metavar="ADDRESS",
+        help="measure on the workers of a Ray cluster: of one that is started here, or of that at "
+        "HOST:PORT (auto: the one that this machine belongs to)",
+    )
+    group.add_argument("--workers", type=int, metavar="N", help="how many (one for each GPU)")
 
 
 if __name__ == "__main__":

@@ -5,11 +5,34 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from models.checkpoints import save_checkpoint
+from tiny import tiny_model
+from toy import toy_task, toy_tokenizer
 
+from headcount import Store, evaluate, load_model, rank
+from headcount.engine.answers import answers
+from headcount.engine.batch import make_batches
+from headcount.engine.plan import Plan
+from headcount.engine.runner import Runner
 from headcount.models import load, options
+from headcount.models.model import Model
+from headcount.tasks import encode
+
+MAPS: dict[str, Any] = {
+    "auto": "auto",
+    "some layers on disk": {
+        "model.embed_tokens": "cpu",
+        "model.layers.0": "cpu",
+        "model.layers.1": "disk",
+        "model.layers.2": "disk",
+        "model.norm": "cpu",
+        "model.rotary_emb": "cpu",
+        "lm_head": "disk",
+    },
+}
 
 
 @pytest.mark.parametrize("installed", [True, False])
@@ -36,3 +59,62 @@ def test_without_accelerate_they_are_moved(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr(torch.nn.Module, "to", noting)
     load.load_pretrained(folder, device="cpu")
     assert moved[-1] == torch.device("cpu")
+
+
+# Device maps
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("models") / "tiny"
+    tiny_model("llama", num_hidden_layers=3).save_pretrained(folder)
+    toy_tokenizer().save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def plain(folder: Path) -> Model:
+    return load_model(folder, device="cpu")
+
+
+@pytest.fixture(scope="module", params=MAPS)
+def mapped(folder: Path, request: pytest.FixtureRequest) -> Model:
+    return load_model(folder, device_map=MAPS[request.param])
+
+
+def test_a_mapped_model_is_the_same_model(plain: Model, mapped: Model) -> None:
+    if torch.accelerator.is_available():
+        pytest.skip("an accelerator takes what the map leaves free")
+    assert mapped.identity == plain.identity
+    assert mapped.short_cuts == plain.short_cuts
+
+
+@pytest.mark.parametrize("stand_in", ["zero", "mean", "corrupted"])
+def test_gates_act_as_on_one_device(
+    plain: Model, mapped: Model, stand_in: str, tmp_path: Path
+) -> None:
+    total = plain.layout.total
+    gates = np.concatenate([np.ones((1, total)), 1 - np.eye(total)])
+    task = toy_task(16)
+    expected = evaluate(plain, task, gates, stand_in=stand_in, progress=False).values
+    with Store(tmp_path / "store.sqlite") as store:
+        found = evaluate(mapped, task, gates, stand_in=stand_in, store=store, progress=False)
+    np.testing.assert_allclose(found.values, expected, atol=1e-4)
+
+
+def test_derivatives_and_texts(plain: Model, mapped: Model) -> None:
+    task = toy_task(12)
+    expected, found = (rank(m, task, "attribution", progress=False) for m in (plain, mapped))
+    np.testing.assert_allclose(found.values, expected.values, atol=1e-4)
+    gates = 1 - np.eye(plain.layout.total)[:4]
+    texts = [answers(m, task, gates, progress=False).texts.tolist() for m in (plain, mapped)]
+    assert texts[0] == texts[1]
+
+
+def test_spread_blocks_are_not_compiled(plain: Model, folder: Path) -> None:
+    spread = load_model(folder, device_map=MAPS["some layers on disk"])
+    assert (plain.spread, spread.spread) == (False, True)
+    plan = Plan(60, plain.short_cuts, fold=True, compile=True)
+    for model in (plain, spread):
+        batch = make_batches(encode(toy_task(2), model.tokenizer), tokens=60)[0]
+        assert Runner(model, batch, plan, None).compile == (not model.spread)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,14 +16,20 @@ from headcount.engine.forecast import forecast
 from headcount.engine.plan import MEASUREMENT
 from headcount.engine.rates import timing
 from headcount.engine.redistribute import Redistribution
+from headcount.engine.workers import Unit, workers
 from headcount.heads import check_gates
 from headcount.models.model import Model
 from headcount.progress import progress as progress_bar
-from headcount.store import Store
+from headcount.store import Store, canonical, digest
 from headcount.tasks import Encoded, Task, encode
 from headcount.tasks.task import Part
 
 BATCHES = 4  # decoded between two writes to the store: what a killed run may lose
+
+
+Piece = tuple[list[int], list[int]]  # head sets and examples that are decoded together
+Cell = tuple[int, int]  # one head set and one example
+Text = tuple[str, float]  # and whether it was finished
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,10 +91,12 @@ def answers(
     finished = np.full(texts.shape, np.nan)
     shelves = None
     keys = [one.key for one in examples]
-    if store is not None:
+    context: dict[str, Any] = {}
+    if store is not None or workers() is not None:  # a fingerprint takes its time
         context = writing_context(model, task, scope) | sampled.identity
         if redistribution is not None:
             context["redistribution"] = redistribution.identity
+    if store is not None:
         shelf = store.context(context, layout=model.layout)
         ends = store.context({**context, "metric": "finished"}, layout=model.layout)
         shelves = shelf, ends
@@ -104,14 +114,14 @@ def answers(
         if shelves is not None and new:
             shelves[0].write_texts(sets, keys, ids, texts)
         return Answers(texts[back], finished[back], ids, chosen.clusters)
-    job = _Job(model, task, sets, examples, texts, finished, scope, sampled, redistribution)
+    job = _Job(context, task, sets, examples, scope, sampled, redistribution)
     with (
         progress_bar(f"{task.name}: answers", int(missing.sum()), show=progress) as bar,
-        timing(model, ahead, "writing"),
+        timing(model, ahead, "writing") if workers() is None else nullcontext(),
     ):
-        for some, columns in _pieces(model, task, examples, missing):
-            new = int(missing[np.ix_(some, columns)].sum())
-            job.write(some, columns)
+        for (some, columns), wanted, found in _done(model, job, missing):
+            for cell, (text, whole) in zip(wanted, found, strict=True):
+                texts[cell], finished[cell] = text, whole
             if shelves is not None:
                 cells = np.ix_(some, columns)
                 keys = [examples[e].key for e in columns]
@@ -120,13 +130,13 @@ def answers(
                 if not np.isnan(finished[cells]).any():
                     shelves[1].write(sets[some], keys, names, finished[cells])
                 shelves[0].write_texts(sets[some], keys, names, texts[cells])
-            bar.update(new)
+            bar.update(len(wanted))
     return Answers(texts[back], finished[back], ids, chosen.clusters)
 
 
 def _pieces(
     model: Model, task: Task, examples: list[Encoded], missing: np.ndarray
-) -> Iterator[tuple[list[int], list[int]]]:
+) -> Iterator[Piece]:
     """Head sets and examples that are decoded together, before the store is written.
 
     All examples under several head sets where a batch holds that many, else some of the examples.
@@ -146,34 +156,37 @@ def _pieces(
 
 @dataclass(frozen=True, eq=False)
 class _Job:
-    """What is asked, and the texts that there are."""
+    """What is asked of every piece."""
 
-    model: Model
+    context: dict[str, Any]  # of the store
     task: Task
     sets: Float[np.ndarray, "sets heads"]
     examples: list[Encoded]
-    texts: np.ndarray
-    finished: Float[np.ndarray, "sets examples"]
     scope: Scope
     sampled: Sampled
     redistribution: Redistribution | None
 
-    def write(self, some: list[int], columns: list[int]) -> None:
-        """Fill in the texts that are missing under some of the head sets."""
-        cells = [(row, e) for row in some for e in columns if self.texts[row, e] is None]
+    def ready(self, model: Model) -> Callable[[list[Cell]], list[Text]]:
+        """Write the texts of cells with a model."""
+        return partial(self.write, model)
+
+    def write(self, model: Model, cells: list[Cell]) -> list[Text]:
+        """The texts of some cells, which are decoded together."""
         if self.redistribution is None:
-            self._write(cells)
-            return
+            return self._write(model, cells)
         # It looks at all activations of a prompt, and filling would be among them.
         lengths = {len(self.examples[e].prompt) for _, e in cells}
-        with self.redistribution.acting(self.model):
+        texts: dict[Cell, Text] = {}
+        with self.redistribution.acting(model):
             for length in sorted(lengths):
-                self._write([c for c in cells if len(self.examples[c[1]].prompt) == length])
+                some = [cell for cell in cells if len(self.examples[cell[1]].prompt) == length]
+                texts.update(zip(some, self._write(model, some), strict=True))
+        return [texts[cell] for cell in cells]
 
-    def _write(self, cells: list[tuple[int, int]]) -> None:
+    def _write(self, model: Model, cells: list[Cell]) -> list[Text]:
         gates = self.sets[[row for row, _ in cells]]
         written = generate(
-            self.model,
+            model,
             [self.examples[e].prompt for _, e in cells],
             None if (gates == 1).all() else gates,
             max_new_tokens=self.task.max_new_tokens,
@@ -187,9 +200,41 @@ class _Job:
             share=self.redistribution is None,
             progress=False,
         )
-        for cell, text in zip(cells, written, strict=True):
-            self.texts[cell] = text.text.strip()
-            self.finished[cell] = float(text.finished)
+        return [(text.text.strip(), float(text.finished)) for text in written]
+
+    def unit(self, cells: list[Cell]) -> Unit:
+        """A piece as workers are given it."""
+        rows, columns = (sorted(set(numbers)) for numbers in zip(*cells, strict=True))
+        asked = {
+            "context": self.context,
+            "head_sets": digest(self.sets[rows].astype("<f4").tobytes()),
+            "examples": [self.examples[column].key for column in columns],
+            "cells": digest(repr([(rows.index(r), columns.index(e)) for r, e in cells])),
+        }
+        first = self.examples[cells[0][1]].example.id
+        more = f" and {len(columns) - 1} more" if len(columns) > 1 else ""
+        name = f"{self.task.name}, answers: {first}{more} under {len(rows)} head sets"
+        return Unit(digest(canonical(asked)), name, cells)
+
+
+def _done(
+    model: Model, job: _Job, missing: np.ndarray
+) -> Iterator[tuple[Piece, list[Cell], list[Text]]]:
+    """Every piece, its missing cells and their texts, here or by workers."""
+    pieces = [
+        ((some, columns), [(row, e) for row in some for e in columns if missing[row, e]])
+        for some, columns in _pieces(model, job.task, job.examples, missing)
+    ]
+    helpers = workers()
+    if helpers is None:
+        for piece, cells in pieces:
+            yield piece, cells, job.write(model, cells)
+        return
+    units = [job.unit(cells) for _, cells in pieces]
+    # Not by their keys: equal examples make equal units.
+    place = {id(unit): piece for unit, piece in zip(units, pieces, strict=True)}
+    for unit, texts in helpers.do(model, job, units):
+        yield *place[id(unit)], texts
 
 
 def writing_context(model: Model, task: Task, scope: Scope) -> dict[str, Any]:

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import logging
-import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import torch
 from jaxtyping import Bool, Float, Int
 
 from headcount.engine.answers import answers, writing_context
@@ -17,13 +15,15 @@ from headcount.engine.batch import Batch, Padding, make_batches
 from headcount.engine.decode import Scope, check_scope
 from headcount.engine.forecast import forecast, placeholders
 from headcount.engine.foreseen import foresee_beside, foresee_values
-from headcount.engine.forward import check_finite, measuring, out_of_memory, too_large
+from headcount.engine.forward import measuring
 from headcount.engine.plan import MEASUREMENT, SHORTEST_PREFIX, Plan, best_plan, default_tokens
 from headcount.engine.rates import timing
-from headcount.engine.runner import Runner, chunks
+from headcount.engine.shares import Measuring
 from headcount.engine.stand_in import StandIn, make_stand_in
+from headcount.engine.work import Work
+from headcount.engine.workers import workers
 from headcount.errors import HeadcountError
-from headcount.heads import HeadLayout, check_gates
+from headcount.heads import check_gates
 from headcount.metrics import Metric, get_metric
 from headcount.metrics.text import TextMetric, Written
 from headcount.models.model import Model
@@ -105,8 +105,12 @@ def evaluate(
     filler = make_stand_in(stand_in, model, examples, ranking, at_once)
     shelf = None
     values = np.full((len(sets), len(examples)), np.nan)
+    helpers = workers()
+    context = {}
+    if store is not None or helpers is not None:  # a fingerprint takes its time
+        context = _context(model, task, chosen, filler)
     if store is not None:
-        shelf = store.context(_context(model, task, chosen, filler), layout=model.layout)
+        shelf = store.context(context, layout=model.layout)
         values = shelf.read(sets, [one.key for one in examples])
     asked = _asked(only, values.shape, place.reshape(-1))
     missing = np.isnan(values) & asked
@@ -119,7 +123,8 @@ def evaluate(
             clusters = task.part(part).clusters
             return Values(values[place.reshape(-1)], names, clusters, chosen, filler.description)
         way = plan or best_plan(model, ahead)
-        work = _Work(model, sets, examples, chosen, filler, way, values, missing, shelf)
+        kept = _Kept(sets, examples, values, missing, shelf)
+        work = Work(model, sets, chosen, filler, way, missing, kept.keep)
 
         def batches_of(places: list[int]) -> list[Batch]:
             return make_batches(
@@ -137,18 +142,26 @@ def evaluate(
         alone = np.flatnonzero(missing[~common].any(axis=0)).tolist()
         batches_alone = [batch for place in alone for batch in batches_of([place])]
         _tell(way, batches + batches_alone, missing, int(asked.sum() - missing.sum()))
-        with (
-            progress_bar(f"{task.name}: {chosen.key}", int(missing.sum()), show=progress) as bar,
-            measuring(model),
-            timing(model, ahead),
-        ):
-            try:
-                for some, its in ((common, batches), (~common, batches_alone)):
-                    work.rows = np.flatnonzero(some)
-                    for batch in its:
-                        work.run(batch, bar.update)
-            finally:
-                work.flush(bar.update)  # also when interrupted: what is measured is kept
+        parts = [(np.flatnonzero(common), batch) for batch in batches]
+        parts += [(np.flatnonzero(~common), batch) for batch in batches_alone]
+        with progress_bar(
+            f"{task.name}: {chosen.key}", int(missing.sum()), show=progress
+        ) as kept.bar:
+            if helpers is not None:
+                job = Measuring(
+                    context, sets, examples, ranking, chosen, stand_in, at_once, way, padding
+                )
+                units = job.units(work, parts, helpers.count(model))
+                for _, found in helpers.do(model, job, units):
+                    for some in found:
+                        kept.keep(*some)
+            else:
+                with measuring(model), timing(model, ahead):
+                    try:
+                        for work.rows, batch in parts:
+                            work.run(batch)
+                    finally:
+                        work.flush()  # also when interrupted: what is measured is kept
     else:
         if (expected := forecast()) is not None:
             foresee_values(expected, model, sets, examples, asked, missing, values, shelf)
@@ -239,130 +252,30 @@ def _evaluate_texts(
     return Values(values[place.reshape(-1)], tuple(names), written.clusters, metric, "zero")
 
 
-class _Work:
-    """The values of one call of `evaluate`, filled in batch by batch."""
+@dataclass
+class _Kept:
+    """The values of one call of `evaluate`, and where they go as they are found."""
 
-    def __init__(
-        self,
-        model: Model,
-        sets: Float[np.ndarray, "sets heads"],
-        examples: Sequence[Encoded],
-        metric: Metric,
-        stand_in: StandIn,
-        plan: Plan,
-        values: Float[np.ndarray, "sets examples"],
-        missing: Bool[np.ndarray, "sets examples"],
-        shelf: StoreContext | None,
+    sets: Float[np.ndarray, "sets heads"]
+    examples: Sequence[Encoded]
+    values: Float[np.ndarray, "sets examples"]
+    missing: Bool[np.ndarray, "sets examples"]
+    shelf: StoreContext | None
+    bar: Any = None
+
+    def keep(
+        self, rows: list[int], columns: list[int], values: Float[np.ndarray, "some others"]
     ) -> None:
-        self.model, self.sets, self.examples = model, sets, examples
-        self.metric, self.stand_in, self.plan = metric, stand_in, plan
-        self.values, self.missing, self.shelf = values, missing, shelf
-        self.rows = np.arange(len(sets))  # the head sets that are run now
-        self.starts = first_sites(sets, model.layout)
-        self.most_tokens, self.most_rows = 5 * plan.tokens // 4, len(examples)  # batches as cut
-        self.pending: list[tuple[list[int], list[int], torch.Tensor]] = []
-        self.asked = time.monotonic()
-
-    def run(self, batch: Batch, done: Callable[[int], object]) -> None:
-        """Measure what is missing of a batch; where memory is short, in smaller pieces."""
-        length = batch.ids.shape[1]
-        fresh = length - self.plan.prefix(batch)  # of each row; a shared start runs once
-        pieces = [batch]
-        while pieces:
-            piece = pieces.pop()
-            rows = max(1, min(self.most_tokens // fresh, self.most_rows))
-            if piece.rows > rows:  # memory was short before, perhaps in another batch
-                starts = range(0, piece.rows, rows)
-                pieces += [piece.part(start, start + rows) for start in reversed(starts)]
-            elif not self._fits(piece, done):
-                tried = min(self.plan.tokens, piece.ids.numel() * len(self.rows))
-                half = piece.rows // 2
-                if tried > length:
-                    self.most_tokens = max(length, tried // 2)
-                    self.plan = replace(self.plan, tokens=self.most_tokens)
-                    pieces.append(piece)
-                elif half:
-                    self.most_rows = half
-                    pieces.append(piece)
-                else:
-                    raise too_large(self.model, length)
-
-    def _fits(self, batch: Batch, done: Callable[[int], object]) -> bool:
-        """Measure a batch, or find that it does not fit into memory.
-
-        What the failed pass had allocated is free again when this returns, not before: the error
-        holds on to it.
-        """
-        try:
-            self._run(batch, done)
-            return True
-        except RuntimeError as error:
-            if not out_of_memory(error):
-                raise
-        if self.model.device.type == "cuda":
-            torch.cuda.empty_cache()
-        return False
-
-    @torch.no_grad()
-    def _run(self, batch: Batch, done: Callable[[int], object]) -> None:
-        columns = list(batch.examples)
-        missing = self.rows[self.missing[self.rows][:, columns].any(axis=1)]
-        if not len(missing):
-            return
-        gated = [int(row) for row in missing if self.starts[row] < len(self.model.sites)]
-        untouched = [int(row) for row in missing if self.starts[row] >= len(self.model.sites)]
-        stand_ins = self.stand_in.provide(batch) if gated else None
-        runner = Runner(self.model, batch, self.plan, stand_ins)
-        if untouched or self.plan.cuts.trunk is not None or runner.prefix:
-            whole = self.metric.function(runner.whole())
-            self._finish(untouched, columns, whole.expand(len(untouched), -1), done)
-        most = max(1, self.plan.tokens // runner.tokens) if self.plan.fold else 1
-        starts = [self.starts[row] for row in gated]
-        for places, start in chunks(starts, most, len(self.model.sites)):
-            rows = [gated[place] for place in places]
-            gates = torch.from_numpy(self.sets[rows])
-            values = self.metric.function(runner.under(gates, start))
-            self._finish(rows, columns, values.view(len(rows), -1), done)
-
-    def _finish(
-        self,
-        rows: list[int],
-        columns: list[int],
-        values: Float[torch.Tensor, "sets examples"],
-        done: Callable[[int], object],
-    ) -> None:
-        if rows:
-            self.pending.append((rows, columns, values))
-        # Asking a GPU for its results makes it wait for us: once a second is often enough.
-        if self.model.device.type == "cpu" or time.monotonic() - self.asked > 1:
-            self.flush(done)
-
-    def flush(self, done: Callable[[int], object]) -> None:
-        """Fetch, check, keep and store what has been measured."""
-        pending, self.pending = self.pending, []
-        for rows, columns, values in pending:
-            check_finite(values, self.model)
-            cells = np.ix_(rows, columns)
-            new = int(self.missing[cells].sum())
-            self.missing[cells] = False
-            self.values[cells] = values.double().cpu().numpy()
-            if self.shelf is not None:
-                batch = [self.examples[column] for column in columns]
-                keys, names = [one.key for one in batch], [one.example.id for one in batch]
-                self.shelf.write(self.sets[rows], keys, names, self.values[cells])
-            done(new)
-        self.asked = time.monotonic()
-
-
-def first_sites(sets: Float[np.ndarray, "sets heads"], layout: HeadLayout) -> list[int]:
-    """The first site at which each head set gates a head; the number of sites where none does.
-
-    >>> first_sites(np.array([[1, 1, 0.5], [1, 1, 1]]), HeadLayout((1, 2)))
-    [1, 2]
-    """
-    gated = sets != 1
-    starts = np.where(gated.any(axis=1), layout.layers[gated.argmax(axis=1)], len(layout.counts))
-    return [int(start) for start in starts]
+        """Keep and store values of some head sets and examples."""
+        cells = np.ix_(rows, columns)
+        new = int(self.missing[cells].sum())
+        self.missing[cells] = False
+        self.values[cells] = values
+        if self.shelf is not None:
+            batch = [self.examples[column] for column in columns]
+            keys, names = [one.key for one in batch], [one.example.id for one in batch]
+            self.shelf.write(self.sets[rows], keys, names, self.values[cells])
+        self.bar.update(new)
 
 
 def _context(model: Model, task: Task, metric: Metric, stand_in: StandIn) -> dict[str, Any]:

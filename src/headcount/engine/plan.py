@@ -102,5 +102,5 @@ def best_plan(model: Model, work: int = 0, *, tokens: int | None = None) -> Plan
         tokens or default_tokens(model),
         model.short_cuts,
         fold=True,
-        compile=on_gpu and seconds > WORTH_COMPILING,
+        compile=on_gpu and seconds > WORTH_COMPILING and not model.spread,
     )

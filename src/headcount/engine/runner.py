@@ -59,7 +59,11 @@ class Runner:
         self.cache: Any = None  # keys and values of the undisturbed prefix
         # Passes with a cache or a mask differ from block to block in what would be compiled.
         self.compile = (
-            plan.compile and not prefix and batch.mask is None and can_compile(model.sites)
+            plan.compile
+            and not prefix
+            and batch.mask is None
+            and not model.spread
+            and can_compile(model.sites)
         )
         on_gpu = model.device.type == "cuda"
         self.graphs = Graphs(model.module, model.device) if self.compile and on_gpu else None

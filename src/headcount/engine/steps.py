@@ -89,7 +89,8 @@ class Steps:
                     stay = stay.to(model.device)
                     ids = ids[stay]
                     gaps = None if gaps is None else gaps.of(stay)
-                    cache.batch_select_indices(stay)
+                    for layer in cache.layers:  # a device map gives each its own device
+                        layer.batch_select_indices(stay.to(layer.keys.device))
                 if stay is not None or (step == 0 and self.spare_prompt):
                     stack.close()
                     stack.enter_context(self._gating(numbers, prompt=False))
@@ -144,7 +145,8 @@ class Steps:
             self._read_prefix(sorted(set(sets)))
         rows = torch.tensor([self._known[number] for number in sets], device=self.model.device)
         for index, (keys, values) in enumerate(self._layers):
-            cache.update(keys[rows], values[rows], index)
+            some = rows.to(keys.device)  # a device map gives each layer its own
+            cache.update(keys[some], values[some], index)
         return cache
 
     def _read_prefix(self, sets: list[int]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -38,6 +38,8 @@ class Model:
     name: str
     proof: Proof = field(repr=False)
     weight_files: Sequence[Path] | None = field(default=None, repr=False)
+    # What `load_model` was given, by which another process can load it too.
+    origin: Mapping[str, Any] | None = field(default=None, repr=False)
     _pads: dict[str, bool] = field(default_factory=dict, init=False, repr=False)
 
     def __repr__(self) -> str:
@@ -91,6 +93,11 @@ class Model:
     def dtype(self) -> torch.dtype:
         """The number format of the weights."""
         return next(p.dtype for p in self.module.parameters() if p.is_floating_point())
+
+    @cached_property
+    def spread(self) -> bool:
+        """Whether a device map lays the weights on several devices, or keeps some elsewhere."""
+        return len({parameter.device for parameter in self.module.parameters()}) > 1
 
     @property
     def kernel(self) -> str:
@@ -151,17 +158,22 @@ def load_model(
     >>> model.layout.total
     270
     """
-    loaded = load_pretrained(
-        spec,
-        dtype=dtype,
-        device=device,
-        device_map=device_map,
-        attention=attention,
-        revision=revision,
-        trust_remote_code=trust_remote_code,
-    )
+    options: dict[str, Any] = {
+        "dtype": dtype,
+        "device": device,
+        "device_map": device_map,
+        "attention": attention,
+        "revision": revision,
+        "trust_remote_code": trust_remote_code,
+    }
+    loaded = load_pretrained(spec, **options)
     return Model(
-        loaded.model, loaded.tokenizer, loaded.name, prove(loaded.model), weight_files=loaded.files
+        loaded.model,
+        loaded.tokenizer,
+        loaded.name,
+        prove(loaded.model),
+        weight_files=loaded.files,
+        origin={"spec": str(spec), **options},
     )
 
 

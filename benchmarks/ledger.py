@@ -39,7 +39,7 @@ USUAL = {
     "cpu": {
         "models": ["smollm2-135m"],
         "parts": ["heads", "prefix", "curve", "decoding", "gates"],
-        "seconds": 1000.0,
+        "seconds": 800.0,
         "dtype": "float32",
         "masks": 8,
         "new": 32,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import math
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from planted import Plant, plant
 from real import bundled
 
 from headcount import HeadcountError, Store, Task, run_study
-from headcount.engine import evaluate as evaluator
+from headcount.engine import work
 from headcount.studies import MODELS, Study
 from headcount.studies.keeping import choose_prompts, keep, order_of, random_orders, rank_heads
 
@@ -221,7 +221,7 @@ def test_without_an_effect_nothing_is_claimed(planted: Plant, tmp_path: Path) ->
         for example in planted.task
     ]
     (tmp_path / "wrong.json").write_text(json.dumps({"prompts": backwards}))
-    models = [planted.model, planted.model]
+    models = [planted.model, replace(planted.model, name="other")]
     study = run_study("heads-kept", models, tasks=(str(tmp_path / "wrong.json"),), **SETTINGS)
     assert any("no effect to explain" in note for note in study.notes)
     assert {claim.verdict for claim in study.claims} == {"undecided"}
@@ -235,7 +235,7 @@ def test_the_same_again_computes_nothing(
     with Store(tmp_path / "store.sqlite") as store:
         first = run_study("heads-kept", planted.model, tasks=(file,), store=store, **SETTINGS)
         derivatives = import_module("headcount.rankings.attribution")  # not the function
-        for module, name in ((evaluator, "Runner"), (derivatives, "score")):
+        for module, name in ((work, "Runner"), (derivatives, "score")):
             monkeypatch.setattr(module, name, lambda *_, **__: pytest.fail("computed again"))
         again = run_study("heads-kept", planted.model, tasks=(file,), store=store, **SETTINGS)
     assert first.rows == again.rows
@@ -247,7 +247,7 @@ def test_a_run_that_was_cut_goes_on(
 ) -> None:
     expected = run_study("heads-kept", planted.model, tasks=(file,), **SETTINGS)
     calls = []
-    whole = evaluator.Runner
+    whole = work.Runner
 
     def cut(*args: Any) -> Any:
         calls.append(args)
@@ -255,7 +255,7 @@ def test_a_run_that_was_cut_goes_on(
             raise KeyboardInterrupt
         return whole(*args)
 
-    monkeypatch.setattr(evaluator, "Runner", cut)
+    monkeypatch.setattr(work, "Runner", cut)
     with Store(tmp_path / "store.sqlite") as store:
         with pytest.raises(KeyboardInterrupt):
             run_study("heads-kept", planted.model, tasks=(file,), store=store, **SETTINGS)
@@ -297,6 +297,11 @@ def test_bad_settings_are_a_sentence(
 def test_more_than_two_models_are_refused(planted: Plant) -> None:
     with pytest.raises(HeadcountError, match="one model, or a dense and a sparse one, not 3"):
         run_study("heads-kept", [planted.model] * 3, **SETTINGS)
+
+
+def test_two_models_of_one_name_are_refused(planted: Plant) -> None:
+    with pytest.raises(HeadcountError, match="rename one of the folders"):
+        run_study("heads-kept", [planted.model] * 2, **SETTINGS)
 
 
 def test_every_study_has_its_models() -> None:

@@ -38,7 +38,7 @@ STAND_INS = ("mean", "zero")
 SHARES = (0.02, 0.04, 0.06, 0.08, 0.11, 0.15, 0.2, 0.27, 0.35, 0.5, 0.7)
 COARSE = (0.04, 0.08, 0.15, 0.27, 0.5, 0.7)
 PRESETS: dict[str, dict[str, Any]] = {
-    "quick": {"rankings": ("patching",), "n": 12, "ranked": 4, "pool": 400, "seeds": 2},
+    "quick": {"rankings": ("patching",), "n": 12, "ranked": 3, "pool": 400, "seeds": 2},
     "full": {
         "rankings": ("patching", "attribution", "integrated-gradients"),
         "n": 250,
@@ -196,6 +196,11 @@ def _check(
     if not 1 <= len(models) <= 2:
         raise HeadcountError(
             f"heads-kept takes one model, or a dense and a sparse one, not {len(models)}."
+        )
+    if len({model.name for model in models}) < len(models):
+        raise HeadcountError(
+            f'Both models have the name "{models[0].name}", and the figure could not tell them '
+            "apart: rename one of the folders."
         )
     if not tasks or not rankings:
         raise HeadcountError("The study needs at least one task and one ranking.")

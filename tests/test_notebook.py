@@ -8,7 +8,7 @@ import sys
 from dataclasses import replace
 from functools import cache
 from html.parser import HTMLParser
-from types import ModuleType
+from types import SimpleNamespace
 from xml.etree import ElementTree
 
 import numpy as np
@@ -225,9 +225,8 @@ def test_tables_and_titles_are_escaped() -> None:
 def test_progress_shows_in_notebooks_and_not_in_logs(
     notebook: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delitem(sys.modules, "ipykernel", raising=False)
-    if notebook:
-        monkeypatch.setitem(sys.modules, "ipykernel", ModuleType("ipykernel"))
+    shell = SimpleNamespace(kernel=object()) if notebook else None
+    monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=lambda: shell))
     with progress("measuring", 2, show=True) as bar:
         assert bar.disable == (not notebook)
     with progress("measuring", 2, show=False) as bar:

@@ -22,9 +22,16 @@ def progress(label: str, total: int, *, show: bool, unit: str = "example") -> It
             return super().update(n)
 
     # Neither a terminal nor a notebook (a log, a test): tqdm would print a line per refresh.
-    quiet = not show or not (sys.stderr.isatty() or "ipykernel" in sys.modules)
+    quiet = not show or not (sys.stderr.isatty() or _in_notebook())
     with Bar(total=total, desc=label, unit=unit, disable=quiet, leave=False) as bar:
         yield bar
+
+
+def _in_notebook() -> bool:
+    """Whether this very process is a notebook's: others may have its packages loaded as well."""
+    ipython = sys.modules.get("IPython")
+    shell = ipython.get_ipython() if ipython is not None else None
+    return getattr(shell, "kernel", None) is not None
 
 
 @contextmanager

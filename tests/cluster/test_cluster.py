@@ -264,6 +264,8 @@ def test_the_command_joins_by_address(
         text=True,
         timeout=120,
     )
-    assert (done.returncode, done.stderr) == (0, "")
+    # What the dismissed workers held may take a moment to be free again, and one is told so.
+    said = [line for line in done.stderr.splitlines() if not line.startswith("Waiting for the")]
+    assert (done.returncode, said) == (0, [])
     assert main(words) == 0
     assert done.stdout == capsys.readouterr().out

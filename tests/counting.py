@@ -9,10 +9,13 @@ from contextlib import contextmanager
 from typing import Any
 from unittest import mock
 
+import numpy as np
 import torch
 
 from headcount.engine import answers, stand_in
+from headcount.engine.plan import SHORTEST_PREFIX
 from headcount.engine.runner import Runner
+from headcount.engine.steps import shared_start
 from headcount.rankings.gating_pass import GatedPasses
 
 attribution = importlib.import_module(
@@ -45,9 +48,12 @@ def counting() -> Iterator[Counter[str]]:
         ran["passes"] += batch.ids.numel()
         return usual["outputs"](model, batch)
 
-    def generate(model: Any, prompts: Any, *args: Any, **options: Any) -> Any:
-        ran["writing"] += sum(len(one) + options["max_new_tokens"] for one in prompts)
-        return usual["generate"](model, prompts, *args, **options)
+    def generate(model: Any, prompts: Any, gates: Any, **options: Any) -> Any:
+        shared = shared_start(prompts) if len(set(prompts)) > 1 else 0
+        shared *= shared >= SHORTEST_PREFIX  # runs once for each head set
+        ran["writing"] += sum(len(one) - shared + options["max_new_tokens"] for one in prompts)
+        ran["writing"] += shared * (1 if gates is None else len(np.unique(gates, axis=0)))
+        return usual["generate"](model, prompts, gates, **options)
 
     def score(model: Any, batch: Any) -> Any:
         ran["gradients" if torch.is_grad_enabled() else "passes"] += batch.ids.numel()

@@ -13,9 +13,10 @@ from jaxtyping import Float, Int
 
 from headcount.engine.decode import Scope, check_scope, generate, rows_at_once
 from headcount.engine.forecast import forecast
-from headcount.engine.plan import MEASUREMENT
+from headcount.engine.plan import MEASUREMENT, SHORTEST_PREFIX
 from headcount.engine.rates import timing
 from headcount.engine.redistribute import Redistribution
+from headcount.engine.steps import shared_start
 from headcount.engine.workers import Unit, workers
 from headcount.heads import check_gates
 from headcount.models.model import Model
@@ -102,8 +103,7 @@ def answers(
         shelves = shelf, ends
         texts, finished = shelf.read_texts(sets, keys), ends.read(sets, keys)
     missing = np.array([[text is None for text in row] for row in texts])
-    # Up to so many: a text may end before its limit.
-    ahead = sum(len(examples[e].prompt) + task.max_new_tokens for e in missing.nonzero()[1])
+    ahead = _tokens_ahead(task, examples, missing)
     ids = tuple(one.example.id for one in examples)
     back = place.reshape(-1)
     if (expected := forecast()) is not None:
@@ -132,6 +132,17 @@ def answers(
                 shelves[0].write_texts(sets[some], keys, names, texts[cells])
             bar.update(len(wanted))
     return Answers(texts[back], finished[back], ids, chosen.clusters)
+
+
+def _tokens_ahead(task: Task, examples: list[Encoded], missing: np.ndarray) -> int:
+    """Up to so many: a text may end before its limit. What all prompts share runs once a set."""
+    prompts = [examples[e].prompt for e in np.flatnonzero(missing.any(axis=0))]
+    shared = shared_start(prompts) if len(prompts) > 1 else 0
+    if shared < SHORTEST_PREFIX:
+        shared = 0
+    each = sum(len(examples[e].prompt) - shared for e in missing.nonzero()[1])
+    texts, sets = int(missing.sum()), int(missing.any(axis=1).sum())
+    return each + texts * task.max_new_tokens + sets * shared
 
 
 def _pieces(

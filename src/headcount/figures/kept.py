@@ -91,20 +91,22 @@ def _threshold(axes: Axes, panel: KeptPanel, threshold: float) -> None:
     needed = [line.needed for line in panel.lines]
     if any(count != count for count in needed):  # NaN: nothing to mark
         return
-    counts = " / ".join(f"{count:.0f}" for count in needed)
+    total = max(count for line in panel.lines for count, _ in line.points)
+    counts = " / ".join(f"all {total}" if count == total else f"{count:.0f}" for count in needed)
     left, right = (0.0, needed[0]) if len(needed) == 1 else (min(needed), max(needed))
     axes.plot([left, right], [threshold] * 2, color="black", linestyle="--", linewidth=1.2)
     text = f"{counts} heads"
-    if panel.ratio is not None:
+    if panel.ratio is not None and left < total:  # with all heads on both sides it tells nothing
         text = f"{panel.ratio.value:.1f}x\n{text}"
-    # Beside the end of the line, or on top of it where there is no room.
-    inside = right > 0.6 * max(count for line in panel.lines for count, _ in line.points)
+    # Beside the end of the line or, where there is no room, in the corner that curves leave free.
+    corner = right > 0.6 * total
     axes.annotate(
         text,
-        (left if inside else right, threshold),
-        xytext=(5, 3 if inside else -3),
+        (0.03, 0.97) if corner else (right, threshold),
+        xycoords="axes fraction" if corner else "data",
+        xytext=(0, 0) if corner else (5, -3),
         textcoords="offset points",
-        va="bottom" if inside else "top",
+        va="top",
         fontsize=8,
         bbox={"facecolor": "white", "alpha": 0.75, "edgecolor": "none", "pad": 1},
     )

@@ -130,7 +130,10 @@ class Model:
 
     @property
     def facts(self) -> dict[str, Any]:
-        """What a result says of the model: its heads, where it ran, and its identity."""
+        """What a result says of the model: its heads, where this run has it, and its identity.
+
+        Values that a store knew already may come from another device.
+        """
         return {
             "heads": list(self.layout.counts),
             "device": self.device.type,

@@ -22,6 +22,7 @@ from toy import WORDS, toy_tokenizer
 from transformers import GenerationConfig, PreTrainedTokenizerFast
 
 from headcount import Head, HeadcountError, generate, wrap
+from headcount.engine import sampling
 from headcount.engine.decode import Generation, bears_padding
 from headcount.engine.sampling import Sampling
 from headcount.models.gate import gating
@@ -262,6 +263,21 @@ def test_top_p_keeps_the_likeliest() -> None:
         assert found.nonzero().flatten().tolist() == kept
         expected = p[kept] / p[kept].sum()
         torch.testing.assert_close(found[kept], expected, atol=0.03, rtol=0)
+
+
+@pytest.mark.parametrize("most", [2, 1024])
+def test_the_likeliest_tokens_are_those_of_a_stable_sort(
+    monkeypatch: pytest.MonkeyPatch, most: int
+) -> None:
+    monkeypatch.setattr(sampling, "LIKELY", most)  # 2: few rows hold their mass in so few tokens
+    rng = torch.Generator().manual_seed(0)
+    for mass in (0.05, 0.3, 0.9, 0.999):
+        p = torch.randint(0, 6, (40, 30), generator=rng).double() + 1e-3  # many are equal
+        p = p / p.sum(-1, keepdim=True)
+        ranked, order = p.sort(descending=True, dim=-1, stable=True)
+        before = ranked.cumsum(-1) - ranked
+        expected = (before < mass).gather(-1, order.argsort(-1))
+        assert torch.equal(sampling.likeliest(p, mass), expected)
 
 
 def test_a_model_draws_from_its_softmax(llama: Model) -> None:

@@ -6,8 +6,10 @@ import hashlib
 from collections.abc import Sequence
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
+
+LIKELY = 1024  # tokens that hold nearly all mass, most of the time
 
 
 class Watch:
@@ -24,6 +26,23 @@ class Watch:
         bad = (scores.isnan() | (scores == torch.inf)).any()
         self.found = self.found.to(scores.device) + torch.where(bad, torch.nan, 0.0)
         return scores
+
+
+def likeliest(p: Float[Tensor, "rows vocab"], mass: float) -> Bool[Tensor, "rows vocab"]:
+    """The fewest tokens that hold this mass, likelier ones first; of equal ones those before.
+
+    >>> likeliest(torch.tensor([[0.1, 0.4, 0.1, 0.4]]), 0.85).tolist()
+    [[True, True, False, True]]
+    """
+    ranked = p.topk(min(LIKELY, p.shape[-1]), dim=-1).values
+    if bool((ranked.sum(-1) < mass).any()):  # seldom, and sorting all takes as long as the pass
+        ranked = p.sort(descending=True, dim=-1).values
+    before = ranked.cumsum(-1) - ranked  # the mass of likelier tokens
+    kept = (before < mass).sum(-1, keepdim=True)  # (rows, 1), at least 1
+    least = ranked.gather(-1, kept - 1)
+    more = p > least
+    equal = p == least
+    return more | (equal & (equal.cumsum(-1) <= kept - more.sum(-1, keepdim=True)))
 
 
 class Sampling:
@@ -55,9 +74,7 @@ class Sampling:
         wide = torch.float32 if scores.device.type == "mps" else torch.float64  # MPS has no wider
         p = (scores.to(wide) / self.temperature).softmax(-1)  # (rows, vocab)
         if self.top_p < 1:
-            ranked, order = p.sort(descending=True, dim=-1, stable=True)
-            before = ranked.cumsum(-1) - ranked  # the mass of likelier tokens
-            p = p.masked_fill((before >= self.top_p).gather(-1, order.argsort(-1)), 0)
+            p = p.masked_fill(~likeliest(p, self.top_p), 0)
         up_to = p.cumsum(-1)
         number = self.numbers[rows.cpu(), step, None].to(p) * up_to[:, -1:]  # below the sum
         drawn = (up_to <= number).sum(-1, keepdim=True)

@@ -8,9 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
+from typing import Any
 
 import torch
 from torch import nn
+
+Function = Callable[..., Any]
 
 GRAPHS = 32  # kinds of passes: dense, sparse, of the teacher; rows of the last pass
 
@@ -31,12 +35,15 @@ def blocks_of(module: nn.Module, attentions: Sequence[nn.Module]) -> list[nn.Mod
 @contextmanager
 def compiled(
     module: nn.Module, attentions: Sequence[nn.Module], say: Callable[[str], None]
-) -> Iterator[None]:
-    """Blocks that are compiled when they first run, inside this context."""
+) -> Iterator[Callable[[Function], Function]]:
+    """Blocks that are compiled when they first run, inside this context.
+
+    What it gives compiles a function in the same way, or leaves it where nothing can be compiled.
+    """
     blocks = blocks_of(module, attentions)
     if not _works(next(module.parameters()).device):
         say("torch.compile does not work here, so training runs without it.")
-        yield
+        yield lambda function: function
         return
     # The compiler would find that the backward pass forms scores again, and keep them instead.
     from torch._functorch import config as joint
@@ -46,7 +53,7 @@ def compiled(
         for block in blocks:
             block.compile()
         with config.patch(recompile_limit=GRAPHS, suppress_errors=True), joint.patch(cse=False):
-            yield
+            yield partial(torch.compile, dynamic=False)
     finally:
         for block in blocks:
             block._compiled_call_impl = None

@@ -27,7 +27,7 @@ from headcount.models.sparse_attention import Draw
 from headcount.models.sparsity import dense_attention
 from headcount.progress import progress as progress_bar
 from headcount.sparse.compiling import compiled
-from headcount.sparse.loss import Loss, cross_entropy, divergence, expected_share, measure
+from headcount.sparse.loss import Loss, expected_share, measure, training_loss
 from headcount.sparse.progress_file import load_state, save_state
 from headcount.sparse.schedule import Multiplier, gate_bias, learning_rate
 from headcount.sparse.settings import Settings
@@ -90,6 +90,7 @@ class Run:
             (self.limit or 0.0) - settings.margin, settings.rate, settings.multiplier
         )
         self.rows = min(self.rows or settings.batch, settings.batch)
+        self.loss_of: Callable[..., Tensor] = training_loss
         self.optimizer = torch.optim.AdamW(
             self.tunable.weights.values(), lr=1.0, betas=(0.9, 0.95), weight_decay=0.0
         )
@@ -109,7 +110,8 @@ class Run:
             )
             bar.update(self.step)
             if self.compile and self.attentions:
-                stack.enter_context(compiled(self.tunable.module, self.attentions, self.say))
+                makes = compiled(self.tunable.module, self.attentions, self.say)
+                self.loss_of = stack.enter_context(makes)(training_loss)
             while self.step < settings.steps:
                 ids = torch.from_numpy(next(source)).to(self.tunable.device)
                 losses.append(self._trained(ids))
@@ -180,16 +182,14 @@ class Run:
                 teacher = self.tunable.logits(ids)
         if bias is None:
             with dense_attention(self.tunable.module):
-                return cross_entropy(self.tunable.logits(ids), ids), None
+                return self.loss_of(self.tunable.logits(ids), ids, None, 0.0), None
         draws = self.draws or []
         for layer, draw in enumerate(draws):
             draw.bias.fill_(bias)
             seed = (self.settings.seed * 1_000_003 + number * len(draws) + layer) % (1 << 31)
             draw.seed = torch.full((), seed, dtype=torch.int32, device=draw.bias.device)
         logits = self.tunable.logits(ids)
-        loss = cross_entropy(logits, ids)
-        if teacher is not None:
-            loss = (1 - share) * loss + share * divergence(logits, teacher)
+        loss = self.loss_of(logits, ids, teacher, share)
         return loss, expected_share(draws).to(loss.device)
 
     @torch.no_grad()

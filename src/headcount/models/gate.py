@@ -116,10 +116,16 @@ class _Gate:
     _ready: dict[tuple[torch.device, torch.dtype], tuple[Tensor, Tensor | None]] = field(
         default_factory=dict
     )
+    # g as wide as the projection's input, for a plain product: a small model's steps wait for
+    # Python, and every view of a tensor is a call.
+    _wide: dict[tuple[torch.device, torch.dtype], Tensor] = field(default_factory=dict)
 
     def apply(self, x: Tensor, rows: int | None) -> Tensor:
         """Gate a projection's input in a batch of so many rows (None where nobody knows)."""
         site = self.site
+        wide = self._wide.get((x.device, x.dtype))
+        if wide is not None and x.ndim == 3 and len(wide) in (1, len(x)):
+            return x * wide if self.passes == "all" or x.shape[1] == 1 else x
         g, b = self._prepare(x)
         by_row = to_rows(x, site.order, rows or g.shape[0])  # (rows, tokens, width)
         if self.passes == "single tokens" and by_row.shape[1] != 1:
@@ -165,4 +171,7 @@ class _Gate:
         ready = g.to(x.dtype), None if b is None else b.to(x.dtype)
         if not any(t is not None and t.requires_grad for t in (self.gates, given)):
             self._ready[key] = ready
+            whole = site.order == "rows" and site.heads * site.size == site.width
+            if whole and b is None and self.gates.ndim == 2:
+                self._wide[key] = ready[0].expand(-1, -1, -1, site.size).flatten(-2)
         return ready

@@ -17,7 +17,7 @@ import headcount.figures
 from headcount import Curve, HeadLayout, HeadScores
 from headcount.curves import Point
 from headcount.figures.curve import plot_curve, save_figure
-from headcount.figures.panels import plot_panels
+from headcount.figures.panels import plot_panels, plot_rankings
 from headcount.metrics import METRICS
 
 
@@ -191,3 +191,23 @@ def test_legends_over_panels_stay_within_the_figure(panels: int, metrics: tuple[
     assert box.x0 >= 0
     assert box.x1 <= figure.bbox.x1
     assert len(texts(figure)) == 3 * len(metrics)
+
+
+def test_a_ranking_looks_the_same_in_every_panel_and_stands_in_the_legend() -> None:
+    curve = made_up(series=("top", "random"))
+    panels = {
+        "one": {"Attribution": curve, "Probe": curve},
+        "two": {"Attribution": curve, "Patching": curve, "Probe": curve},
+    }
+    figure = plot_rankings(panels, total=24, metric="Accuracy")
+    looks = [
+        {line.get_label(): (line.get_color(), line.get_marker()) for line in axes.get_lines()}
+        for axes in figure.axes
+    ]
+    assert looks[0].items() < looks[1].items()
+    assert len(set(looks[1].values())) == len(looks[1]) == 4  # with RandomK
+    (legend,) = figure.legends
+    labels = [text.get_text() for text in legend.get_texts()]
+    assert labels == ["Attribution", "Probe", "Patching", "RandomK"]
+    handles = dict(zip(labels, legend.legend_handles, strict=True))
+    assert all(handle.get_color() == looks[1][name][0] for name, handle in handles.items())

@@ -82,6 +82,19 @@ def test_files_of_either_layout(tmp_path: Path) -> None:
     assert same.max_new_tokens == 2048
 
 
+def test_solved_problems_of_ours_stand_in_front_of_those_of_a_file(tmp_path: Path) -> None:
+    path = written(tmp_path, [{"problem": "What is $1+1$?", "answer": "2"}])
+    bare, shown = (make_task("problems", byte_level(), path=path, shots=n) for n in (0, 2))
+    body = shown.examples[0].pieces[1]
+    assert body.endswith("\n\nProblem: What is $1+1$?\nAnswer:")
+    assert body.count(r"The final answer is \boxed{") == body.count("Answer: ") == 2
+    assert shown.examples[0].target == bare.examples[0].target
+    asked = {example.pieces[1] for example in make_task("word-problems", byte_level(), shots=0)}
+    assert not any(problem in body for problem in asked)  # the grader's own are not given away
+    with pytest.raises(HeadcountError, match=r"some has from 0 to \d shots, not 9"):
+        make_task("problems", byte_level(), path=path, shots=9)
+
+
 @pytest.mark.parametrize(
     ("record", "words"),
     [

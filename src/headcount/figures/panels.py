@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from math import ceil
 from textwrap import fill
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from headcount.curves import SERIES, Curve, Point
 
@@ -17,6 +17,9 @@ WIDE = 4  # panels in a row
 BLUE, RED = "#1f5fbf", "#c8281e"
 LINES = {"top": "-", "random": "--", "matched": ":"}
 BANDS = ("random", "matched")
+# Of rankings, which the published figure has one of: told apart also by those who see few colours.
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#882255")
+MARKERS = "osD^vPX*"
 
 
 def plot_panels(
@@ -43,7 +46,7 @@ def plot_panels(
         axes.grid(alpha=0.25)
     for axes in grid[::WIDE]:
         axes.set_ylabel("Score")
-    _legend(figure, grid[0], metrics=2)
+    _legend(figure, grid, metrics=2)
     _note(figure, f"of {total} heads · bands: 95 % intervals{' · ' if note else ''}{note}")
     return figure
 
@@ -51,17 +54,19 @@ def plot_panels(
 def plot_rankings(
     panels: Mapping[str, Mapping[str, Curve]], *, total: int, metric: str, note: str = ""
 ) -> Figure:
-    """TopK by several rankings in each panel, and RandomK of the first as a grey band."""
-    import matplotlib
+    """TopK by several rankings in each panel, and RandomK of the first as a grey band.
 
+    A ranking looks the same in all panels, also where a panel lacks others.
+    """
     figure, grid = _grid(len(panels))
-    colours = matplotlib.colormaps["tab10"].colors  # type: ignore[attr-defined]
+    looks = _looks(dict.fromkeys(name for curves in panels.values() for name in curves))
     for axes, (title, curves) in zip(grid, panels.items(), strict=False):
         axes.set_title(title)
         counts: set[int] = set()
-        for number, (name, curve) in enumerate(curves.items()):
+        for name, curve in curves.items():
             points = curve.series("top")
-            _line(axes, points, name, colours[number % len(colours)], "-", "top")
+            colour, marker = looks[name]
+            _line(axes, points, name, colour, "-", "top", marker)
             counts |= {point.count for point in points}
         first = next(iter(curves.values()))
         _line(axes, first.series("random"), "RandomK", "#777777", "--", "random")
@@ -71,25 +76,35 @@ def plot_rankings(
         axes.grid(alpha=0.25)
     for axes in grid[::WIDE]:
         axes.set_ylabel(metric)
-    _legend(figure, grid[0], metrics=1)
+    _legend(figure, grid, metrics=1)
     _note(figure, f"TopK by ranking · of {total} heads{' · ' if note else ''}{note}")
     return figure
 
 
-def _legend(figure: Figure, axes: Axes, metrics: int) -> None:
+def _looks(names: Iterable[str]) -> dict[str, tuple[str, str]]:
+    """A colour and a marker for each name: markers differ where colours come again."""
+    return {
+        name: (COLOURS[place % len(COLOURS)], MARKERS[place % len(MARKERS)])
+        for place, name in enumerate(names)
+    }
+
+
+def _legend(figure: Figure, grid: Sequence[Axes], metrics: int) -> None:
     """One legend over all panels, with a row for each metric where the figure is wide enough."""
-    handles, labels = axes.get_legend_handles_labels()
+    found = {
+        label: handle
+        for axes in grid
+        for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)
+    }
+    labels = sorted(found, key="RandomK".__eq__)  # a panel may have rankings that the first lacks
     wide = ceil(len(labels) / metrics)
-    room = figure.get_figwidth() / (0.085 * max(map(len, labels)))  # inches of a sign
-    columns = next((some for some in (wide, min(metrics, 2)) if some <= room), 1)
-    order = list(range(len(labels)))
-    if (
-        columns == wide
-    ):  # legends are filled column by column, and this one should be read row by row
-        order = [i for start in range(wide) for i in range(start, len(labels), wide)]
+    room = int(figure.get_figwidth() / (0.085 * max(map(len, labels))))  # inches of a sign
+    columns = wide if wide <= room else max(1, min(room, 2) if metrics > 1 else room)
+    if columns == wide:  # legends are filled column by column, and this one is read row by row
+        labels = [labels[i] for start in range(wide) for i in range(start, len(labels), wide)]
     figure.legend(
-        [handles[i] for i in order],
-        [labels[i] for i in order],
+        [found[label] for label in labels],
+        labels,
         loc="outside upper center",
         ncols=columns,
         frameon=False,
@@ -118,7 +133,13 @@ def _grid(panels: int) -> tuple[Figure, list[Axes]]:
 
 
 def _line(
-    axes: Axes, points: Sequence[Point], label: str, colour: Any, line: str, name: str
+    axes: Axes,
+    points: Sequence[Point],
+    label: str,
+    colour: str,
+    line: str,
+    name: str,
+    marker: str = "o",
 ) -> None:
     if not points:
         return
@@ -130,7 +151,7 @@ def _line(
         label=label,
         color=colour,
         linestyle=line,
-        marker="" if control else "o",
+        marker="" if control else marker,
         markersize=4,
         linewidth=1.2 if control else 1.6,
     )

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from headcount.errors import HeadcountError
 from headcount.tasks.hub import hub
 from headcount.tasks.maths.problem import INSTRUCTION, Problem, problem_task
+from headcount.tasks.maths.word_problems import solved_problems
 from headcount.tasks.records import records, text_of
 from headcount.tasks.task import Bos, Task
 
@@ -29,15 +30,23 @@ def problems(
     *,
     path: str = "",
     n: int = 0,
+    shots: int = 0,
     instruction: str = INSTRUCTION,
     max_new_tokens: int = 2048,
     bos: Bos = "auto",
     chat: bool = False,
 ) -> Task:
-    """Problems with answers, from a file in the layout of MATH-500 or of GSM8K."""
+    """Problems with answers, from a file in the layout of MATH-500 or of GSM8K.
+
+    `shots` solved word problems of ours in front show what is asked for: small models box nothing
+    without.
+    """
+    name = Path(path).stem or "problems"
+    found = read_problems(path)
     return problem_task(
-        Path(path).stem or "problems",
-        read_problems(path),
+        name,
+        found,
+        solved=[solved_problems(name, shots)] * len(found),
         n=n,
         instruction=instruction,
         max_new_tokens=max_new_tokens,
@@ -52,12 +61,16 @@ def math_500(
     path: str = "",
     revision: str = "",
     n: int = 0,
+    shots: int = 0,
     instruction: str = INSTRUCTION,
     max_new_tokens: int = 2048,
     bos: Bos = "auto",
     chat: bool = False,
 ) -> Task:
-    """The 500 problems of MATH-500: from a local file, or from the Hugging Face hub."""
+    """The 500 problems of MATH-500: from a local file, or from the Hugging Face hub.
+
+    `shots` as in `problems`.
+    """
     if path:
         found = read_problems(path)
     else:
@@ -72,6 +85,7 @@ def math_500(
     return problem_task(
         "math-500",
         found,
+        solved=[solved_problems("math-500", shots)] * len(found),
         n=n,
         instruction=instruction,
         max_new_tokens=max_new_tokens,

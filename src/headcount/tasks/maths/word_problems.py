@@ -50,8 +50,7 @@ def word_problems(
             f'There is no level "{level}" (known: {", ".join(get_args(Level))}).'
             f"{did_you_mean(level, get_args(Level))}"
         )
-    if not 0 <= shots <= MAX_SHOTS:
-        raise HeadcountError(f"word-problems has from 0 to {MAX_SHOTS} shots, not {shots}.")
+    _check_shots("word-problems", shots)
     by_level = _items()
     items = [item for key, some in by_level.items() if level in ("all", key) for item in some]
     pool = example_pool(items)
@@ -83,6 +82,20 @@ def as_problem(item: Item) -> Problem:
         question, steps = f"What is {expression}?", f"{expression} = {answer}."
     solution = rf"{steps} The final answer is \boxed{{{answer}}}."
     return Problem(question, answer, solution, item.template, item.content)
+
+
+def solved_problems(name: str, shots: int) -> list[Problem]:
+    """Solved problems of ours, each of another form, to stand in front of those of task `name`."""
+    _check_shots(name, shots)
+    by_form = {item.template: item for item in reversed(example_pool(_items()["two-step"]))}
+    if shots > len(by_form):
+        raise HeadcountError(f"{name} has from 0 to {len(by_form)} shots, not {shots}.")
+    return [as_problem(by_form[form]) for form in sorted(by_form)[:shots]]
+
+
+def _check_shots(name: str, shots: int) -> None:
+    if not 0 <= shots <= MAX_SHOTS:
+        raise HeadcountError(f"{name} has from 0 to {MAX_SHOTS} shots, not {shots}.")
 
 
 def _items() -> dict[str, list[Item]]:

@@ -48,7 +48,10 @@ class Estimate:
         """The value with its 95 % interval."""
         if self.n < 2 or np.isnan(self.samples).any():
             return Interval(self.value, np.nan, np.nan, self.n)
-        low, high = (float(end) for end in np.quantile(self.samples, [0.025, 0.975]))
+        with np.errstate(invalid="ignore"):  # of few items a resample may divide by nothing
+            low, high = (float(end) for end in np.quantile(self.samples, [0.025, 0.975]))
+        if not np.isfinite([low, high]).all():
+            return Interval(self.value, np.nan, np.nan, self.n)
         return Interval(self.value, min(low, self.value), max(high, self.value), self.n)
 
 

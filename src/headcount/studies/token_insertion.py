@@ -293,9 +293,13 @@ def _notes(
     ]
     for one in outcomes:
         if one.look is not None and one.head is not None:
+            drawn = (
+                f"the mean over {one.look.aligned} prompts of one length"
+                if one.look.aligned > 1
+                else "those of a single prompt: no two have one length"
+            )
             notes.append(
-                f"{one.model}: profiles of head {one.layout.head(one.head)}, drawn as the mean "
-                f"over {one.look.aligned} prompts of one length."
+                f"{one.model}: profiles of head {one.layout.head(one.head)}, drawn as {drawn}."
             )
     if sinks:
         notes.append(f"Left out of all profiles as sinks: the first {sinks} token(s).")

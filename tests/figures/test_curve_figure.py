@@ -193,6 +193,14 @@ def test_legends_over_panels_stay_within_the_figure(panels: int, metrics: tuple[
     assert len(texts(figure)) == 3 * len(metrics)
 
 
+def test_many_rankings_all_look_different() -> None:
+    curve = made_up(series=("top", "random"))
+    names = [f"ranking {number}" for number in range(14)]
+    figure = plot_rankings({"one": dict.fromkeys(names, curve)}, total=24, metric="Accuracy")
+    looks = {(line.get_color(), line.get_marker()) for line in figure.axes[0].get_lines()}
+    assert len(looks) == len(names) + 1
+
+
 def test_a_ranking_looks_the_same_in_every_panel_and_stands_in_the_legend() -> None:
     curve = made_up(series=("top", "random"))
     panels = {

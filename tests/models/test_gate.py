@@ -242,6 +242,38 @@ class TestFormula:
             expected = m.logits(ids, off) if gated else m.logits(ids)
             assert torch.equal(m.logits(ids, off, passes="single tokens"), expected)
 
+    @pytest.mark.parametrize("passes", ["all", "single tokens"])
+    @pytest.mark.parametrize("rows", [1, ROWS])
+    def test_passes_of_one_context_are_gated_like_passes_of_their_own(
+        self, passes: str, rows: int
+    ) -> None:
+        m = model("llama")
+        gates = m.random_gates(rows)
+        some = [prompts(), prompts(tokens=1), prompts(tokens=TOKENS - 2), prompts(tokens=1)]
+        if rows == 1:  # one row of gates serves any batch
+            some += [prompts(rows=1), prompts(rows=ROWS + 2, tokens=1)]
+        with gating(m.module, m.sites, gates, passes=passes):
+            found = [m.module(input_ids=ids).logits for ids in some]
+            if rows > 1:
+                with pytest.raises(HeadcountError, match=f"for {rows} rows do not fit 1 at"):
+                    m.module(input_ids=prompts(rows=1, tokens=1))
+        for ids, logits in zip(some, found, strict=True):
+            assert torch.equal(logits, m.logits(ids, gates, passes=passes))
+
+    def test_blocks_that_are_computed_again(self) -> None:
+        m, ids = Gated(tiny_model("llama")), prompts()
+        m.module.train()  # transformers checkpoints in training only; there is no dropout
+        gates = m.random_gates(ROWS)
+        slopes = []
+        for again in (False, True):
+            if again:
+                m.module.gradient_checkpointing_enable({"use_reentrant": False})
+            m.module.zero_grad()
+            with gating(m.module, m.sites, gates):
+                m.module(input_ids=ids, use_cache=False).logits.sum().backward()
+            slopes.append(m.module.get_input_embeddings().weight.grad.clone())
+        torch.testing.assert_close(*slopes)
+
 
 class TestLayouts:
     @pytest.mark.parametrize(

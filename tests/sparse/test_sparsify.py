@@ -70,6 +70,16 @@ def test_the_loss_is_that_of_torch(share: float) -> None:
     torch.testing.assert_close(*gradients)
 
 
+@pytest.mark.filterwarnings("ignore")  # the compiler's own
+def test_the_loss_compiles_as_a_whole() -> None:
+    rng = torch.Generator().manual_seed(0)
+    logits, teacher = torch.randn(2, 2, 5, 7, generator=rng)
+    ids = torch.randint(0, 7, (2, 5), generator=rng)
+    whole = torch.compile(training_loss, fullgraph=True, dynamic=False)
+    found = whole(logits, ids, teacher, 0.3)
+    torch.testing.assert_close(found, training_loss(logits, ids, teacher, 0.3))
+
+
 def test_edges_shut_while_the_constraint_holds(tmp_path: Path, text: Path) -> None:
     settings = replace(SMALL, steps=240, batch=16, rank=8, lr=1e-2, tolerance=0.1, bias=2.0)
     settings = replace(settings, rate=1.0, constraint_blocks=20, final_blocks=20)

@@ -38,11 +38,11 @@ def likeliest(p: Float[Tensor, "rows vocab"], mass: float) -> Bool[Tensor, "rows
     if bool((ranked.sum(-1) < mass).any()):  # seldom, and sorting all takes as long as the pass
         ranked = p.sort(descending=True, dim=-1).values
     before = ranked.cumsum(-1) - ranked  # the mass of likelier tokens
-    kept = (before < mass).sum(-1, keepdim=True)  # (rows, 1), at least 1
+    kept = (before < mass).sum(-1, keepdim=True).clamp(min=1)  # (rows, 1)
     least = ranked.gather(-1, kept - 1)
-    more = p > least
     equal = p == least
-    return more | (equal & (equal.cumsum(-1) <= kept - more.sum(-1, keepdim=True)))
+    spare = equal.cumsum(-1) > kept - (p > least).sum(-1, keepdim=True)
+    return ~((p < least) | (equal & spare))  # what is no number stays, and is refused later
 
 
 class Sampling:

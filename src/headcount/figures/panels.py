@@ -84,7 +84,10 @@ def plot_rankings(
 def _looks(names: Iterable[str]) -> dict[str, tuple[str, str]]:
     """A colour and a marker for each name: markers differ where colours come again."""
     return {
-        name: (COLOURS[place % len(COLOURS)], MARKERS[place % len(MARKERS)])
+        name: (
+            COLOURS[place % len(COLOURS)],
+            MARKERS[(place + place // len(COLOURS)) % len(MARKERS)],
+        )
         for place, name in enumerate(names)
     }
 

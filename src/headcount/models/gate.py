@@ -123,10 +123,10 @@ class _Gate:
     def apply(self, x: Tensor, rows: int | None) -> Tensor:
         """Gate a projection's input in a batch of so many rows (None where nobody knows)."""
         site = self.site
+        g, b = self._prepare(x)
         wide = self._wide.get((x.device, x.dtype))
         if wide is not None and x.ndim == 3 and len(wide) in (1, len(x)):
             return x * wide if self.passes == "all" or x.shape[1] == 1 else x
-        g, b = self._prepare(x)
         by_row = to_rows(x, site.order, rows or g.shape[0])  # (rows, tokens, width)
         if self.passes == "single tokens" and by_row.shape[1] != 1:
             return x

@@ -296,7 +296,7 @@ def _notes(
             drawn = (
                 f"the mean over {one.look.aligned} prompts of one length"
                 if one.look.aligned > 1
-                else "those of a single prompt: no two have one length"
+                else "those of a single prompt"
             )
             notes.append(
                 f"{one.model}: profiles of head {one.layout.head(one.head)}, drawn as {drawn}."

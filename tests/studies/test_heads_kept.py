@@ -141,7 +141,8 @@ def test_the_figure_has_the_published_form(study: Study) -> None:
     assert axes.get_yticks().tolist() == [0, 0.5, 1]
     dashed = [line for line in axes.lines if line.get_linestyle() == "--"]
     assert [line.get_xdata().tolist() for line in dashed] == [[2, 3]]  # type: ignore[union-attr]
-    labels = [text.get_text() for text in axes.get_legend().get_texts()]  # type: ignore[union-attr]
+    (legend,) = study.figures["figure"].legends  # outside the panel, where it hides no curve
+    labels = [text.get_text() for text in legend.get_texts()]
     assert labels == [
         "plant-0",
         "plant-0, random order",

@@ -47,7 +47,7 @@ def plot_kept(panels: Sequence[KeptPanel], *, threshold: float, note: str = "") 
     """
     from matplotlib.figure import Figure
 
-    size = (3.1 * len(panels) + 0.4, 3.3)
+    size = (3.1 * len(panels) + 0.4, 3.7)
     figure = Figure(figsize=size, layout="constrained")
     grid = figure.subplots(1, len(panels), squeeze=False, sharey=True)[0]
     lowest, highest = 0.0, 1.0
@@ -66,13 +66,29 @@ def plot_kept(panels: Sequence[KeptPanel], *, threshold: float, note: str = "") 
         axes.set_yticks([0.0, 0.5, 1.0])
         axes.set_xlim(left=0)
         axes.grid(alpha=0.25)
-        if number % 2 == 0:  # each pair of colours is explained where it first appears
-            axes.legend(loc="lower right", fontsize=6.5, framealpha=0.7, edgecolor="none")
+    _legend(figure, grid)
     grid[0].set_ylabel("Explained Effect")
     grid[0].set_ylim(max(lowest, BOTTOM) - 0.12, min(highest, TOP) + 0.12)
     if note:
         figure.supxlabel(fill(note, int(17 * size[0])), fontsize=7, color="#666666")
     return figure
+
+
+def _legend(figure: Figure, grid: Sequence[Axes]) -> None:
+    """Above the panels, where it hides no curve: a row for each pair of colours."""
+    found = [zip(*axes.get_legend_handles_labels(), strict=True) for axes in grid[:4:2]]
+    entries = [entry for pair in found for entry in pair]
+    columns = min(len(grid), 4)
+    # Legends are filled column by column, and this one is read row by row.
+    order = [i for start in range(columns) for i in range(start, len(entries), columns)]
+    figure.legend(
+        [entries[i][0] for i in order],
+        [entries[i][1] for i in order],
+        loc="outside upper center",
+        ncols=columns,
+        frameon=False,
+        fontsize=8,
+    )
 
 
 def _draw(axes: Axes, line: Line, colour: str) -> None:

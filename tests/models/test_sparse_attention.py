@@ -27,8 +27,8 @@ def slow(
     bias: float,
     seed: Tensor | None,
     scale: float,
-) -> tuple[Tensor, Tensor]:
-    """The definition, edge by edge, and the gradients by torch; also the expected edges."""
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The definition, edge by edge, and the gradients by torch; expected edges, and softplus's."""
     groups = query.shape[1] // key.shape[1]
     key, value = key.repeat_interleave(groups, 1), value.repeat_interleave(groups, 1)
     s = torch.einsum("bhqd,bhkd->bhqk", query, key) * scale
@@ -42,7 +42,8 @@ def slow(
         a = a + g.sigmoid() - g.sigmoid().detach()
     output = torch.einsum("bhqk,bhkd->bhqd", p * a * seen, value)
     expected = ((s + bias).sigmoid() * seen).sum((-1, -2))
-    return output.transpose(1, 2), expected
+    wide = (F.softplus(s + bias) * seen).sum((-1, -2))
+    return output.transpose(1, 2), expected, wide
 
 
 class Attention(nn.Module):
@@ -81,10 +82,10 @@ def masks() -> dict[str, tuple[Tensor | None, Tensor, int, int]]:
 
 
 @pytest.mark.parametrize("at_once", [1 << 22, 100])  # all queries, or one at a time
-@pytest.mark.parametrize("noise", [False, True])
+@pytest.mark.parametrize(("noise", "pressure"), [(False, 0.0), (True, 0.0), (True, 0.2)])
 @pytest.mark.parametrize("name", masks())
 def test_outputs_edges_and_gradients_equal_a_slow_reference(
-    name: str, noise: bool, at_once: int, monkeypatch: pytest.MonkeyPatch
+    name: str, noise: bool, pressure: float, at_once: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(kernel.AT_ONCE, "cpu", at_once)
     mask, seen, queries, keys = masks()[name]
@@ -92,7 +93,7 @@ def test_outputs_edges_and_gradients_equal_a_slow_reference(
     inputs = tensors(queries=queries, keys=keys)
     weights = torch.randn(2, queries, 4, 5, generator=torch.Generator().manual_seed(3))
     got = []
-    with drawing([module], 0.3, noise=noise) as (draw,):
+    with drawing([module], 0.3, noise=noise, pressure=pressure) as (draw,):
         output, _ = sparse_attention(module, *inputs, mask, scaling=0.4)
         loss = (output * weights).sum()
         if noise:
@@ -100,8 +101,9 @@ def test_outputs_edges_and_gradients_equal_a_slow_reference(
             loss = loss + 0.7 * (draw.expected * torch.arange(4)).sum()
         got = [output, draw.expected, *torch.autograd.grad(loss, inputs)]
         opened, possible, seed = draw.open, draw.possible, draw.seed
-    output, edges = slow(*inputs, seen, 0.3, seed, 0.4)
-    loss = (output * weights).sum() + (0.7 * (edges * torch.arange(4)).sum() if noise else 0)
+    output, edges, wide = slow(*inputs, seen, 0.3, seed, 0.4)
+    pressed = edges + pressure * wide
+    loss = (output * weights).sum() + (0.7 * (pressed * torch.arange(4)).sum() if noise else 0)
     expected = [output, edges, *torch.autograd.grad(loss, inputs)]
     for a, b in zip(got, expected, strict=True):
         assert a is not None

@@ -37,11 +37,14 @@ class Draw:
     """How the gates of one attention are drawn in the next passes, and what came of the last.
 
     Without a seed there is no noise, and no gradient through the gates: they are what they are.
-    `expected` and `open` are sums over the edges of each row and head.
+    `expected` and `open` are sums over the edges of each row and head. The gradient of `expected`
+    is that of Σ σ(s + b) + pressure · softplus(s + b).
     """
 
     bias: Tensor  # one number
     seed: Tensor | None = None
+    # Of wide-open edges: σ is flat where s + b is large, and its slope alone would leave them open.
+    pressure: float = 0.0
     expected: Tensor | None = None  # (rows, heads)
     open: Tensor | None = None  # (rows, heads)
     possible: Tensor | None = None  # (rows,): edges that the mask allows
@@ -89,9 +92,10 @@ def sparse_attention(
     draw: Draw | None = getattr(module, "sparse_draw", None)
     bias = query.new_full((), _bias(module), dtype=torch.float32) if draw is None else draw.bias
     seed = None if draw is None else draw.seed
+    pressure = 0.0 if draw is None else draw.pressure
     scale = query.shape[-1] ** -0.5 if scaling is None else float(scaling)
     output, expected, opened = _Attend.apply(
-        query, key, value, attention_mask, bias, seed, scale, causal
+        query, key, value, attention_mask, bias, seed, scale, causal, pressure
     )
     if draw is not None:
         draw.expected, draw.open = expected, opened
@@ -196,6 +200,7 @@ class _Attend(torch.autograd.Function):
         seed: Tensor | None,
         scale: float,
         causal: bool,
+        pressure: float,
     ) -> tuple[Tensor, Tensor, Tensor]:
         outputs, norms, expected, opened = [], [], [], []
         for queries in _parts(query, key):
@@ -208,7 +213,7 @@ class _Attend(torch.autograd.Function):
             opened.append((part.certain > 0).float().sum((-1, -2)))
         output = torch.cat(outputs, 2)  # (rows, heads, queries, width)
         ctx.save_for_backward(query, key, value, mask, bias, seed, output, torch.cat(norms, 2))
-        ctx.scale, ctx.causal = scale, causal
+        ctx.scale, ctx.causal, ctx.pressure = scale, causal, pressure
         total = torch.stack(opened).sum(0)
         ctx.mark_non_differentiable(total)
         return output, torch.stack(expected).sum(0), total
@@ -235,7 +240,8 @@ class _Attend(torch.autograd.Function):
                 chance = part.gates.sigmoid()
                 d_score = d_score + d_weight * p * chance * (1 - chance)
                 chance = part.certain.sigmoid()
-                d_score = d_score + d_expected[..., None, None] * chance * (1 - chance)
+                slope = chance * (1 - chance + ctx.pressure)
+                d_score = d_score + d_expected[..., None, None] * slope
             d_score = (d_score * ctx.scale).to(query.dtype)
             d_queries.append(d_score @ part.key)
             d_key[:, :, part.keys] += d_score.transpose(-1, -2) @ part.query
@@ -244,7 +250,7 @@ class _Attend(torch.autograd.Function):
             torch.cat(d_queries, 2),
             d_key.to(key.dtype),
             d_value.to(value.dtype),
-            *(None,) * 5,
+            *(None,) * 6,
         )
 
 

@@ -115,14 +115,18 @@ def make_dense(module: nn.Module) -> None:
 
 @contextmanager
 def drawing(
-    attentions: Sequence[nn.Module], bias: float = 0.0, *, noise: bool = False
+    attentions: Sequence[nn.Module],
+    bias: float = 0.0,
+    *,
+    noise: bool = False,
+    pressure: float = 0.0,
 ) -> Iterator[list[Draw]]:
     """Gates that can be set from step to step inside this context, and the edges of each pass."""
     draws = []
     try:
         for attention in attentions:
             device = next(attention.parameters()).device
-            draw = Draw(torch.full((), bias, device=device))
+            draw = Draw(torch.full((), bias, device=device), pressure=pressure)
             if noise:
                 draw.seed = torch.zeros((), dtype=torch.int32, device=device)
             attention.sparse_draw = draw  # type: ignore[assignment]

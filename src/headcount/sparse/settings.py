@@ -27,6 +27,7 @@ class Settings:
     dense_share: float = 0.15  # of the steps, at first, with every edge open
     bias: float = 4.0  # of the gates, when they begin to shut
     anneal: float = 0.4  # share of the steps after which the bias is 0
+    pressure: float = 0.0  # on wide-open edges, which the slope of σ leaves alone
     distil: float = 0.5  # share of the loss that is the divergence from the control
     average: float = 0.98  # of the weights from step to step; 0 keeps the last
     rate: float = 0.5  # of the multiplier, per step and nat
@@ -50,8 +51,9 @@ class Settings:
         for name in ("distil", "average", "dense_share", "anneal", "warm_up"):
             if not 0 <= getattr(self, name) <= 1:
                 raise HeadcountError(f"{name.replace('_', '-')} is a share, from 0 to 1.")
-        if self.rank < 0 or self.tolerance < 0:
-            raise HeadcountError("rank and tolerance cannot be negative.")
+        for name in ("rank", "tolerance", "pressure"):
+            if getattr(self, name) < 0:
+                raise HeadcountError(f"{name} cannot be negative.")
         if round(max(self.dense_share, self.anneal) * self.steps) >= self.steps:
             raise HeadcountError("dense-share and anneal must leave steps with a gate bias of 0.")
         if self.evaluate_every % self.check_every:

@@ -100,7 +100,10 @@ def sparsify(
         )
         _tell(data, settings, say)
         identity = {"weights": model.identity["weights"], "text": data.source}
-        with Tunable(module, settings) as tunable, drawing(attentions) as draws:
+        with (
+            Tunable(module, settings) as tunable,
+            drawing(attentions, pressure=settings.pressure) as draws,
+        ):
             shared: dict[str, Any] = {
                 "tunable": tunable,
                 "text": data,

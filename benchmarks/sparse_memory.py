@@ -2,9 +2,9 @@
 
     python benchmarks/sparse_memory.py --rows 8 --json FILE
 
-The model has random weights and the text is random words: memory depends on neither. Some steps of
-the dense control and of the sparse model are made as `headcount sparsify` makes them, with all phases
-of the schedule: every edge open, gates drawn with distillation, the look at the constraint.
+The model has random weights and the text is random words: memory depends on neither. A few steps of
+the dense control and of the sparse model are made as `headcount sparsify` makes them, through every
+phase: all edges open, gates drawn with distillation, the look at the constraint.
 """
 
 from __future__ import annotations

@@ -53,15 +53,20 @@ def sweep_part(
     )
 
     def note(entry: Entry) -> None:
-        row = {**entry.row(), "agrees": agrees(entry, arguments.dtype)}
-        table["rows"] = [old for old in table["rows"] if old["key"] != row["key"]] + [row]
-        book.write()
+        keep_row(book, table, entry, arguments.dtype)
 
     if arguments.device == "cpu" and part == "heads" and name not in SHAPES:
         for entry in race.entries:
             entry.peak_bytes, entry.before_bytes = measure_memory(arguments, entry.contestant)
         table["memory_sets"] = MEMORY_HEADS
     race.run(chosen, seconds=budget, repeats=arguments.repeats, after=note)
+
+
+def keep_row(book: Book, table: dict[str, Any], entry: Entry, dtype: str) -> None:
+    """Write down how a contestant stands, instead of how it stood."""
+    row = {**entry.row(), "agrees": agrees(entry, dtype)}
+    table["rows"] = [old for old in table["rows"] if old["key"] != row["key"]] + [row]
+    book.write()
 
 
 def measure_memory(arguments: argparse.Namespace, contestant: Contestant) -> tuple[int, int]:
@@ -106,8 +111,7 @@ def exact_part(book: Book, arguments: argparse.Namespace, name: str) -> None:
     say(f"{name}, float32: {len(sets)} head sets")
 
     def note(entry: Entry) -> None:
-        table["rows"].append({**entry.row(), "agrees": agrees(entry, "float32")})
-        book.write()
+        keep_row(book, table, entry, "float32")
 
     race.run(sets, seconds=0, repeats=1, after=note)
 

@@ -31,7 +31,8 @@ class Entry:
     setup_seconds: float
     warmup_seconds: float = 0.0
     each: float = 0.0  # seconds of a head set, as the warm-up ended
-    seconds: list[float] = field(default_factory=list)
+    first_seconds: float | None = None  # of the first round, with what a process does only once
+    seconds: list[float] = field(default_factory=list)  # of the others
     cpu_seconds: list[float] = field(default_factory=list)  # of all threads
     difference: float = 0.0
     noise: float = 0.0
@@ -43,6 +44,7 @@ class Entry:
         return {
             "key": self.contestant.key,
             "name": self.contestant.name,
+            "first_seconds": self.first_seconds,
             "seconds": self.seconds,
             "cpu_seconds": self.cpu_seconds,
             "setup_seconds": self.setup_seconds,
@@ -100,7 +102,7 @@ class Race:
             entry.each = again / len(few)
             say(f"  {entry.contestant.name:24} warm; {1e3 * entry.each:.0f} ms a head set")
         together = sum(entry.each for entry in self.entries)
-        return _spread(sets, max(FEW, int(MARGIN * seconds / together)))
+        return _spread(sets, max(FEW, int(MARGIN * seconds / together / 2)))  # two rounds at least
 
     def run(
         self,
@@ -110,20 +112,23 @@ class Race:
         repeats: int,
         after: Callable[[Entry], object],
     ) -> None:
-        """Let everybody run once, and again up to `repeats` times while the budget lasts.
+        """Let everybody run twice, and again up to `repeats` times more while the budget lasts.
 
-        Who starts changes from round to round.
+        The first round is noted apart. Who starts changes from round to round.
         """
         end = time.perf_counter() + seconds
         reference: Tensor | None = None
-        for turn in range(repeats):
+        for turn in range(repeats + 1):
             first = turn % len(self.entries)
             for entry in (*self.entries[first:], *self.entries[:first]):
-                if turn and time.perf_counter() + entry.seconds[-1] > end:
+                if entry.seconds and time.perf_counter() + entry.seconds[-1] > end:
                     continue
                 taken, busy, values = self._timed(entry, sets)
-                entry.seconds.append(taken)
-                entry.cpu_seconds.append(busy)
+                if turn:
+                    entry.seconds.append(taken)
+                    entry.cpu_seconds.append(busy)
+                else:
+                    entry.first_seconds = taken
                 reference = values if reference is None else reference
                 _compare(entry, values, reference)
                 say(f"  {entry.contestant.name:24} {taken:9.3f} s  ±{entry.difference:.0e}")

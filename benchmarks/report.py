@@ -21,7 +21,8 @@ one process, taking turns, on the same weights, prompts and head sets; times are
 *× headcount* is how many times as long as headcount a contestant takes. *Difference* is the largest
 one from plain hooks in any log-probability: for a contestant with other numbers no time is given.
 Head sets are measured as far as the time allows, evenly spread over all that there are: every table
-says how many. On a machine that does other work too, the time that a contestant waits for a
+says how many. A *first round* that stands apart is not among those counted: what a process does
+only once is in it. On a machine that does other work too, the time that a contestant waits for a
 processor is noise; its own CPU time is not. *Set-up* is done once for each model and not counted;
 for headcount it is the proof of the head sites and of the short cuts. *Peak memory* is, on a CPU,
 that of a process of the contestant's own, weights and libraries included; on a GPU that of the
@@ -103,7 +104,8 @@ def place(ledger: dict[str, Any]) -> str:
     """The device, in words."""
     if ledger["device"] == "cpu":
         return f"{ledger['threads']} CPU thread{'s' * (ledger['threads'] > 1)}"
-    return f"one {ledger['machine']['accelerator']}"
+    title = f", {ledger['title']}" if "title" in ledger else ""
+    return f"one {ledger['machine']['accelerator']}{title}"
 
 
 def race_text(race: dict[str, Any], ledger: dict[str, Any]) -> str:
@@ -147,7 +149,8 @@ def sweep_table(race: dict[str, Any], on_cpu: bool) -> str:
     rows = {row["key"]: row for row in race["rows"]}
     header = ["", "seconds", "rounds", "÷ plain", "× headcount"]
     header += ["CPU seconds", "× headcount"] if on_cpu else []
-    header += ["difference", "set-up", "peak memory"]
+    apart = any(row.get("first_seconds") is not None for row in rows.values())
+    header += ["first round"] * apart + ["difference", "set-up", "peak memory"]
     cells = []
     for row in rows.values():
         good = row["agrees"]
@@ -155,6 +158,8 @@ def sweep_table(race: dict[str, Any], on_cpu: bool) -> str:
         line += [str(len(row["seconds"])), _ratio(rows, row, PLAIN), _ratio(rows, row, OURS)]
         if on_cpu:
             line += [f"{_time(row, 'cpu_seconds'):.2f}", _ratio(rows, row, OURS, "cpu_seconds")]
+        if apart:
+            line.append(f"{row['first_seconds']:.2f}")
         line += [f"{row['difference']:.0e}", _setup(row), _memory(row)]
         cells.append(line)
     return table(header, cells)

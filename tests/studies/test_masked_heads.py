@@ -6,6 +6,7 @@ import csv
 import json
 from html.parser import HTMLParser
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from headcount import HeadcountError, Store, run_study, wrap
 from headcount.engine import answers
 from headcount.models.model import Model
 from headcount.studies import Study
+from headcount.studies.masked_heads import paired_rows
 
 # Answers of a random model are noise, so the encoder would add nothing here.
 SETTINGS: dict[str, Any] = {
@@ -83,6 +85,44 @@ def test_the_folder_is_whole(study: Study, tmp_path: Path) -> None:
     best = study.scores["math-attribution"].values  # type: ignore[attr-defined]
     found = [row for row in heads if (row["task"], row["score"]) == ("math", "attribution")]
     assert [float(row["value"]) for row in found] == pytest.approx(best.tolist(), rel=1e-5)
+
+
+def test_differences_are_of_the_curves_values(study: Study) -> None:
+    rows = study.tables["differences"]
+    values = {(r["task"], r["ranking"], r["series"], r["count"]): r["value"] for r in study.rows}
+    tasks = {"Knowledge Recall": "knowledge-recall", "Math Calculation": "math"}
+    rankings = {"Attribution": "attribution", "Random": "random"}
+    assert {row["count"] for row in rows} == {2, 4}
+    # of two rankings by accuracy, and of the first by the second metric
+    assert len(rows) == 2 * 3 * 2 * 2
+    for row in rows:
+        task = tasks[row["function"]]
+        best = values[task, rankings[row["ranking"]], "top", row["count"]]
+        series = {"RandomK": "random", "RandomK, layer-matched": "matched"}[row["less"]]
+        assert row["value"] == pytest.approx(
+            best - values[task, "attribution", series, row["count"]]
+        )
+
+
+def test_differences_pair_each_ranking_with_the_first_ones_controls() -> None:
+    rng = np.random.default_rng(0)
+    hard = rng.random(40) < 0.5  # items that nobody gets right
+    random = np.stack([~hard] * 3).astype(float)
+    metric = SimpleNamespace(key="exact_match")
+
+    def made(**raw: Any) -> Any:
+        by_count = {(name, 8): values for name, values in raw.items()}
+        return SimpleNamespace(raw=by_count, clusters=np.arange(40), metric=metric)
+
+    first = made(top=np.zeros((1, 40)), random=random, matched=random)
+    other = made(top=random[:1])
+    panel: Any = SimpleNamespace(name="Math", accuracy=first, similarity=first)
+    rows = paired_rows([panel], {"Math": {"First": first, "Other": other}}, "First")
+    found = {(row["ranking"], row["less"]): row for row in rows}
+    assert found["Other", "RandomK"]["low"] == found["Other", "RandomK"]["high"] == 0
+    down = found["First", "RandomK"]
+    assert down["value"] == pytest.approx(-random.mean())
+    assert down["low"] < down["value"] < down["high"] < 0
 
 
 class _Page(HTMLParser):

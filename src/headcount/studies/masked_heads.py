@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import math
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from headcount.curves import SERIES as SERIES_NAMES
 from headcount.curves import Curve, curve
 from headcount.engine.answers import answers
 from headcount.engine.forecast import all_measured, forecast
@@ -27,6 +28,7 @@ from headcount.metrics import TextMetric, Written, floor, get_metric
 from headcount.models.model import Model
 from headcount.rankings import RANKINGS, rank
 from headcount.rankings.causal_gates import ROLES
+from headcount.stats import paired_difference
 from headcount.store import Store
 from headcount.studies.masked_heads_claims import Panel, judge_claims
 from headcount.studies.study import Study, only_model
@@ -181,7 +183,38 @@ def masked_heads(
         scores=scores,
         heads=heads,
         notes=notes,
+        tables={"differences": paired_rows(panels, by_ranking, RANKINGS[rankings[0]].name)},
     )
+
+
+def paired_rows(
+    panels: Sequence[Panel], by_ranking: Mapping[str, Mapping[str, Curve]], first: str
+) -> list[dict[str, Any]]:
+    """TopK less each control at each count, item by item; the first ranking made the controls."""
+    rows = []
+    for panel in panels:
+        pairs = [(name, one, panel.accuracy) for name, one in by_ranking[panel.name].items()]
+        pairs.insert(1, (first, panel.similarity, panel.similarity))
+        for name, best, controls in pairs:
+            for control, count in controls.raw:
+                if control == "top" or not count:
+                    continue
+                found = paired_difference(
+                    best.raw["top", count], controls.raw[control, count], clusters=best.clusters
+                )
+                rows.append(
+                    {
+                        "function": panel.name,
+                        "ranking": name,
+                        "metric": best.metric.key,
+                        "less": SERIES_NAMES[control],
+                        "count": count,
+                        "value": found.value,
+                        "low": found.low,
+                        "high": found.high,
+                    }
+                )
+    return rows
 
 
 def published_counts(layout: HeadLayout) -> list[int]:

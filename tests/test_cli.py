@@ -499,7 +499,7 @@ def test_bad_arguments(disk: Disk, refused: Run, arguments: tuple[str, ...], wor
         (("store", "export", "values.xlsx"), 'Cannot export as "xlsx"'),
         (("cache", "clear", "smollm"), "smollm"),
         (("doctor",), "the following arguments are required: model"),
-        (("run",), "the following arguments are required: study"),
+        (("run",), "Which study? One of masked-heads, heads-kept"),
         (("run", "masked-head"), 'Did you mean "masked-heads"?'),
         (("run", "masked-heads", "--preset", "quik"), 'Did you mean "quick"?'),
         (("run", "masked-heads", "--refit"), 'masked-heads has no setting "refit"'),

@@ -234,7 +234,7 @@ def build_parser() -> Parser:
         "  headcount run heads-kept --model DENSE --model SPARSE --tasks ioi greater-than\n"
         "  headcount run token-insertion --sweep length",
     )
-    run.add_argument("study", help="see headcount list")
+    run.add_argument("study", nargs="?", help="see headcount list")
     run.add_argument(
         "--model",
         action="append",

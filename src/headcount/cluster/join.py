@@ -117,7 +117,8 @@ def _require_answer(address: str) -> None:
     if not (colon and host and port.isdigit() and 0 < int(port) < 65536) or "/" in host:
         raise HeadcountError(
             f'"{address}" is no address of a Ray cluster: write HOST:PORT, such as '
-            "10.0.0.1:6379, auto for the one that this machine belongs to, or nothing at all."
+            "10.0.0.1:6379, auto for the one that this machine belongs to, or nothing, with --ray "
+            "at the end."
         )
     try:
         with socket.create_connection((host.strip("[]"), int(port)), PATIENCE) as connection:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from headcount.commands.common import model_from, print_json, settings, store_from, tell
+from headcount.errors import HeadcountError
 from headcount.studies import MODELS, PRESETS, STUDIES, foresee_study, run_study
 from headcount.studies.study import Study
 from headcount.tasks import FUNCTIONS
@@ -34,6 +35,9 @@ OPTIONS = {
 
 def run(arguments: Namespace) -> int:
     """Run the study and say what it found."""
+    if arguments.study is None:
+        names = ", ".join(entry.key for entry in STUDIES)
+        raise HeadcountError(f"Which study? One of {names}, such as: headcount run masked-heads.")
     entry = STUDIES[arguments.study]
     known = entry.defaults()
     chosen: dict[str, Any] = {

@@ -36,8 +36,8 @@ OPTIONS = {
 def run(arguments: Namespace) -> int:
     """Run the study and say what it found."""
     if arguments.study is None:
-        names = ", ".join(entry.key for entry in STUDIES)
-        raise HeadcountError(f"Which study? One of {names}, such as: headcount run masked-heads.")
+        known_ones = ", ".join(entry.key for entry in STUDIES)
+        raise HeadcountError(f"Which study? One of {known_ones}: headcount run masked-heads.")
     entry = STUDIES[arguments.study]
     known = entry.defaults()
     chosen: dict[str, Any] = {

@@ -15,11 +15,12 @@ from headcount.models.model import Model
 from headcount.paths import cache_dir
 
 Kind = Literal["passes", "gradients", "writing"]
-# As long as nothing is known: a backward pass takes about two forward ones, and writing token by
-# token reads all weights for each.
-GUESSES: dict[Kind, float] = {"passes": 1.0, "gradients": 3.0, "writing": 2.0}
+# As long as nothing is known: a backward pass takes about two forward ones. Writing token by token
+# reads all weights for each, but what prompts share runs once, and answers end early.
+GUESSES: dict[Kind, float] = {"passes": 1.0, "gradients": 3.0, "writing": 1.2}
 WORTH = 2.0  # seconds: shorter runs say little about longer ones
 ROWS = 4  # of 32 tokens, in the pass that is timed
+PATIENCE = 2.0  # seconds of such passes, of which the quickest counts
 _TIMED: WeakKeyDictionary[Model, float] = WeakKeyDictionary()
 
 
@@ -33,7 +34,7 @@ def seconds_per_token(model: Model, kind: Kind = "passes") -> float:
         # Not stored: what a real run takes is better, and comes soon.
         if model not in _TIMED:
             try:
-                _TIMED[model] = timed_pass(model, ROWS)
+                _TIMED[model] = timed_pass(model, ROWS, PATIENCE)
             except Exception:  # some models want more than token ids: no reason to end a run
                 _TIMED[model] = math.nan
         return GUESSES[kind] * _TIMED[model]

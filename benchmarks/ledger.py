@@ -113,7 +113,7 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
     add("--seconds", type=float, help="for the parts of each model together, set-up beside")
     add("--dtype", choices=("float32", "float16", "bfloat16"))
     add("--threads", type=int, default=2)
-    add("--repeats", type=int, default=3, help="rounds, as far as the time allows")
+    add("--repeats", type=int, default=3, help="rounds after the first, as far as the time allows")
     add("--prompts", type=int, default=32)
     add("--tokens", type=int, default=18, help="of each prompt, of shapes with random weights")
     add("--masks", type=int, help="head sets in decoding")

@@ -112,9 +112,9 @@ class Race:
         repeats: int,
         after: Callable[[Entry], object],
     ) -> None:
-        """Let everybody run twice, and again up to `repeats` times more while the budget lasts.
+        """Let everybody run once, which is noted apart, and once more; then while the budget lasts.
 
-        The first round is noted apart. Who starts changes from round to round.
+        After the first there are up to `repeats` rounds. Who starts changes from round to round.
         """
         end = time.perf_counter() + seconds
         reference: Tensor | None = None

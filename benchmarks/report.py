@@ -17,16 +17,18 @@ PLAIN, OURS = "plain", "headcount"
 INTRODUCTION = """# Benchmarks
 
 Several ways to do the same sweeps over the heads of a model. In each table all contestants ran in
-one process, taking turns, on the same weights, prompts and head sets; times are medians, and
-*× headcount* is how many times as long as headcount a contestant takes. *Difference* is the largest
+one process, taking turns, on the same weights, prompts and head sets; times are medians, and *×
+headcount* is how many times as long as headcount a contestant takes. *Difference* is the largest
 one from plain hooks in any log-probability: for a contestant with other numbers no time is given.
-Head sets are measured as far as the time allows, evenly spread over all that there are: every table
-says how many. A *first round* that stands apart is not among those counted: what a process does
-only once is in it. On a machine that does other work too, the time that a contestant waits for a
-processor is noise; its own CPU time is not. *Set-up* is done once for each model and not counted;
-for headcount it is the proof of the head sites and of the short cuts. *Peak memory* is, on a CPU,
-that of a process of the contestant's own, weights and libraries included; on a GPU that of the
-tensors on it; in brackets what the sweep added.
+Texts that are written in bfloat16 may part where two tokens are nearly as likely: the tables say
+how many are equal. Head sets are measured as far as the time allows, evenly spread over all that
+there are: every table says how many. Where the *first round* stands apart, which holds what a
+process does only once, later rounds are compared, or the first ones where somebody had no other.
+On a machine that does other work too, the time that a contestant waits for a processor is noise;
+its own CPU time is not. *Set-up* is done once for each model and not counted; for headcount it is
+the proof of the head sites and of the short cuts. *Peak memory* is, on a CPU, that of a process
+of the contestant's own, weights and libraries included; on a GPU that of the tensors on it; in
+brackets what the sweep added.
 
 What is compared, and how to run it: [benchmarks/README.md](../benchmarks/README.md). This page is
 written by `benchmarks/report.py` from the files in `benchmarks/results`; nothing in it is edited by
@@ -67,15 +69,18 @@ def summary(ledgers: Sequence[dict[str, Any]]) -> str:
     header = ["sweep", "device", "plain hooks", "fastest other", "which"]
     rows = []
     for ledger in ledgers:
+        if "title" in ledger:  # something apart
+            continue
         for race in ledger["races"]:
-            times = {row["key"]: row for row in race["rows"] if row.get("agrees")}
-            if race["part"] == "exact" or OURS not in times or len(times) < 2:
+            good = {row["key"]: row for row in race["rows"] if row.get("agrees")}
+            if race["part"] == "exact" or OURS not in good or len(good) < 2:
                 continue
-            best = min((row for key, row in times.items() if key != OURS), key=_time)
-            ours = _time(times[OURS])
-            plain = f"{_time(times[PLAIN]) / ours:.2f} ×" if PLAIN in times else "–"
+            times = {key: time for key, row in good.items() if (time := _time(row, basis(race)))}
+            best = min((key for key in times if key != OURS), key=times.__getitem__)
+            plain = f"{times[PLAIN] / times[OURS]:.2f} ×" if PLAIN in times else "–"
             what = f"{race['model']}: {TITLES[race['part']]}"
-            rows.append([what, place(ledger), plain, f"{_time(best) / ours:.2f} ×", best["name"]])
+            ratio = f"{times[best] / times[OURS]:.2f} ×"
+            rows.append([what, place(ledger), plain, ratio, good[best]["name"]])
     if not rows:
         return ""
     text = "How many times as long as headcount the others take (below 1 × they are faster):"
@@ -144,22 +149,29 @@ def size(race: dict[str, Any]) -> str:
     return f"{sets}, {tokens}{new}; {race['dtype']}."
 
 
+def basis(race: dict[str, Any]) -> str:
+    """The rounds that are compared: the first where somebody had no other, else all others."""
+    rows = [row for row in race["rows"] if row.get("agrees")]
+    return "first_seconds" if any(not row["seconds"] for row in rows) else "seconds"
+
+
 def sweep_table(race: dict[str, Any], on_cpu: bool) -> str:
     """Times, numbers and memory."""
     rows = {row["key"]: row for row in race["rows"]}
-    header = ["", "seconds", "rounds", "÷ plain", "× headcount"]
-    header += ["CPU seconds", "× headcount"] if on_cpu else []
+    by = basis(race)
     apart = any(row.get("first_seconds") is not None for row in rows.values())
-    header += ["first round"] * apart + ["difference", "set-up", "peak memory"]
+    header = ["", *(["first round", "later ones"] if apart else ["seconds"])]
+    header += ["rounds", "÷ plain", "× headcount"]
+    header += ["CPU seconds", "× headcount"] if on_cpu else []
+    header += ["difference", "set-up", "peak memory"]
     cells = []
     for row in rows.values():
-        good = row["agrees"]
-        line = [row["name"], f"{_time(row):.2f}" if good else "other numbers"]
-        line += [str(len(row["seconds"])), _ratio(rows, row, PLAIN), _ratio(rows, row, OURS)]
+        line = [row["name"]]
+        line += [_seconds(row, "first_seconds")] * apart + [_seconds(row, "seconds")]
+        line += [str(apart + len(row["seconds"])), _ratio(rows, row, PLAIN, by)]
+        line.append(_ratio(rows, row, OURS, by))
         if on_cpu:
-            line += [f"{_time(row, 'cpu_seconds'):.2f}", _ratio(rows, row, OURS, "cpu_seconds")]
-        if apart:
-            line.append(f"{row['first_seconds']:.2f}")
+            line += [_seconds(row, "cpu_seconds"), _ratio(rows, row, OURS, "cpu_seconds")]
         line += [f"{row['difference']:.0e}", _setup(row), _memory(row)]
         cells.append(line)
     return table(header, cells)
@@ -173,10 +185,10 @@ def decoding_table(race: dict[str, Any], on_cpu: bool) -> str:
     header += ["equal texts", "equal first tokens"] + ([] if on_cpu else ["peak memory"])
     cells = []
     for row in rows.values():
-        line = [row["name"], f"{_time(row):.2f}" if row["agrees"] else "other texts"]
+        line = [row["name"], _seconds(row, "seconds") if row["agrees"] else "other texts"]
         line += [str(len(row["seconds"])), _ratio(rows, row, PLAIN), _ratio(rows, row, OURS)]
         if on_cpu:
-            line += [f"{_time(row, 'cpu_seconds'):.2f}", _ratio(rows, row, OURS, "cpu_seconds")]
+            line += [_seconds(row, "cpu_seconds"), _ratio(rows, row, OURS, "cpu_seconds")]
         equal = "–" if row["equal_texts"] is None else f"{row['equal_texts']} of {row['texts']}"
         first = "–" if row["equal_first"] is None else f"{100 * row['equal_first']:.0f} %"
         line += [equal, first] + ([] if on_cpu else [_memory(row)])
@@ -186,11 +198,11 @@ def decoding_table(race: dict[str, Any], on_cpu: bool) -> str:
 
 def memory_table(race: dict[str, Any], on_cpu: bool) -> str:
     """What a sweep of many rows takes, on the whole card and on a part of it."""
-    header = ["", "seconds", "peak", "of which weights", "allowed", "difference"]
+    header = ["", "peak", "of which weights", "allowed", "difference"]
     cells = []
     for row in race["rows"]:
         allowed = "–" if row["cap_bytes"] is None else f"{row['cap_bytes'] / 2**30:.1f} GiB"
-        line = [row["way"], f"{row['seconds']:.2f}", f"{row['peak_bytes'] / 2**30:.1f} GiB"]
+        line = [row["way"], f"{row['peak_bytes'] / 2**30:.1f} GiB"]
         line += [f"{row['weights_bytes'] / 2**30:.1f} GiB", allowed, f"{row['difference']:.0e}"]
         cells.append(line)
     return table(header, cells)
@@ -304,16 +316,28 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]], left: Sequence[i
     return "\n".join(f"| {line} |" for line in lines)
 
 
-def _time(row: dict[str, Any], key: str = "seconds") -> float:
-    return statistics.median(row[key]) if row[key] else float("nan")
+def _time(row: dict[str, Any], key: str = "seconds") -> float | None:
+    """The median of some rounds; None where there was none."""
+    times = row.get(key)
+    if isinstance(times, list):
+        return statistics.median(times) if times else None
+    return times
+
+
+def _seconds(row: dict[str, Any], key: str) -> str:
+    if not row["agrees"]:
+        return "other numbers"
+    time = _time(row, key)
+    return "–" if time is None else f"{time:.2f}"
 
 
 def _ratio(
     rows: dict[str, dict[str, Any]], row: dict[str, Any], base: str, key: str = "seconds"
 ) -> str:
-    if base not in rows or not row["agrees"] or not (row[key] and rows[base][key]):
+    if base not in rows or not row["agrees"]:
         return "–"
-    return f"{_time(row, key) / _time(rows[base], key):.2f}"
+    time, against = _time(row, key), _time(rows[base], key)
+    return f"{time / against:.2f}" if time and against else "–"
 
 
 def _setup(row: dict[str, Any]) -> str:

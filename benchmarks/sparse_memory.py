@@ -40,7 +40,9 @@ def main() -> None:
     dtype = torch.bfloat16 if options.device != "cpu" else torch.float32
     tokenizer = word_tokenizer(SHAPES[options.shape][0])
     model = wrap(random_model(options.shape, options.device, dtype), tokenizer, name=options.shape)
-    weights = peak(options.device)
+    on_gpu = options.device != "cpu"
+    weights = torch.cuda.memory_allocated() if on_gpu else 0
+    machine = describe_machine()
     settings = Settings(
         steps=options.steps,
         block=options.tokens,
@@ -63,12 +65,12 @@ def main() -> None:
         )
     assert outcome is not None
     found = {
-        "machine": describe_machine(),
+        "machine": machine,
         "shape": options.shape,
         "tokens": options.tokens,
         "rows": options.rows,
-        "gib_weights": weights,
-        "gib_peak": peak(options.device),
+        "gib_weights": weights / 2**30 if on_gpu else None,
+        "gib_peak": torch.cuda.max_memory_allocated() / 2**30 if on_gpu else None,
         "seconds": time.perf_counter() - began,
         "losses": [outcome.original.loss, outcome.control.loss, outcome.sparse.loss],
     }
@@ -83,11 +85,6 @@ def words(vocabulary: int, tokens: int) -> str:
     size = tokens // 4 + 1
     articles = (rng.integers(3, vocabulary, size) for _ in range(ARTICLES))
     return "\n\n".join(" ".join(f"w{word}" for word in one) for one in articles)
-
-
-def peak(device: str) -> float:
-    """GiB that were allocated at once so far."""
-    return torch.cuda.max_memory_allocated() / 2**30 if device != "cpu" else float("nan")
 
 
 if __name__ == "__main__":

@@ -82,7 +82,14 @@ def test_an_address_where_something_listens_and_is_silent(
     "address", ["masked-heads", "ray://10.0.0.1:10001", "host:", ":6379", "h:0"]
 )
 def test_what_is_no_address(address: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert f'"{address}" is no address of a Ray cluster' in refusal(capsys, "--ray", address)
+    said = refusal(capsys, "--ray", address)
+    assert f'"{address}" is no address of a Ray cluster' in said
+    assert "with --ray at the end" in said
+
+
+def test_a_study_taken_for_an_address(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", "--ray", "masked-heads"]) == 2
+    assert "with --ray at the end" in capsys.readouterr().err
 
 
 def test_a_machine_in_no_cluster(

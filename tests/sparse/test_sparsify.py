@@ -95,6 +95,17 @@ def test_edges_shut_while_the_constraint_holds(tmp_path: Path, text: Path) -> No
     assert all(row["open_edges"] == 1 for row in outcome.log if np.isnan(row["gate_bias"]))
 
 
+def test_pressure_shuts_more_edges(tmp_path: Path, text: Path) -> None:
+    edges = []
+    for pressure in (0.0, 3.0):
+        settings = replace(SMALL, pressure=pressure, lr=1e-2, dense_share=0.0, multiplier=0.1)
+        out = tmp_path / str(pressure)
+        outcome = sparsify(tiny(), text, out, settings, progress=False, say=lambda _: None)
+        assert outcome is not None
+        edges.append([row["open_edges"] for row in outcome.log])
+    assert edges[1][-1] < edges[0][-1]
+
+
 def test_what_is_written_loads_as_the_model_that_was_measured(tmp_path: Path, text: Path) -> None:
     folder = saved(tmp_path)
     out = tmp_path / "out"
@@ -224,6 +235,7 @@ def test_bad_settings_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
         (["--steps", "0"], "steps must be at least 1"),
         (["--set", "wramp=1"], 'no setting "wramp"'),
         (["--set", "average=2"], "is a share"),
+        (["--set", "pressure=-0.1"], "pressure cannot be negative"),
     ):
         assert main(["sparsify", "--text", "x.txt", "--out", "y", *options]) == 2
         assert says in capsys.readouterr().err

@@ -19,6 +19,7 @@ from tiny import tiny_model
 from headcount import HeadcountError, Store, run_study, wrap
 from headcount.engine import answers
 from headcount.models.model import Model
+from headcount.stats import paired_difference
 from headcount.studies import Study
 from headcount.studies.masked_heads import paired_rows
 
@@ -63,6 +64,7 @@ def test_the_folder_is_whole(study: Study, tmp_path: Path) -> None:
     assert paths[0].name == "figure.png"
     assert names >= {f"figure.{kind}" for kind in ("png", "svg", "pdf")}
     assert names >= {"rankings.png", "curves.csv", "claims.json", "report.html", "run.json"}
+    assert "differences.csv" in names
     with (tmp_path / "results" / "curves.csv").open() as file:
         assert len(list(csv.DictReader(file))) == len(study.rows)
     claims = json.loads((tmp_path / "results" / "claims.json").read_text())
@@ -87,42 +89,50 @@ def test_the_folder_is_whole(study: Study, tmp_path: Path) -> None:
     assert [float(row["value"]) for row in found] == pytest.approx(best.tolist(), rel=1e-5)
 
 
-def test_differences_are_of_the_curves_values(study: Study) -> None:
-    rows = study.tables["differences"]
-    values = {(r["task"], r["ranking"], r["series"], r["count"]): r["value"] for r in study.rows}
-    tasks = {"Knowledge Recall": "knowledge-recall", "Math Calculation": "math"}
-    rankings = {"Attribution": "attribution", "Random": "random"}
-    assert {row["count"] for row in rows} == {2, 4}
-    # of two rankings by accuracy, and of the first by the second metric
-    assert len(rows) == 2 * 3 * 2 * 2
-    for row in rows:
-        task = tasks[row["function"]]
-        best = values[task, rankings[row["ranking"]], "top", row["count"]]
-        series = {"RandomK": "random", "RandomK, layer-matched": "matched"}[row["less"]]
-        assert row["value"] == pytest.approx(
-            best - values[task, "attribution", series, row["count"]]
-        )
+def made_curve(metric: str, **raw: Any) -> Any:
+    """A curve of 40 items, two of each cluster, at 0 and 8 heads."""
+    by_count = {(name, 8): values for name, values in raw.items()} | {("random", 0): raw["top"]}
+    return SimpleNamespace(
+        raw=by_count,
+        clusters=np.arange(40) // 2,
+        metric=SimpleNamespace(key=metric),
+        points=[SimpleNamespace(model="made", task="math")],
+    )
 
 
-def test_differences_pair_each_ranking_with_the_first_ones_controls() -> None:
-    rng = np.random.default_rng(0)
-    hard = rng.random(40) < 0.5  # items that nobody gets right
-    random = np.stack([~hard] * 3).astype(float)
-    metric = SimpleNamespace(key="exact_match")
-
-    def made(**raw: Any) -> Any:
-        by_count = {(name, 8): values for name, values in raw.items()}
-        return SimpleNamespace(raw=by_count, clusters=np.arange(40), metric=metric)
-
-    first = made(top=np.zeros((1, 40)), random=random, matched=random)
-    other = made(top=random[:1])
-    panel: Any = SimpleNamespace(name="Math", accuracy=first, similarity=first)
-    rows = paired_rows([panel], {"Math": {"First": first, "Other": other}}, "First")
-    found = {(row["ranking"], row["less"]): row for row in rows}
-    assert found["Other", "RandomK"]["low"] == found["Other", "RandomK"]["high"] == 0
-    down = found["First", "RandomK"]
-    assert down["value"] == pytest.approx(-random.mean())
+def test_differences_pair_items_and_know_whose_controls_they_are() -> None:
+    right = np.repeat(np.random.default_rng(0).random(20) < 0.5, 2)  # both items of a cluster
+    random, matched = np.stack([right] * 3) * 1.0, np.stack([right] * 2) * 0.5
+    first = made_curve("exact_match", top=np.zeros((1, 40)), random=random, matched=matched)
+    close = made_curve("similarity", top=random[:1], random=random * 0.8, matched=matched)
+    other = made_curve("exact_match", top=random[:1])
+    panel: Any = SimpleNamespace(name="Math", accuracy=first, similarity=close)
+    rows = paired_rows([panel], {"Math": {"attribution": first, "probe": other}})
+    found = {(row["ranking"], row["metric"], row["difference"]): row for row in rows}
+    assert len(found) == len(rows) == 5  # nothing at 0 heads, no layers for the other ranking
+    assert {row["control_of"] for row in rows} == {"attribution"}
+    assert {(row["model"], row["task"], row["count"], row["n"]) for row in rows} == {
+        ("made", "math", 8, 40)
+    }
+    down = found["attribution", "exact_match", "top less random"]
+    assert down["value"] == pytest.approx(-right.mean())
     assert down["low"] < down["value"] < down["high"] < 0
+    # of 20 clusters, not of 40 items
+    alone = paired_difference(first.raw["top", 8], random)
+    assert down["high"] - down["low"] > 1.2 * (alone.high - alone.low)
+    layers = found["attribution", "exact_match", "top less matched"]
+    assert layers["value"] == pytest.approx(-right.mean() / 2)
+    beside = found["attribution", "similarity", "top less random"]
+    assert beside["value"] == pytest.approx(0.2 * right.mean())
+    same = found["probe", "exact_match", "top less random"]  # no item differs
+    assert same["low"] == same["value"] == same["high"] == 0
+
+
+def test_differences_of_one_metric_are_not_told_twice(study: Study) -> None:
+    rows = study.tables["differences"]
+    names = ("task", "ranking", "metric", "difference", "count")
+    assert len({tuple(row[name] for name in names) for row in rows}) == len(rows) == 2 * 3 * 2
+    assert {row["task"] for row in rows} == {"knowledge-recall", "math"}
 
 
 class _Page(HTMLParser):

@@ -16,7 +16,6 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from headcount.curves import SERIES as SERIES_NAMES
 from headcount.curves import Curve, curve
 from headcount.engine.answers import answers
 from headcount.engine.forecast import all_measured, forecast
@@ -131,7 +130,7 @@ def masked_heads(
                     for metric in ((first, second) if method == rankings[0] else (first,))
                 ]
                 scores[f"{key}-{method}"] = by_method[method] = ranking
-                by_ranking.setdefault(function.name, {})[RANKINGS[method].name] = measured[0]
+                by_ranking.setdefault(function.name, {})[method] = measured[0]
                 rows += [
                     {**asdict(point), "ranking": method, "series": point.series}
                     for one in measured
@@ -158,8 +157,12 @@ def masked_heads(
         )
     }
     if len(rankings) > 1:
+        named = {
+            name: {RANKINGS[method].name: one for method, one in curves.items()}
+            for name, curves in by_ranking.items()
+        }
         figures["rankings"] = plot_rankings(
-            by_ranking, total=model.layout.total, metric=first.name, note=model.name
+            named, total=model.layout.total, metric=first.name, note=model.name
         )
     notes += _differences(model, second, chosen, epsilon, scope)
     return Study(
@@ -183,35 +186,47 @@ def masked_heads(
         scores=scores,
         heads=heads,
         notes=notes,
-        tables={"differences": paired_rows(panels, by_ranking, RANKINGS[rankings[0]].name)},
+        tables={"differences": paired_rows(panels, by_ranking)},
     )
 
 
 def paired_rows(
-    panels: Sequence[Panel], by_ranking: Mapping[str, Mapping[str, Curve]], first: str
+    panels: Sequence[Panel], by_ranking: Mapping[str, Mapping[str, Curve]]
 ) -> list[dict[str, Any]]:
-    """TopK less each control at each count, item by item; the first ranking made the controls."""
+    """TopK less each control at each count, item by item.
+
+    Controls are those of the first ranking: heads outside its TopK, and of its layers. Other
+    rankings are set against the former only, as what any heads do.
+    """
     rows = []
     for panel in panels:
-        pairs = [(name, one, panel.accuracy) for name, one in by_ranking[panel.name].items()]
-        pairs.insert(1, (first, panel.similarity, panel.similarity))
-        for name, best, controls in pairs:
+        first, *others = by_ranking[panel.name]
+        pairs: list[tuple[str, Curve, Curve, Sequence[str]]] = [
+            (first, panel.accuracy, panel.accuracy, SERIES[1:])
+        ]
+        if panel.similarity.metric.key != panel.accuracy.metric.key:
+            pairs.append((first, panel.similarity, panel.similarity, SERIES[1:]))
+        for method in others:
+            pairs.append((method, by_ranking[panel.name][method], panel.accuracy, SERIES[1:2]))
+        for method, best, controls, wanted in pairs:
             for control, count in controls.raw:
-                if control == "top" or not count:
+                if control not in wanted or not count:
                     continue
-                found = paired_difference(
-                    best.raw["top", count], controls.raw[control, count], clusters=best.clusters
-                )
+                a, b = best.raw["top", count], controls.raw[control, count]
+                found = paired_difference(a, b, clusters=best.clusters)
                 rows.append(
                     {
-                        "function": panel.name,
-                        "ranking": name,
+                        "model": best.points[0].model,
+                        "task": best.points[0].task,
+                        "ranking": method,
                         "metric": best.metric.key,
-                        "less": SERIES_NAMES[control],
+                        "difference": f"top less {control}",
+                        "control_of": first,
                         "count": count,
                         "value": found.value,
                         "low": found.low,
                         "high": found.high,
+                        "n": a.shape[-1],
                     }
                 )
     return rows

@@ -69,6 +69,8 @@ def plot_kept(panels: Sequence[KeptPanel], *, threshold: float, note: str = "") 
     _legend(figure, grid)
     grid[0].set_ylabel("Explained Effect")
     grid[0].set_ylim(max(lowest, BOTTOM) - 0.12, min(highest, TOP) + 0.12)
+    if lowest < BOTTOM or highest > TOP:
+        note = f"{note} · some bands go on beyond the frame".removeprefix(" · ")
     if note:
         figure.supxlabel(fill(note, int(17 * size[0])), fontsize=7, color="#666666")
     return figure

@@ -35,14 +35,15 @@ def logistic_noise(seed: Tensor, rows: int, heads: int, queries: range, keys: in
     True
     """
 
-    def count(n: range | int) -> Tensor:
-        steps = n if isinstance(n, range) else range(n)
-        return torch.arange(steps.start, steps.stop, dtype=torch.int32, device=seed.device)
+    def places(n: int, first: int = 0) -> Tensor:
+        """GOLDEN · (first, first + 1, …); compilers want constants that fit into 32 bits."""
+        offset = (GOLDEN * first + (1 << 31)) % (1 << 32) - (1 << 31)
+        return GOLDEN * torch.arange(n, dtype=torch.int32, device=seed.device) + offset
 
-    x = mixed(seed + GOLDEN * count(rows))  # (rows,)
-    x = mixed(x[:, None] + GOLDEN * count(heads))  # (rows, heads)
-    x = mixed(x[..., None] + GOLDEN * count(queries))  # (rows, heads, queries)
-    x = mixed(x[..., None] + GOLDEN * count(keys))  # (rows, heads, queries, keys)
+    x = mixed(seed + places(rows))  # (rows,)
+    x = mixed(x[:, None] + places(heads))  # (rows, heads)
+    x = mixed(x[..., None] + places(len(queries), queries.start))  # (rows, heads, queries)
+    x = mixed(x[..., None] + places(keys))  # (rows, heads, queries, keys)
     # 23 bits and a half: neither 0 nor 1, and exact in float32.
     u = (((x >> 9) & 0x7FFFFF).float() + 0.5) * 2.0**-23
     return u.log() - torch.log1p(-u)

@@ -26,6 +26,7 @@ def slow(
     seen: Tensor,
     bias: float,
     seed: Tensor | None,
+    spread: float,
     scale: float,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The definition, edge by edge, and the gradients by torch; expected edges, and softplus's."""
@@ -36,7 +37,7 @@ def slow(
     p = p.nan_to_num(0) if not seen.any(-1).all() else p
     g = s + bias
     if seed is not None:
-        g = g + logistic_noise(seed, *s.shape[:2], range(s.shape[2]), s.shape[3])
+        g = g + spread * logistic_noise(seed, *s.shape[:2], range(s.shape[2]), s.shape[3])
     a = (g > 0).to(s.dtype)
     if seed is not None:
         a = a + g.sigmoid() - g.sigmoid().detach()
@@ -82,10 +83,18 @@ def masks() -> dict[str, tuple[Tensor | None, Tensor, int, int]]:
 
 
 @pytest.mark.parametrize("at_once", [1 << 22, 100])  # all queries, or one at a time
-@pytest.mark.parametrize(("noise", "pressure"), [(False, 0.0), (True, 0.0), (True, 0.2)])
+@pytest.mark.parametrize(
+    ("noise", "pressure", "spread"),
+    [(False, 0.0, 1.0), (True, 0.0, 1.0), (True, 0.2, 1.0), (True, 0.2, 0.3), (True, 0.0, 0.0)],
+)
 @pytest.mark.parametrize("name", masks())
 def test_outputs_edges_and_gradients_equal_a_slow_reference(
-    name: str, noise: bool, pressure: float, at_once: int, monkeypatch: pytest.MonkeyPatch
+    name: str,
+    noise: bool,
+    pressure: float,
+    spread: float,
+    at_once: int,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setitem(kernel.AT_ONCE, "cpu", at_once)
     mask, seen, queries, keys = masks()[name]
@@ -94,6 +103,7 @@ def test_outputs_edges_and_gradients_equal_a_slow_reference(
     weights = torch.randn(2, queries, 4, 5, generator=torch.Generator().manual_seed(3))
     got = []
     with drawing([module], 0.3, noise=noise, pressure=pressure) as (draw,):
+        draw.spread.fill_(spread)
         output, _ = sparse_attention(module, *inputs, mask, scaling=0.4)
         loss = (output * weights).sum()
         if noise:
@@ -101,7 +111,7 @@ def test_outputs_edges_and_gradients_equal_a_slow_reference(
             loss = loss + 0.7 * (draw.expected * torch.arange(4)).sum()
         got = [output, draw.expected, *torch.autograd.grad(loss, inputs)]
         opened, possible, seed = draw.open, draw.possible, draw.seed
-    output, edges, wide = slow(*inputs, seen, 0.3, seed, 0.4)
+    output, edges, wide = slow(*inputs, seen, 0.3, seed, spread, 0.4)
     pressed = edges + pressure * wide
     loss = (output * weights).sum() + (0.7 * (pressed * torch.arange(4)).sum() if noise else 0)
     expected = [output, edges, *torch.autograd.grad(loss, inputs)]

@@ -23,6 +23,7 @@ from headcount.cli import main
 from headcount.engine.edges import open_edges
 from headcount.models.sites import run as logits_of
 from headcount.sparse import train
+from headcount.sparse.compiling import never_packed
 from headcount.sparse.loss import training_loss
 from headcount.sparse.settings import Settings
 from headcount.sparse.sparsify import sparsify
@@ -105,6 +106,21 @@ def test_pressure_shuts_more_edges(tmp_path: Path, text: Path) -> None:
         assert outcome is not None
         edges.append([row["open_edges"] for row in outcome.log])
     assert edges[1][-1] < edges[0][-1]
+
+
+def test_noise_fades_in_the_later_steps_only(tmp_path: Path, text: Path) -> None:
+    logs = []
+    for noise in (1.0, 0.0):
+        out = tmp_path / str(noise)
+        settings = replace(SMALL, noise=noise, lr=1e-2)
+        outcome = sparsify(tiny(), text, out, settings, progress=False, say=lambda _: None)
+        assert outcome is not None
+        logs.append(outcome.log)
+    noisy, faded = ([row["train_loss"] for row in log] for log in logs)
+    last = round(SMALL.anneal * SMALL.steps)
+    early = sum(row["step"] <= last for row in logs[0])
+    assert noisy[:early] == faded[:early]
+    assert noisy[-1] != faded[-1]
 
 
 def test_what_is_written_loads_as_the_model_that_was_measured(tmp_path: Path, text: Path) -> None:
@@ -236,6 +252,7 @@ def test_bad_settings_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
         (["--steps", "0"], "steps must be at least 1"),
         (["--set", "wramp=1"], 'no setting "wramp"'),
         (["--set", "average=2"], "is a share"),
+        (["--set", "noise=2"], "noise is a share, from 0 to 1"),
         (["--set", "pressure=-0.1"], "pressure cannot be negative"),
     ):
         assert main(["sparsify", "--text", "x.txt", "--out", "y", *options]) == 2
@@ -293,3 +310,14 @@ def test_compiled_training_gives_the_same_numbers(tmp_path: Path, text: Path) ->
     assert counters["frames"]["ok"] == counters["frames"]["total"] > 5
     assert not counters["graph_break"]
     np.testing.assert_allclose(logs[0], logs[1], rtol=1e-3, equal_nan=True)
+
+
+def test_blocks_are_never_packed_while_a_model_is_trained() -> None:
+    from transformers import masking_utils
+
+    positions = torch.tensor([[0, 1, 2, 0, 1]])
+    before = masking_utils.find_packed_sequence_indices
+    assert before(positions) is not None
+    with never_packed():
+        assert masking_utils.find_packed_sequence_indices(positions) is None
+    assert masking_utils.find_packed_sequence_indices is before

@@ -42,6 +42,7 @@ class Draw:
     """
 
     bias: Tensor  # one number
+    spread: Tensor  # of the noise, one number: with 1 an edge is open with probability σ(s + b)
     seed: Tensor | None = None
     # Of wide-open edges: σ is flat where s + b is large, and its slope alone would leave them open.
     pressure: float = 0.0
@@ -91,18 +92,19 @@ def sparse_attention(
         key, value = (x.repeat_interleave(groups, dim=1) for x in (key, value))
     draw: Draw | None = getattr(module, "sparse_draw", None)
     bias = query.new_full((), _bias(module), dtype=torch.float32) if draw is None else draw.bias
+    spread = bias if draw is None else draw.spread  # counts only where there is a seed
     seed = None if draw is None else draw.seed
     pressure = 0.0 if draw is None else draw.pressure
     scale = query.shape[-1] ** -0.5 if scaling is None else float(scaling)
     output, expected, opened = _Attend.apply(
-        query, key, value, attention_mask, bias, seed, scale, causal, pressure
+        query, key, value, attention_mask, bias, seed, spread, scale, causal, pressure
     )
     if draw is not None:
         draw.expected, draw.open = expected, opened
         draw.possible = possible_edges(attention_mask, causal, query, key)
     weights = None
     if _Passes.weights:
-        whole = _Part(query, key, attention_mask, bias, seed, scale, causal, range(queries))
+        whole = _Part(query, key, attention_mask, bias, seed, spread, scale, causal, range(queries))
         weights = whole.kept().to(query.dtype)
         weights = nn.functional.pad(weights, (0, key.shape[2] - weights.shape[-1]))
     return output.transpose(1, 2).contiguous(), weights
@@ -142,6 +144,7 @@ class _Part:
         mask: Tensor | None,
         bias: Tensor,
         seed: Tensor | None,
+        spread: Tensor,
         scale: float,
         causal: bool,
         queries: range,
@@ -166,7 +169,8 @@ class _Part:
         self.gates = self.certain
         if seed is not None:
             rows, heads = s.shape[:2]
-            self.gates = self.certain + logistic_noise(seed, rows, heads, queries, keys)
+            noise = logistic_noise(seed, rows, heads, queries, keys)
+            self.gates = self.certain + spread * noise
         self.open = self.gates > 0
 
     def weights(self, logsumexp: Tensor) -> Tensor:
@@ -198,13 +202,14 @@ class _Attend(torch.autograd.Function):
         mask: Tensor | None,
         bias: Tensor,
         seed: Tensor | None,
+        spread: Tensor,
         scale: float,
         causal: bool,
         pressure: float,
     ) -> tuple[Tensor, Tensor, Tensor]:
         outputs, norms, expected, opened = [], [], [], []
         for queries in _parts(query, key):
-            part = _Part(query, key, mask, bias, seed, scale, causal, queries)
+            part = _Part(query, key, mask, bias, seed, spread, scale, causal, queries)
             norm = part.scores.logsumexp(-1, keepdim=True)  # (rows, heads, some, 1)
             kept = part.weights(norm).masked_fill(~part.open, 0).to(value.dtype)
             outputs.append(kept @ value[:, :, part.keys])
@@ -212,7 +217,8 @@ class _Attend(torch.autograd.Function):
             expected.append(part.certain.sigmoid().sum((-1, -2)))
             opened.append((part.certain > 0).float().sum((-1, -2)))
         output = torch.cat(outputs, 2)  # (rows, heads, queries, width)
-        ctx.save_for_backward(query, key, value, mask, bias, seed, output, torch.cat(norms, 2))
+        norm = torch.cat(norms, 2)
+        ctx.save_for_backward(query, key, value, mask, bias, seed, spread, output, norm)
         ctx.scale, ctx.causal, ctx.pressure = scale, causal, pressure
         total = torch.stack(opened).sum(0)
         ctx.mark_non_differentiable(total)
@@ -222,13 +228,13 @@ class _Attend(torch.autograd.Function):
     def backward(
         ctx: Any, d_output: Tensor, d_expected: Tensor, _: Tensor
     ) -> tuple[Tensor | None, ...]:
-        query, key, value, mask, bias, seed, output, norms = ctx.saved_tensors
+        query, key, value, mask, bias, seed, spread, output, norms = ctx.saved_tensors
         d_queries = []
         d_key = torch.zeros_like(key, dtype=torch.float32)
         d_value = torch.zeros_like(value, dtype=torch.float32)
         for queries in _parts(query, key):
             some = slice(queries.start, queries.stop)
-            part = _Part(query, key, mask, bias, seed, ctx.scale, ctx.causal, queries)
+            part = _Part(query, key, mask, bias, seed, spread, ctx.scale, ctx.causal, queries)
             p = part.weights(norms[:, :, some])
             kept = p.masked_fill(~part.open, 0)
             d_out = d_output[:, :, some]
@@ -250,7 +256,7 @@ class _Attend(torch.autograd.Function):
             torch.cat(d_queries, 2),
             d_key.to(key.dtype),
             d_value.to(value.dtype),
-            *(None,) * 6,
+            *(None,) * 7,
         )
 
 

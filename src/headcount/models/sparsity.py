@@ -126,7 +126,8 @@ def drawing(
     try:
         for attention in attentions:
             device = next(attention.parameters()).device
-            draw = Draw(torch.full((), bias, device=device), pressure=pressure)
+            one = torch.ones((), device=device)
+            draw = Draw(bias * one, spread=one.clone(), pressure=pressure)
             if noise:
                 draw.seed = torch.zeros((), dtype=torch.int32, device=device)
             attention.sparse_draw = draw  # type: ignore[assignment]

@@ -1,4 +1,4 @@
-"""What changes from step to step: learning rate, gate bias, multiplier of the constraint."""
+"""What changes from step to step: learning rate, gate bias and noise, constraint's multiplier."""
 
 from __future__ import annotations
 
@@ -40,6 +40,19 @@ def gate_bias(settings: Settings, step: int) -> float | None:
     if step >= last:
         return 0.0
     return settings.bias * (last - step) / (last - first)
+
+
+def gate_noise(settings: Settings, step: int) -> float:
+    """1 until the bias is 0, then down to `noise` in a straight line, halfway to the end.
+
+    >>> s = Settings(steps=100, anneal=0.2, noise=0.0)
+    >>> [gate_noise(s, step) for step in (0, 20, 40, 60, 99)]
+    [1.0, 1.0, 0.5, 0.0, 0.0]
+    """
+    first = round(settings.anneal * settings.steps)
+    last = (first + settings.steps) // 2
+    done = min(max((step - first) / max(1, last - first), 0.0), 1.0)
+    return 1.0 - done * (1.0 - settings.noise)
 
 
 @dataclass

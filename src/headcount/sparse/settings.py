@@ -28,6 +28,7 @@ class Settings:
     bias: float = 4.0  # of the gates, when they begin to shut
     anneal: float = 0.4  # share of the steps after which the bias is 0
     pressure: float = 0.0  # on wide-open edges, which the slope of σ leaves alone
+    noise: float = 1.0  # of the gates, to which it falls once the bias is 0
     distil: float = 0.5  # share of the loss that is the divergence from the control
     average: float = 0.98  # of the weights from step to step; 0 keeps the last
     rate: float = 0.5  # of the multiplier, per step and nat
@@ -48,7 +49,7 @@ class Settings:
                 raise HeadcountError(f"{name.replace('_', '-')} must be at least 1.")
         if self.block < 2:
             raise HeadcountError("A block needs at least 2 tokens: one to predict the next.")
-        for name in ("distil", "average", "dense_share", "anneal", "warm_up"):
+        for name in ("distil", "average", "dense_share", "anneal", "warm_up", "noise"):
             if not 0 <= getattr(self, name) <= 1:
                 raise HeadcountError(f"{name.replace('_', '-')} is a share, from 0 to 1.")
         for name in ("rank", "tolerance", "pressure"):

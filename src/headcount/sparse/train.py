@@ -26,10 +26,10 @@ from headcount.errors import HeadcountError
 from headcount.models.sparse_attention import Draw
 from headcount.models.sparsity import dense_attention
 from headcount.progress import progress as progress_bar
-from headcount.sparse.compiling import compiled
+from headcount.sparse.compiling import compiled, never_packed
 from headcount.sparse.loss import Loss, expected_share, measure, training_loss
 from headcount.sparse.progress_file import load_state, save_state
-from headcount.sparse.schedule import Multiplier, gate_bias, learning_rate
+from headcount.sparse.schedule import Multiplier, gate_bias, gate_noise, learning_rate
 from headcount.sparse.settings import Settings
 from headcount.sparse.text import Text, batches
 from headcount.sparse.tunable import Tunable, Values
@@ -109,6 +109,7 @@ class Run:
                 progress_bar(self.label, settings.steps, show=self.progress, unit="step")
             )
             bar.update(self.step)
+            stack.enter_context(never_packed())
             if self.compile and self.attentions:
                 makes = compiled(self.tunable.module, self.attentions, self.say)
                 self.loss_of = stack.enter_context(makes)(training_loss)
@@ -184,8 +185,10 @@ class Run:
             with dense_attention(self.tunable.module):
                 return self.loss_of(self.tunable.logits(ids), ids, None, 0.0), None
         draws = self.draws or []
+        spread = gate_noise(self.settings, self.step)
         for layer, draw in enumerate(draws):
             draw.bias.fill_(bias)
+            draw.spread.fill_(spread)
             seed = (self.settings.seed * 1_000_003 + number * len(draws) + layer) % (1 << 31)
             draw.seed = torch.full((), seed, dtype=torch.int32, device=draw.bias.device)
         logits = self.tunable.logits(ids)

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# A sparse SmolLM2-135M on one data-centre GPU: a strict run and a published-style one, each with its
-# dense control. (The one that comes along was made by the command in docs/sparse.md.)
+# A sparse SmolLM2-135M on one data-centre GPU: the strict run that made the one which comes along, and
+# a published-style one, each with its dense control.
 #
 #   scripts/sparsify_smollm2.sh MODEL TEXT OUT [MINUTES]
 #
@@ -30,7 +30,9 @@ sparsify() { # NAME, further options
 }
 
 # the strict constraint: a dense control tuned on the same text for the same steps
-sparsify strict --constraint control --tolerance 0.05 --steps 4000 --batch 32 --distil 0.8 \
-  --set rate=1 margin=0.003 dense_share=0.05 anneal=0.2 check_every=25 evaluate_every=100 pressure=0.1
+sparsify strict --constraint control --tolerance 0.05 --steps 2100 --distil 0.8 \
+  --set rate=1 margin=0.001 dense_share=0.05 anneal=0.2 check_every=25 evaluate_every=100 \
+  pressure=0.1 noise=0
 # the published style: the loss of the original model, without distillation
-sparsify published --constraint original --tolerance 0.05 --steps 600 --distil 0
+sparsify published --constraint original --tolerance 0.05 --steps 600 --distil 0 \
+  --set rate=0.5 margin=0.01 dense_share=0.15 anneal=0.4 pressure=0 noise=1

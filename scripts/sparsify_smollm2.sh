@@ -30,9 +30,8 @@ sparsify() { # NAME, further options
 }
 
 # the strict constraint: a dense control tuned on the same text for the same steps
-sparsify strict --constraint control --tolerance 0.05 --steps 2100 --distil 0.8 \
-  --set rate=1 margin=0.001 dense_share=0.05 anneal=0.2 check_every=25 evaluate_every=100 \
-  pressure=0.1 noise=0
+sparsify strict --constraint control
 # the published style: the loss of the original model, without distillation
 sparsify published --constraint original --tolerance 0.05 --steps 600 --distil 0 \
-  --set rate=0.5 margin=0.01 dense_share=0.15 anneal=0.4 pressure=0 noise=1
+  --set rate=0.5 margin=0.01 dense_share=0.15 anneal=0.4 pressure=0 noise=1 \
+  check_every=10 evaluate_every=50

@@ -350,7 +350,7 @@ def build_parser() -> Parser:
     sparse.add_argument("--out", required=True, help="folder for the sparse model and its work")
     sparse.add_argument("--control", help="folder of the dense control, to share it (OUT/control)")
     sparse.add_argument("--base", help="name of the base model in the result (that of --model)")
-    sparse.add_argument("--steps", type=int, help="training steps (2000)")
+    sparse.add_argument("--steps", type=int, help="training steps (2100)")
     sparse.add_argument("--block", type=int, help="tokens in a block (256)")
     sparse.add_argument("--batch", type=int, help="blocks in a step (64)")
     sparse.add_argument("--rows", type=int, help="blocks in one pass, if a step does not fit")

@@ -23,7 +23,6 @@ from headcount.cli import main
 from headcount.engine.edges import open_edges
 from headcount.models.sites import run as logits_of
 from headcount.sparse import train
-from headcount.sparse.compiling import never_packed
 from headcount.sparse.loss import training_loss
 from headcount.sparse.settings import Settings
 from headcount.sparse.sparsify import sparsify
@@ -312,12 +311,19 @@ def test_compiled_training_gives_the_same_numbers(tmp_path: Path, text: Path) ->
     np.testing.assert_allclose(logs[0], logs[1], rtol=1e-3, equal_nan=True)
 
 
-def test_blocks_are_never_packed_while_a_model_is_trained() -> None:
+def test_nobody_looks_for_packed_texts_while_a_model_is_trained(
+    tmp_path: Path, text: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from transformers import masking_utils
 
-    positions = torch.tensor([[0, 1, 2, 0, 1]])
-    before = masking_utils.find_packed_sequence_indices
-    assert before(positions) is not None
-    with never_packed():
-        assert masking_utils.find_packed_sequence_indices(positions) is None
-    assert masking_utils.find_packed_sequence_indices is before
+    looks: list[object] = []
+    model = tiny()
+    name = "find_packed_sequence_indices"
+    monkeypatch.setattr(masking_utils, name, lambda *found: looks.append(found))
+    steps = []
+    for few in (4, 8):
+        settings = replace(SMALL, steps=few, anneal=0.0, dense_share=0.0)
+        sparsify(model, text, tmp_path / str(few), settings, progress=False, say=lambda _: None)
+        steps.append(len(looks))
+        looks.clear()
+    assert steps[0] == steps[1] > 0  # before and after training only

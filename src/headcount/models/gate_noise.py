@@ -26,6 +26,15 @@ def mixed(x: Tensor) -> Tensor:
     return x ^ ((x >> 16) & 0xFFFF)
 
 
+def wrapped(number: int) -> int:
+    """As 32 bits have it, which a GPU's compiler asks of constants.
+
+    >>> wrapped(GOLDEN * 512) == (torch.tensor(GOLDEN, dtype=torch.int32) * 512).item()
+    True
+    """
+    return (number + (1 << 31)) % (1 << 32) - (1 << 31)
+
+
 def logistic_noise(seed: Tensor, rows: int, heads: int, queries: range, keys: int) -> Tensor:
     """logit(u), u uniform between 0 and 1, for these queries: (rows, heads, queries, keys).
 
@@ -36,9 +45,9 @@ def logistic_noise(seed: Tensor, rows: int, heads: int, queries: range, keys: in
     """
 
     def places(n: int, first: int = 0) -> Tensor:
-        """GOLDEN · (first, first + 1, …); compilers want constants that fit into 32 bits."""
-        offset = (GOLDEN * first + (1 << 31)) % (1 << 32) - (1 << 31)
-        return GOLDEN * torch.arange(n, dtype=torch.int32, device=seed.device) + offset
+        """GOLDEN · (first, first + 1, …)."""
+        steps = torch.arange(n, dtype=torch.int32, device=seed.device)
+        return GOLDEN * steps + wrapped(GOLDEN * first)
 
     x = mixed(seed + places(rows))  # (rows,)
     x = mixed(x[:, None] + places(heads))  # (rows, heads)

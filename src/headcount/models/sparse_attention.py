@@ -3,8 +3,8 @@
     s = q·k/√d    P = softmax(s)    O = (P ⊙ A) V    A = 1 where s + b > 0, otherwise 0
 
 P is the softmax over all keys that the model may see, and is not renormalised: an edge that is shut
-takes its weight with it. In training, logistic noise is added to s + b, which opens an edge with
-probability σ(s + b), and A passes the gradient of σ on (straight through).
+takes its weight with it. In training, logistic noise may be added to s + b, which opens an edge
+with probability σ(s + b), or less of it; A passes the gradient of σ on (straight through).
 
 Scores, weights and gates are queries × keys. They are formed for some queries at a time and again
 in the backward pass, so that what is kept between the two is as large as queries and keys alone.

@@ -45,7 +45,7 @@ def training_loss(logits: Tensor, ids: Tensor, teacher: Tensor | None, share: fl
 
 
 def expected_share(draws: list[Draw]) -> Float[Tensor, ""]:
-    """E|A|: the mean over layers, heads and rows of the share of edges that gates leave open."""
+    """E|A|: the share of edges that gates under the whole noise leave open, over heads and rows."""
     shares = []
     for draw in draws:
         assert draw.expected is not None

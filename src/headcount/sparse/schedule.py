@@ -49,7 +49,7 @@ def gate_noise(settings: Settings, step: int) -> float:
     >>> [gate_noise(s, step) for step in (0, 20, 40, 60, 99)]
     [1.0, 1.0, 0.5, 0.0, 0.0]
     """
-    first = round(settings.anneal * settings.steps)
+    first = round(max(settings.dense_share, settings.anneal) * settings.steps)
     last = (first + settings.steps) // 2
     done = min(max((step - first) / max(1, last - first), 0.0), 1.0)
     return 1.0 - done * (1.0 - settings.noise)

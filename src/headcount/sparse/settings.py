@@ -14,7 +14,7 @@ Constraint = Literal["control", "original"]
 class Settings:
     """Of `headcount sparsify`; the docs say why each has its default."""
 
-    steps: int = 2000
+    steps: int = 2100
     block: int = 256  # tokens
     batch: int = 64  # blocks
     rank: int = 32  # of the adapters; 0 tunes all weights
@@ -23,18 +23,18 @@ class Settings:
     warm_up: float = 0.05  # share of the steps
     constraint: Constraint = "control"
     tolerance: float = 0.05  # nats above the constraint's loss
-    margin: float = 0.003  # training aims that much below the tolerance
+    margin: float = 0.001  # training aims that much below the tolerance
     dense_share: float = 0.05  # of the steps, at first, with every edge open
     bias: float = 4.0  # of the gates, when they begin to shut
     anneal: float = 0.2  # share of the steps after which the bias is 0
     pressure: float = 0.1  # on wide-open edges, which the slope of σ leaves alone
     noise: float = 0.0  # of the gates, to which it falls once the bias is 0
-    distil: float = 0.8  # share of the loss that is the divergence from the control
+    distil: float = 0.8  # share of the loss that is the divergence from the constraint's model
     average: float = 0.98  # of the weights from step to step; 0 keeps the last
     rate: float = 1.0  # of the multiplier, per step and nat
     multiplier: float = 3.0  # at first
-    check_every: int = 10  # steps between two looks at the constraint
-    evaluate_every: int = 50  # … at the averaged weights
+    check_every: int = 25  # steps between two looks at the constraint
+    evaluate_every: int = 100  # … at the averaged weights
     constraint_blocks: int = 128
     final_blocks: int = 1024
     held_out: int = 500  # articles

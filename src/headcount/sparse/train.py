@@ -2,9 +2,9 @@
 
     min over weights of  E|A| + λ·(loss − limit)
 
-E|A| is the expected share of open edges. λ follows the loss on text that is not trained on, with
-hard gates (see `schedule.Multiplier`). The dense control runs the same steps on the same batches
-with every edge open.
+E|A| is the expected share of open edges under the whole noise, also where that has faded. λ
+follows the loss on text that is not trained on, with hard gates (see `schedule.Multiplier`). The
+dense control runs the same steps on the same batches with every edge open.
 """
 
 from __future__ import annotations

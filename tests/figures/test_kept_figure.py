@@ -42,8 +42,15 @@ def test_counts_stand_inside_the_panel(needed: tuple[int, ...], text: str) -> No
         assert room.y0 <= box.y0 < box.y1 <= room.y1
 
 
-@pytest.mark.parametrize(("low", "said"), [(-0.5, ""), (-3.0, "some bands go on beyond the frame")])
-def test_what_is_cut_off_is_said(low: float, said: str) -> None:
-    points = [(0, Interval(0.0, low, 0.1, 12)), (40, Interval(1.0, 0.9, 1.1, 12))]
+@pytest.mark.parametrize(
+    ("value", "low", "said"),
+    [
+        (0.0, -0.5, ""),
+        (0.0, -3.0, "some bands go on beyond the frame"),
+        (-2.0, -3.0, "some curves go on beyond the frame"),
+    ],
+)
+def test_what_is_cut_off_is_said(value: float, low: float, said: str) -> None:
+    points = [(0, Interval(value, low, 0.1, 12)), (40, Interval(1.0, 0.9, 1.1, 12))]
     figure = plot_kept([KeptPanel("Task", [Line("model", points, [], 40)], None)], threshold=0.9)
     assert figure.get_supxlabel() == said

@@ -51,6 +51,7 @@ def plot_kept(panels: Sequence[KeptPanel], *, threshold: float, note: str = "") 
     figure = Figure(figsize=size, layout="constrained")
     grid = figure.subplots(1, len(panels), squeeze=False, sharey=True)[0]
     lowest, highest = 0.0, 1.0
+    values: list[float] = []
     for number, (axes, panel) in enumerate(zip(grid, panels, strict=True)):
         colours = COLOURS[min(number // 2, 1)]
         for line, colour in zip(panel.lines, colours, strict=False):
@@ -60,6 +61,7 @@ def plot_kept(panels: Sequence[KeptPanel], *, threshold: float, note: str = "") 
                 [lowest, *(one.low for one in drawn), *(one.value for _, one in line.random)]
             )
             highest = max([highest, *(one.high for one in drawn)])
+            values += [one.value for one in drawn]
         _threshold(axes, panel, threshold)
         axes.set_title(panel.title)
         axes.set_xlabel("Number of Heads Kept")
@@ -68,9 +70,11 @@ def plot_kept(panels: Sequence[KeptPanel], *, threshold: float, note: str = "") 
         axes.grid(alpha=0.25)
     _legend(figure, grid)
     grid[0].set_ylabel("Explained Effect")
-    grid[0].set_ylim(max(lowest, BOTTOM) - 0.12, min(highest, TOP) + 0.12)
+    bottom, top = max(lowest, BOTTOM) - 0.12, min(highest, TOP) + 0.12
+    grid[0].set_ylim(bottom, top)
     if lowest < BOTTOM or highest > TOP:
-        note = f"{note} · some bands go on beyond the frame".removeprefix(" · ")
+        cut = "bands" if all(bottom <= value <= top for value in values) else "curves"
+        note = f"{note} · some {cut} go on beyond the frame".removeprefix(" · ")
     if note:
         figure.supxlabel(fill(note, int(17 * size[0])), fontsize=7, color="#666666")
     return figure

@@ -18,10 +18,12 @@ from typing import Any
 import numpy as np
 import torch
 
-from headcount import evaluate, load_model, make_task
+from headcount import Task, evaluate, load_model, make_task
+from headcount.models.model import Model
 from headcount.models.sparsity import attentions_of, drawing, gate_bias
 from headcount.sparse.loss import measure
 from headcount.sparse.text import load_text
+from headcount.stats import paired_difference
 
 METRICS = {
     "ioi": "logit_difference",
@@ -32,18 +34,15 @@ METRICS = {
 BLOCKS = {64: 48, 128: 32, 256: 24, 512: 12, 1024: 6}  # tokens of a block → blocks
 
 
-def task_values(name: str, task: str) -> np.ndarray[Any, Any]:
-    """The metric of every test prompt with all heads."""
-    model = load_model(name)
-    test = make_task(task, model.tokenizer, n=1000).part("test")
+def task_values(model: Model, task: Task) -> np.ndarray[Any, Any]:
+    """The metric of every prompt with all heads."""
     gates = np.ones((1, model.layout.total), dtype=np.float32)
-    found = evaluate(model, test, gates, metric=METRICS[task], progress=False)
+    found = evaluate(model, task, gates, metric=METRICS[task.name], progress=False)
     return np.asarray(found.values, dtype=float).reshape(-1)
 
 
-def edges(name: str, text: Path) -> dict[int, float]:
+def edges(model: Model, text: Path) -> dict[int, float]:
     """Tokens of a block → share of open edges."""
-    model = load_model(name)
     shares = {}
     with tempfile.TemporaryDirectory() as folder:
         for tokens, count in BLOCKS.items():
@@ -69,21 +68,21 @@ def main() -> None:
     parser.add_argument("--text", type=Path, required=True)
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
-    rng = np.random.default_rng(0)
-    facts: dict[str, Any] = {"dense": options.dense, "sparse": options.sparse, "tasks": {}}
-    for task in METRICS:
-        dense, sparse = (task_values(name, task) for name in (options.dense, options.sparse))
-        apart = (sparse > 0).astype(float) - (dense > 0)
-        drawn = [rng.choice(apart, len(apart)).mean() for _ in range(4000)]
-        low, high = np.percentile(drawn, [2.5, 97.5])
-        facts["tasks"][task] = {
-            "n": len(apart),
-            "accuracy": [float((dense > 0).mean()), float((sparse > 0).mean())],
-            "mean": [float(dense.mean()), float(sparse.mean())],
-            "difference of the accuracies": [float(apart.mean()), float(low), float(high)],
+    dense, sparse = (load_model(name) for name in (options.dense, options.sparse))
+    facts: dict[str, Any] = {"dense": dense.name, "sparse": sparse.name, "tasks": {}}
+    for name in METRICS:
+        test = make_task(name, dense.tokenizer, n=1000).part("test")
+        both = [task_values(model, test) for model in (dense, sparse)]
+        right = [values > 0 for values in both]
+        apart = paired_difference(right[1], right[0], clusters=test.clusters)
+        facts["tasks"][name] = {
+            "n": len(test),
+            "accuracy": [float(one.mean()) for one in right],
+            "mean": [float(values.mean()) for values in both],
+            "difference of the accuracies": [apart.value, apart.low, apart.high],
         }
-        print(task, facts["tasks"][task], flush=True)
-    facts["open edges"] = edges(options.sparse, options.text)
+        print(name, facts["tasks"][name], flush=True)
+    facts["open edges"] = edges(sparse, options.text)
     if options.out:
         options.out.write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
 

@@ -14,6 +14,7 @@ from typing import Any, NoReturn
 
 from headcount import __version__
 from headcount.errors import HeadcountError, did_you_mean
+from headcount.sparse.settings import Settings
 
 EPILOG = """\
 examples:
@@ -350,21 +351,35 @@ def build_parser() -> Parser:
     sparse.add_argument("--out", required=True, help="folder for the sparse model and its work")
     sparse.add_argument("--control", help="folder of the dense control, to share it (OUT/control)")
     sparse.add_argument("--base", help="name of the base model in the result (that of --model)")
-    sparse.add_argument("--steps", type=int, help="training steps (2100)")
-    sparse.add_argument("--block", type=int, help="tokens in a block (256)")
-    sparse.add_argument("--batch", type=int, help="blocks in a step (64)")
+    sparse.add_argument("--steps", type=int, help=f"training steps ({Settings.steps})")
+    sparse.add_argument("--block", type=int, help=f"tokens in a block ({Settings.block})")
+    sparse.add_argument("--batch", type=int, help=f"blocks in a step ({Settings.batch})")
     sparse.add_argument("--rows", type=int, help="blocks in one pass, if a step does not fit")
-    sparse.add_argument("--rank", type=int, help="of the adapters; 0 tunes all weights (32)")
+    sparse.add_argument(
+        "--rank", type=int, help=f"of the adapters; 0 tunes all weights ({Settings.rank})"
+    )
     sparse.add_argument("--lr", type=float, help="learning rate (1e-3 for adapters, else 1e-4)")
     sparse.add_argument(
         "--constraint", choices=["control", "original"], help="whose loss is the limit (control)"
     )
-    sparse.add_argument("--tolerance", type=float, help="nats that the loss may be above it (0.05)")
     sparse.add_argument(
-        "--distil", type=float, help="share of the loss that is divergence from that model (0.8)"
+        "--tolerance",
+        type=float,
+        help=f"nats that the loss may be above it ({Settings.tolerance})",
     )
-    sparse.add_argument("--held-out", type=int, help="articles for the evaluation (500)")
-    sparse.add_argument("--constraint-articles", type=int, help="… for the constraint (200)")
+    sparse.add_argument(
+        "--distil",
+        type=float,
+        help=f"share of the loss that is divergence from that model ({Settings.distil})",
+    )
+    sparse.add_argument(
+        "--held-out", type=int, help=f"articles for the evaluation ({Settings.held_out})"
+    )
+    sparse.add_argument(
+        "--constraint-articles",
+        type=int,
+        help=f"… for the constraint ({Settings.constraint_articles})",
+    )
     sparse.add_argument("--seed", type=int, help="of batches, adapters and gates (0)")
     sparse.add_argument(
         "--set", nargs="*", default=[], metavar="NAME=VALUE", help="further settings, see the docs"

@@ -57,11 +57,9 @@ def plot_kept(panels: Sequence[KeptPanel], *, threshold: float, note: str = "") 
         for line, colour in zip(panel.lines, colours, strict=False):
             _draw(axes, line, colour)
             drawn = [one for _, one in line.points if one.known]
-            lowest = min(
-                [lowest, *(one.low for one in drawn), *(one.value for _, one in line.random)]
-            )
-            highest = max([highest, *(one.high for one in drawn)])
-            values += [one.value for one in drawn]
+            values += [one.value for _, one in (*line.points, *line.random) if one.known]
+            lowest = min([lowest, *values, *(one.low for one in drawn)])
+            highest = max([highest, *values, *(one.high for one in drawn)])
         _threshold(axes, panel, threshold)
         axes.set_title(panel.title)
         axes.set_xlabel("Number of Heads Kept")

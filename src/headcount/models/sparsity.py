@@ -126,8 +126,11 @@ def drawing(
     try:
         for attention in attentions:
             device = next(attention.parameters()).device
-            one = torch.ones((), device=device)
-            draw = Draw(bias * one, spread=one.clone(), pressure=pressure)
+            draw = Draw(
+                bias=torch.full((), bias, device=device),
+                spread=torch.ones((), device=device),
+                pressure=pressure,
+            )
             if noise:
                 draw.seed = torch.zeros((), dtype=torch.int32, device=device)
             attention.sparse_draw = draw  # type: ignore[assignment]

@@ -354,6 +354,11 @@ def build_parser() -> Parser:
     sparse.add_argument("--steps", type=int, help=f"training steps ({Settings.steps})")
     sparse.add_argument("--block", type=int, help=f"tokens in a block ({Settings.block})")
     sparse.add_argument("--batch", type=int, help=f"blocks in a step ({Settings.batch})")
+    sparse.add_argument(
+        "--own",
+        type=float,
+        help=f"share of them that the model writes itself, to keep its skills ({Settings.own:.2g})",
+    )
     sparse.add_argument("--rows", type=int, help="blocks in one pass, if a step does not fit")
     sparse.add_argument(
         "--rank", type=int, help=f"of the adapters; 0 tunes all weights ({Settings.rank})"

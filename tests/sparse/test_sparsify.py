@@ -149,11 +149,11 @@ def test_what_is_written_loads_as_the_model_that_was_measured(tmp_path: Path, te
     )
 
 
-@pytest.mark.parametrize("rank", [0, 4])
+@pytest.mark.parametrize(("rank", "own"), [(0, 0.0), (4, 0.0), (4, 0.25)])
 def test_a_run_that_was_stopped_goes_on_to_the_same_bits(
-    tmp_path: Path, text: Path, rank: int, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, text: Path, rank: int, own: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    settings = replace(SMALL, rank=rank)
+    settings = replace(SMALL, rank=rank, own=own)
     quiet = {"progress": False, "say": lambda _: None}
     whole = sparsify(tiny(), text, tmp_path / "whole", settings, **quiet)
     parts = None
@@ -253,6 +253,8 @@ def test_bad_settings_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
         (["--set", "average=2"], "is a share"),
         (["--set", "noise=2"], "noise is a share, from 0 to 1"),
         (["--set", "pressure=-0.1"], "pressure cannot be negative"),
+        (["--own", "1.5"], "own is a share, from 0 to 1"),
+        (["--own", "0.99", "--batch", "4"], "must leave blocks of the text"),
     ):
         assert main(["sparsify", "--text", "x.txt", "--out", "y", *options]) == 2
         assert says in capsys.readouterr().err

@@ -20,7 +20,7 @@ from headcount.sparse.sparsify import sparsify as make_sparse_model
 # Options of the command line that are settings; --set reaches the others.
 OPTIONS = (
     *("steps", "block", "batch", "rank", "lr", "constraint", "tolerance", "distil", "seed"),
-    *("held_out", "constraint_articles"),
+    *("own", "held_out", "constraint_articles"),
 )
 
 

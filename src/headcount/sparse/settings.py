@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from headcount.errors import HeadcountError
 
 Constraint = Literal["control", "original"]
+
+OWN_ROUNDS = 6  # times that a block of the model's own text is trained on
 
 
 @dataclass(frozen=True)
@@ -17,6 +20,7 @@ class Settings:
     steps: int = 2100
     block: int = 256  # tokens
     batch: int = 64  # blocks
+    own: float = 0.0  # share of them that the model itself wrote before
     rank: int = 32  # of the adapters; 0 tunes all weights
     alpha: float = 32.0  # adapters are scaled by alpha / rank
     lr: float | None = None  # 1e-3 for adapters, 1e-4 for all weights
@@ -49,12 +53,14 @@ class Settings:
                 raise HeadcountError(f"{name.replace('_', '-')} must be at least 1.")
         if self.block < 2:
             raise HeadcountError("A block needs at least 2 tokens: one to predict the next.")
-        for name in ("distil", "average", "dense_share", "anneal", "warm_up", "noise"):
+        for name in ("distil", "average", "dense_share", "anneal", "warm_up", "noise", "own"):
             if not 0 <= getattr(self, name) <= 1:
                 raise HeadcountError(f"{name.replace('_', '-')} is a share, from 0 to 1.")
         for name in ("rank", "tolerance", "pressure"):
             if getattr(self, name) < 0:
                 raise HeadcountError(f"{name} cannot be negative.")
+        if self.own_rows == self.batch:
+            raise HeadcountError("own must leave blocks of the text in each step.")
         if round(max(self.dense_share, self.anneal) * self.steps) >= self.steps:
             raise HeadcountError("dense-share and anneal must leave steps with a gate bias of 0.")
         if self.evaluate_every % self.check_every:
@@ -69,12 +75,22 @@ class Settings:
         """The highest of the run."""
         return self.lr or (1e-3 if self.rank else 1e-4)
 
+    @property
+    def own_rows(self) -> int:
+        """Blocks of a step that are the model's own text."""
+        return round(self.own * self.batch)
+
+    @property
+    def own_blocks(self) -> int:
+        """How many the model writes: each is trained on a few times."""
+        return math.ceil(self.steps * self.own_rows / OWN_ROUNDS)
+
     def facts(self) -> dict[str, Any]:
         """As JSON has it."""
         return asdict(self)
 
     def of_control(self) -> dict[str, Any]:
         """The settings on which the dense control depends: two runs that share them share it."""
-        names = ("steps", "block", "batch", "rank", "alpha", "lr", "warm_up", "average", "clip")
-        names_of_text = ("seed", "held_out", "constraint_articles", "constraint_blocks")
-        return {name: getattr(self, name) for name in names + names_of_text}
+        names = ("steps", "block", "batch", "own", "rank", "alpha", "lr", "warm_up", "average")
+        others = ("clip", "seed", "held_out", "constraint_articles", "constraint_blocks")
+        return {name: getattr(self, name) for name in names + others}

@@ -6,7 +6,7 @@ import copy
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ from headcount.models.sparse_checkpoint import (
 )
 from headcount.models.sparsity import drawing, make_dense, make_sparse
 from headcount.sparse.loss import Loss
+from headcount.sparse.own_text import write_own_text
 from headcount.sparse.settings import Settings
 from headcount.sparse.text import Text, load_text
 from headcount.sparse.train import Best, Run
@@ -88,17 +89,29 @@ def sparsify(
     dense_folder = Path(control or out / "control")  # with the tokens, which are shared too
     deadline = float("inf") if minutes is None else time.monotonic() + 60 * minutes
     module = plain(model.module)
-    with _sparse(model) as attentions:
-        data = load_text(
-            text,
-            model.tokenizer,
+    with _sparse(model):
+        pass  # a model that cannot be is refused before it writes and reads
+    data = load_text(
+        text,
+        model.tokenizer,
+        settings.block,
+        held_out=settings.held_out,
+        constraint=settings.constraint_articles,
+        keep=dense_folder,
+        progress=progress,
+    )
+    _tell(data, settings, say)
+    if settings.own_rows:
+        own = write_own_text(
+            model,
+            settings.own_blocks,
             settings.block,
-            held_out=settings.held_out,
-            constraint=settings.constraint_articles,
+            seed=settings.seed,
             keep=dense_folder,
             progress=progress,
         )
-        _tell(data, settings, say)
+        data = replace(data, own=own)
+    with _sparse(model) as attentions:
         identity = {"weights": model.identity["weights"], "text": data.source}
         with (
             Tunable(module, settings) as tunable,
@@ -167,9 +180,10 @@ def _sparse(model: Model) -> Iterator[list[nn.Module]]:
 
 
 def _tell(data: Text, settings: Settings, say: Callable[[str], None]) -> None:
-    rounds = settings.steps * settings.batch / len(data.train)
+    rounds = settings.steps * (settings.batch - settings.own_rows) / len(data.train)
+    own = f" and {settings.own_blocks} blocks that the model writes" if settings.own_rows else ""
     say(
-        f"{data.tokens / 1e6:.3g} M tokens to train on, {settings.steps} steps of "
+        f"{data.tokens / 1e6:.3g} M tokens to train on{own}, {settings.steps} steps of "
         f"{settings.batch} × {settings.block}: {rounds:.2g} rounds of the text"
     )
 

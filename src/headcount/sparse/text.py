@@ -35,6 +35,7 @@ class Text:
     constraint: Blocks
     final: Blocks
     source: str  # sha256 of its articles
+    own: Blocks | None = None  # that the model wrote itself, to train on beside them
 
     @property
     def tokens(self) -> int:
@@ -143,6 +144,18 @@ def _token_ids(
         np.savez(made, ids=np.concatenate(ids), ends=np.cumsum([len(one) for one in ids]))
         made.replace(file)
     return ids
+
+
+def training_batches(
+    text: Text, rows: int, own: int, seed: int, start: int = 0
+) -> Iterator[Int[np.ndarray, "rows tokens"]]:
+    """Batches of `rows` blocks of which the last `own` are the model's own text."""
+    given = batches(text.train, rows - own, seed, start)
+    if not own:
+        return given
+    assert text.own is not None
+    written = batches(text.own, own, seed, start)
+    return (np.concatenate(both) for both in zip(given, written, strict=False))
 
 
 def batches(

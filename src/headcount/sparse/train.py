@@ -31,7 +31,7 @@ from headcount.sparse.loss import Loss, expected_share, measure, training_loss
 from headcount.sparse.progress_file import load_state, save_state
 from headcount.sparse.schedule import Multiplier, gate_bias, gate_noise, learning_rate
 from headcount.sparse.settings import Settings
-from headcount.sparse.text import Text, batches
+from headcount.sparse.text import Text, training_batches
 from headcount.sparse.tunable import Tunable, Values
 
 Say = Callable[[str], None]
@@ -102,7 +102,9 @@ class Run:
         settings = self.settings
         saved = time.monotonic()
         began, first = time.monotonic(), self.step
-        source = batches(self.text.train, settings.batch, settings.seed, self.step)
+        source = training_batches(
+            self.text, settings.batch, settings.own_rows, settings.seed, self.step
+        )
         losses: list[Tensor] = []
         with ExitStack() as stack:
             bar = stack.enter_context(

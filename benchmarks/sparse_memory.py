@@ -47,6 +47,7 @@ def main() -> None:
         steps=options.steps,
         block=options.tokens,
         batch=options.rows,
+        own=0.0,
         dense_share=1 / options.steps,
         anneal=1 / options.steps,
         check_every=options.steps,

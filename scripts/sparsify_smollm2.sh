@@ -32,6 +32,6 @@ sparsify() { # NAME, further options
 # the strict constraint: a dense control tuned on the same text for the same steps
 sparsify strict --constraint control
 # the published style: the loss of the original model, without distillation
-sparsify published --constraint original --tolerance 0.05 --steps 600 --distil 0 \
-  --set rate=0.5 margin=0.01 dense_share=0.15 anneal=0.4 pressure=0 noise=1 \
+sparsify published --constraint original --tolerance 0.05 --steps 600 --batch 64 --own 0 \
+  --distil 0 --set constraint_blocks=128 rate=0.5 margin=0.01 dense_share=0.15 anneal=0.4 pressure=0 noise=1 \
   check_every=10 evaluate_every=50

@@ -28,6 +28,7 @@ def test_the_sparse_model_is_small_and_says_where_its_text_comes_from() -> None:
     assert "CC BY-SA" in facts.text["licence"]
     assert "Wikipedia" in facts.text["source"]
     assert facts.training["constraint_met"]
+    assert facts.training["open_edges"] < 0.02
 
 
 @pytest.mark.real

@@ -31,6 +31,7 @@ SMALL = Settings(
     steps=20,
     block=16,
     batch=4,
+    own=0.0,
     rank=4,
     held_out=10,
     constraint_articles=10,

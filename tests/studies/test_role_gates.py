@@ -112,6 +112,13 @@ def test_gates_that_do_not_fit_are_refused(tmp_path: Path, file: str | None, wor
         obtain(cell(), folder=str(tmp_path), seeds=4 if file == "seeds" else 2)
 
 
+def test_of_our_own_gates_there_may_be_fewer_than_asked_for(own: Path) -> None:
+    fitted().save(own / "tiny" / "toy-0.json")
+    (found,), (note,) = obtain(cell(), seeds=4)
+    assert found.seeds == 3
+    assert "come with headcount have 3 seeds, not 4" in note
+
+
 def test_our_own_gates_serve_the_weights_they_were_fitted_to(
     own: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -17,10 +17,10 @@ OWN_ROUNDS = 6  # times that a block of the model's own text is trained on
 class Settings:
     """Of `headcount sparsify`; the docs say why each has its default."""
 
-    steps: int = 2100
+    steps: int = 2000
     block: int = 256  # tokens
-    batch: int = 64  # blocks
-    own: float = 0.0  # share of them that the model itself wrote before
+    batch: int = 96  # blocks
+    own: float = 1 / 3  # share of them that the model itself wrote before
     rank: int = 32  # of the adapters; 0 tunes all weights
     alpha: float = 32.0  # adapters are scaled by alpha / rank
     lr: float | None = None  # 1e-3 for adapters, 1e-4 for all weights
@@ -39,7 +39,7 @@ class Settings:
     multiplier: float = 3.0  # at first
     check_every: int = 25  # steps between two looks at the constraint
     evaluate_every: int = 100  # … at the averaged weights
-    constraint_blocks: int = 128
+    constraint_blocks: int = 192
     final_blocks: int = 1024
     held_out: int = 500  # articles
     constraint_articles: int = 200

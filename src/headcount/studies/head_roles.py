@@ -123,8 +123,8 @@ def head_roles(
         some = [panel for panel in panels if panel.toggled.base == base]
         figures["figure" if base == "soft" else "plain"] = plot_roles(
             {(panel.task, panel.model): _lines(rows[id(panel)]) for panel in some},
-            note=f"{STARTS[base]} · mean of {seeds} seed{'s' * (seeds > 1)} · bands: 95 % "
-            f"intervals over seeds and prompts · n = {_prompts(some)}",
+            note=f"{STARTS[base]} · mean of {_seeds(found)} · bands: 95 % intervals over seeds "
+            f"and prompts · n = {_prompts(some)}",
         )
     figures["roles"] = plot_role_maps(
         {(cell.name, cell.label): its.labels() for cell, its in zip(cells, found, strict=True)},
@@ -177,6 +177,14 @@ def _cells(
             its[key] = Cell(model, label, task, key, ROWS.get(key, key))
         cells += its.values()
     return cells
+
+
+def _seeds(found: Sequence[CausalGates]) -> str:
+    """How many there are in each panel."""
+    counts = sorted({gates.seeds for gates in found})
+    if counts == [1]:
+        return "1 seed"
+    return f"{' or '.join(map(str, counts))} seeds"
 
 
 def _validation(task: Task, n: int) -> Task:

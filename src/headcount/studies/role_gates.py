@@ -136,7 +136,10 @@ def _announce(
 def _find(
     folder: str, cell: Cell, seeds: int, options: Mapping[str, Any], notes: list[str]
 ) -> CausalGates | None:
-    """Gates from a file, of as many seeds as asked for; None where there are none to be had."""
+    """Gates from a file, of as many seeds as asked for; None where there are none to be had.
+
+    A folder that is named must have them all; of those that come along, there may be fewer.
+    """
     base = Path(folder) if folder else committed_gates()
     path = base / file_name(cell.label) / f"{file_name(cell.key)}.json"
     if folder and not path.exists():
@@ -180,7 +183,12 @@ def _find(
             f"The gates in {path} were fitted to the task {gates.parameters['task']}, not to "
             f"{cell.key}."
         )
-    if seeds > gates.seeds:
+    if seeds > gates.seeds and not folder:
+        notes.append(
+            f"{cell.label}, {cell.name}: the gates that come with headcount have {gates.seeds} "
+            f"seeds, not {seeds}; --refit fits more."
+        )
+    elif seeds > gates.seeds:
         raise HeadcountError(
             f"The gates in {path} have {gates.seeds} seed{'s' * (gates.seeds > 1)}, not {seeds}: "
             "ask for fewer with --seeds, or fit your own with --refit."

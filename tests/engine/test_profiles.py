@@ -120,6 +120,14 @@ def test_the_affine_fit_finds_what_was_put_in() -> None:
     assert (noisy[2] < 0.9).all()
 
 
+def test_a_head_that_says_nothing_is_not_scaled() -> None:
+    rng = np.random.default_rng(0)
+    old, new = rng.normal(size=(2, 30, 3, 8))
+    old[:, 1] = 0  # as where all edges are shut
+    for values in affine_fit(old, new):
+        np.testing.assert_array_equal(np.isnan(values), [False, True, False])
+
+
 def test_layer_0_scales_exactly_where_positions_do_not_count() -> None:
     """With one value for all inserted tokens, layer 0 is λ · Attn + bias, token by token."""
     model = wrap(tiny_model("llama"), toy_tokenizer())

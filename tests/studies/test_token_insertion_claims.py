@@ -71,6 +71,16 @@ def test_what_is_seen_inside() -> None:
     assert verdicts(look(1.0))[0] == "undecided"
 
 
+def test_heads_that_say_nothing_are_left_out() -> None:
+    seen = look(0.5)
+    for values in seen.affine.values():
+        values[:, 0] = np.nan
+        values[0] = np.nan  # a prompt on which none says anything
+    assert verdicts(seen) == verdicts(look(0.5))
+    assert len(seen.scaled("w/ Mless", "lambda", [0, 1])) == len(values) - 1
+    assert len(seen.scaled("w/ Mless", "lambda", [0])) == 0
+
+
 def test_a_look_comes_back_from_json() -> None:
     seen = look(0.5)
     seen.effects["w/ Mless", "all", "span"][0, 0] = np.nan

@@ -118,16 +118,18 @@ def affine_fit(
     length is given in units of the mean length of `old`. R² is the share of what varies in `new`
     that λ · old explains. Any change of `new` that has nothing to do with `old` lowers λ, as
     regression to the mean does; so the spread is given too, how far `new` varies over how far `old`
-    does: outputs that shrink have both below 1.
+    does: outputs that shrink have both below 1. A head that says the same everywhere, as one whose
+    edges are all shut, has nothing that could be scaled: all its numbers are NaN.
     """
     old, new = old.astype(np.float64), new.astype(np.float64)
     means = old.mean(0), new.mean(0)  # (heads, size)
     a, b = old - means[0], new - means[1]
     varies = (a**2).sum((0, 2))  # (heads,)
-    factor = (a * b).sum((0, 2)) / np.maximum(varies, 1e-30)
+    varies[varies == 0] = np.nan
+    factor = (a * b).sum((0, 2)) / varies
     bias = np.linalg.norm(means[1] - factor[:, None] * means[0], axis=1)
     size = bias / np.maximum(np.linalg.norm(old, axis=2).mean(0), 1e-30)
     left = ((b - factor[:, None] * a) ** 2).sum((0, 2))
     explained = 1 - left / np.maximum((b**2).sum((0, 2)), 1e-30)
-    spread = np.sqrt((b**2).sum((0, 2)) / np.maximum(varies, 1e-30))
+    spread = np.sqrt((b**2).sum((0, 2)) / varies)
     return factor, size, explained, spread

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int
 
 from headcount.engine.activations import STATISTICS, activation_statistics
 from headcount.engine.effects import EFFECTS, affine_fit, head_outputs, profile_effects
@@ -36,7 +36,7 @@ class Look:
     """What was seen on some prompts.
 
     effects       (series, queries, effect) → (prompts, heads); queries as in QUERIES
-    affine        (series, entry of AFFINE) → (prompts, heads)
+    affine        (series, entry of AFFINE) → (prompts, heads); NaN where a head says nothing
     activations   series → (prompts, classes, statistics); NaN where a prompt has no such token
     drawn         series → (heads of the layer, tokens): profiles, the mean over `aligned` prompts
     spans         series → places of the inserted tokens in `drawn`
@@ -48,6 +48,15 @@ class Look:
     drawn: Mapping[str, Float[np.ndarray, "drawn _"]]
     spans: Mapping[str, Sequence[int]]
     aligned: int
+
+    def scaled(
+        self, series: str, entry: str, heads: Sequence[int] | Int[np.ndarray, "some"]
+    ) -> Float[np.ndarray, "known"]:
+        """The mean of an entry of AFFINE over those heads that say something, by prompt."""
+        values = self.affine[series, entry][:, list(heads)]
+        known = ~np.isnan(values)
+        values, known = values[known.any(1)], known[known.any(1)]
+        return np.asarray(np.where(known, values, 0).sum(1) / known.sum(1))
 
     def to_json(self) -> dict[str, Any]:
         """A JSON object that `from_json` reads back; numbers to seven digits."""
@@ -103,7 +112,7 @@ def look_inside(
         "layer": layer,
         "gates": [float(gate) for gate in gates],
         "sinks": sinks,
-        "version": 2,
+        "version": 3,
         "measurement": MEASUREMENT,
     }
     found = None if store is None else store.get_document("insert look", context)

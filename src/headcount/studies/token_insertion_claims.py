@@ -140,8 +140,7 @@ def _inside(outcome: Outcome, look: Look, series: str, head: int) -> list[Claim]
     first = [n for n in range(outcome.layout.total) if outcome.layout.layers[n] == outcome.layer]
     for where, heads in ((f"layer {outcome.layer}", first), ("all other layers", others)):
         if heads:
-            factor = _mean(look.affine[series, "lambda"][:, heads].mean(1))
-            spread = _mean(look.affine[series, "spread"][:, heads].mean(1))
+            factor, spread = (_mean(look.scaled(series, e, heads)) for e in ("lambda", "spread"))
             claims.append(
                 _claim(
                     f"{name}: attention outputs are scaled by λ < 1 in {where} (measured: the mean "
@@ -172,4 +171,4 @@ def _ratio(
 
 
 def _mean(values: Float[np.ndarray, "prompts"]) -> Interval:
-    return UNKNOWN if np.isnan(values).any() else bootstrap(values)
+    return UNKNOWN if not len(values) or np.isnan(values).any() else bootstrap(values)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from jaxtyping import Float
 
 from headcount.engine.activations import STATISTICS
 from headcount.head_table import head_rows
@@ -20,10 +21,11 @@ def affine_rows(rows: list[dict[str, Any]], model: Model, look: Look) -> None:
     for series in dict.fromkeys(series for series, _ in look.affine):
         for layer in range(len(model.sites)):
             heads = np.flatnonzero(model.layout.layers == layer)
-            factor, bias, explained, spread = (
-                look.affine[series, name][:, heads] for name in AFFINE
-            )
-            mean = bootstrap(factor.mean(1))
+            factor, bias, explained, spread = (look.scaled(series, e, heads) for e in AFFINE)
+            if not len(factor):  # no head of the layer says anything
+                continue
+            mean = bootstrap(factor)
+            by_head = [_known(values) for values in look.affine[series, "lambda"].T[heads]]
             peak, before = (
                 look.effects[series, "all", name][:, heads].mean()
                 for name in ("peak", "peak_without")
@@ -36,14 +38,20 @@ def affine_rows(rows: list[dict[str, Any]], model: Model, look: Look) -> None:
                     "lambda": mean.value,
                     "low": mean.low,
                     "high": mean.high,
-                    "heads below 1": float((factor.mean(0) < 1).mean()),
+                    "heads below 1": float(np.mean([v < 1 for v in by_head if v is not None])),
                     "added direction": float(bias.mean()),
                     "R2": float(explained.mean()),
                     "spread": float(spread.mean()),
                     "peaks": float(peak / before),
-                    "by head": " ".join(f"{value:.3f}" for value in factor.mean(0)),
+                    "by head": " ".join("–" if v is None else f"{v:.3f}" for v in by_head),
                 }
             )
+
+
+def _known(values: Float[np.ndarray, "prompts"]) -> float | None:
+    """Their mean without those that are unknown; None where all are."""
+    known = values[~np.isnan(values)]
+    return float(known.mean()) if len(known) else None
 
 
 def activation_rows(rows: list[dict[str, Any]], model: Model, look: Look) -> None:
@@ -76,7 +84,8 @@ def look_rows(model: Model, task: str, look: Look) -> list[dict[str, Any]]:
     for series in dict.fromkeys(series for series, _ in look.affine):
         for name, samples in (
             (f"attention changed, {series}", look.effects[series, "all", "change"]),
-            (f"1 − λ, {series}", 1 - look.affine[series, "lambda"]),
+            # a head that says nothing is not changed either
+            (f"1 − λ, {series}", np.nan_to_num(1 - look.affine[series, "lambda"])),
         ):
             known = samples[~np.isnan(samples).any(1)]  # too short a prompt has no profile
             if len(known):

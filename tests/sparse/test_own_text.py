@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,15 +13,27 @@ import torch
 from corpus import tiny, write_text
 from test_sparsify import SMALL
 
+from headcount import HeadcountError, load_model
+from headcount.models.model import Model
 from headcount.sparse import own_text
 from headcount.sparse.own_text import LEAST, write_own_text
+from headcount.sparse.settings import Settings
 from headcount.sparse.sparsify import sparsify
-from headcount.sparse.text import load_text, training_batches
+from headcount.sparse.text import Blocks, load_text, training_batches
 
 
-def test_every_token_is_a_likely_one_after_those_before_it() -> None:
-    model = tiny()
-    blocks = write_own_text(model, 12, 10, progress=False)
+def written(model: Model, blocks: int, tokens: int, **options: Any) -> Blocks:
+    text = write_own_text(model, blocks, tokens, progress=False, **options)
+    assert text is not None
+    return text
+
+
+@pytest.mark.parametrize(
+    "name", ["llama", "gpt2", "qwen3", "olmo2", "mistral", "gemma3_text", "phi3", "opt", "mixtral"]
+)
+def test_every_token_is_a_likely_one_after_those_before_it(name: str) -> None:
+    model = tiny(name)
+    blocks = written(model, 12, 10)
     assert blocks.shape == (12, 10)
     with torch.no_grad():
         logits = model.module(torch.from_numpy(blocks)).logits
@@ -33,20 +46,78 @@ def test_every_token_is_a_likely_one_after_those_before_it() -> None:
 
 def test_blocks_begin_anywhere_in_the_vocabulary_but_not_with_special_tokens() -> None:
     model = tiny()
-    first = write_own_text(model, 200, 2, progress=False)[:, 0]
-    assert not set(first.tolist()) & set(model.tokenizer.all_special_ids)
+    model.tokenizer.add_special_tokens({"additional_special_tokens": ["dog"]})
+    special = {*model.tokenizer.all_special_ids, model.tokenizer.convert_tokens_to_ids("dog")}
+    first = written(model, 400, 2)[:, 0]
+    assert not set(first.tolist()) & special
     assert len(set(first.tolist())) > 0.5 * (len(model.tokenizer) - 5)
+
+
+class Beginning:
+    """A tokenizer that puts a token in front of every text."""
+
+    bos_token_id = 3
+    all_special_ids = (3, 4)
+
+    def __len__(self) -> int:
+        return 30
+
+    def __call__(self, _: str) -> dict[str, list[int]]:
+        return {"input_ids": [3, 9]}
+
+
+@pytest.mark.parametrize("tokens", [2, 5])
+def test_where_texts_begin_with_a_token_of_their_own_so_do_blocks(tokens: int) -> None:
+    model = replace(tiny(), tokenizer=Beginning())
+    starts = own_text._starts(model, 6, seed=0)
+    blocks = own_text._write(model, starts, tokens, [0])
+    assert blocks.shape == (6, tokens)
+    assert blocks.dtype == np.int64
+    assert (blocks[:, 0] == 3).all()
+    assert len(set(blocks[:, 1].tolist())) > 1
 
 
 def test_the_same_text_twice_and_another_with_another_seed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = tiny()
-    one = write_own_text(model, 6, 8, keep=tmp_path, progress=False)
-    assert np.array_equal(one, write_own_text(model, 6, 8, progress=False))
-    assert not np.array_equal(one, write_own_text(model, 6, 8, seed=1, progress=False))
+    one = written(model, 6, 8, keep=tmp_path)
+    assert np.array_equal(one, written(model, 6, 8))
+    assert not np.array_equal(one, written(model, 6, 8, seed=1))
     monkeypatch.setattr(own_text, "_write", None)  # what was kept is not written again
-    assert np.array_equal(one, write_own_text(model, 6, 8, keep=tmp_path, progress=False))
+    assert np.array_equal(one, written(model, 6, 8, keep=tmp_path))
+
+
+def test_writing_that_was_stopped_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = tiny()
+    monkeypatch.setitem(own_text.ROWS, "cpu", 2)
+    whole = written(model, 6, 8)
+    write, times = own_text._write, []
+
+    def late(*arguments: Any) -> Any:
+        times.append(1)
+        return write(*arguments)
+
+    monkeypatch.setattr(own_text, "_write", late)
+    monkeypatch.setattr(own_text.time, "monotonic", lambda: 10.0 * len(times))
+    assert write_own_text(model, 6, 8, keep=tmp_path, deadline=15.0, progress=False) is None
+    assert len(times) == 2
+    monkeypatch.undo()
+    assert np.array_equal(whole[:4], written(model, 6, 8, keep=tmp_path)[:4])
+    assert len(list(tmp_path.glob("own-*.npy"))) >= 3
+
+
+def test_a_run_on_other_own_text_is_refused(tmp_path: Path) -> None:
+    text = write_text(tmp_path / "text.txt")
+    settings = replace(SMALL, own=0.5)
+    out = tmp_path / "out"
+    quiet: dict[str, Any] = {"progress": False, "say": lambda _: None}
+    assert sparsify(tiny(), text, out, settings, **quiet)
+    assert "own_sha256" in (out / "sparse.json").read_text()
+    (kept,) = (out / "control").glob("own-*.npy")
+    np.save(kept, np.load(kept)[::-1])
+    with pytest.raises(HeadcountError, match="own_text"):
+        sparsify(tiny(), text, out, settings, **quiet)
 
 
 def test_where_memory_is_short_fewer_blocks_are_written_at_once(
@@ -54,15 +125,19 @@ def test_where_memory_is_short_fewer_blocks_are_written_at_once(
 ) -> None:
     write, sizes = own_text._write, []
 
-    def short(model: object, starts: list[tuple[int, ...]], *rest: object) -> object:
+    def short(model: Any, starts: Any, *rest: Any) -> Any:
         if len(starts) > 3:
             raise torch.OutOfMemoryError("CUDA out of memory")
         sizes.append(len(starts))
-        return write(model, starts, *rest)  # type: ignore[arg-type]
+        return write(model, starts, *rest)
 
     monkeypatch.setattr(own_text, "_write", short)
-    assert write_own_text(tiny(), 8, 4, progress=False).shape == (8, 4)
+    assert written(tiny(), 8, 4).shape == (8, 4)
     assert sizes == [2, 2, 2, 2]
+
+
+def test_a_few_steps_have_whole_batches() -> None:
+    assert Settings(steps=1, batch=6, own=0.5, dense_share=0, anneal=0).own_blocks == 3
 
 
 def test_batches_hold_so_many_of_its_blocks(tmp_path: Path) -> None:
@@ -81,13 +156,11 @@ def test_training_on_it_keeps_the_model_nearer_to_what_it_wrote(tmp_path: Path) 
     model = tiny()
     text = write_text(tmp_path / "text.txt")
     losses = []
-    fresh = write_own_text(model, 64, 16, seed=9, progress=False)  # not trained on
+    fresh = written(model, 64, 16, seed=9)  # not trained on
     for own in (0.0, 0.5):
         settings = replace(SMALL, own=own, lr=1e-2, steps=60, rank=0, batch=8 if own else 4)
         out = tmp_path / str(own)
         assert sparsify(model, text, out, settings, progress=False, say=lambda _: None)
-        from headcount import load_model
-
         tuned = load_model(out)
         ids = torch.from_numpy(fresh)
         with torch.no_grad():

@@ -18,9 +18,11 @@ from toy import toy_task, toy_tokenizer
 from headcount import HeadcountError, Store, Task, run_study, wrap
 from headcount.cli import main
 from headcount.engine import evaluate as engine
+from headcount.heads import HeadLayout
 from headcount.rankings.causal_gates import ROLES, CausalGates
 from headcount.rankings.gating_pass import GatedPasses
 from headcount.studies import PRESETS, Study
+from headcount.studies.head_roles import _seeds
 
 SETTINGS: dict[str, Any] = {
     "preset": "full",
@@ -60,6 +62,15 @@ def values(study: Study, metric: str = "logprob change") -> dict[tuple[str, str,
         for row in study.rows
         if row["metric"] == metric
     }
+
+
+@pytest.mark.parametrize(
+    ("seeds", "says"), [([1, 1], "1 seed"), ([3, 3], "3 seeds"), ([10, 5], "5 or 10 seeds")]
+)
+def test_a_figure_says_how_many_seeds_its_panels_have(seeds: list[int], says: str) -> None:
+    layout = HeadLayout((2,))
+    gates = [CausalGates(layout, np.ones((n, 2)), np.ones((n, 2)), {}) for n in seeds]
+    assert _seeds(gates) == says
 
 
 def test_needed_heads_fall_interfering_ones_rise_and_others_stay(study: Study) -> None:

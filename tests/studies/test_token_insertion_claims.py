@@ -9,6 +9,7 @@ from headcount.engine.effects import EFFECTS
 from headcount.heads import HeadLayout
 from headcount.studies.insert_look import AFFINE, QUERIES, Look
 from headcount.studies.token_insertion_claims import INSERTS, Outcome, difference, judge_claims
+from headcount.studies.token_insertion_tables import _filled
 
 LAYOUT = HeadLayout((2, 3))
 
@@ -79,6 +80,11 @@ def test_heads_that_say_nothing_are_left_out() -> None:
     assert verdicts(seen) == verdicts(look(0.5))
     assert len(seen.scaled("w/ Mless", "lambda", [0, 1])) == len(values) - 1
     assert len(seen.scaled("w/ Mless", "lambda", [0])) == 0
+
+
+def test_the_table_of_heads_takes_a_head_where_it_speaks() -> None:
+    values = np.array([[0.2, np.nan, np.nan], [0.4, 0.6, np.nan]])
+    np.testing.assert_allclose(_filled(values), [[0.2, 0.6, 0.0], [0.4, 0.6, 0.0]])
 
 
 def test_a_look_comes_back_from_json() -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import time
 from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
@@ -21,10 +22,9 @@ from jaxtyping import Float
 from torch import Tensor
 
 from headcount.engine.forward import out_of_memory, too_large
-from headcount.engine.steps import Steps
+from headcount.errors import HeadcountError
 from headcount.models.model import Model
-from headcount.models.replay import exactly
-from headcount.models.sites import plain
+from headcount.models.sites import accepted, plain
 from headcount.progress import progress as progress_bar
 from headcount.sparse.text import Blocks
 
@@ -39,52 +39,65 @@ def write_own_text(
     *,
     seed: int = 0,
     keep: Path | None = None,
+    deadline: float = float("inf"),
     progress: bool = True,
-) -> Blocks:
+) -> Blocks | None:
     """Let the model write: each block begins with a token drawn from its whole vocabulary.
 
     A random first word leads to prose, chat, code and sums alike. Nothing ends a block but its
-    length. With `keep`, blocks stay in that folder for the next time.
+    length. With `keep`, blocks stay in that folder for the next time, so that nothing is written
+    twice; None where `deadline` (of time.monotonic) came before the last of them.
     """
     facts = {**model.identity, "blocks": blocks, "tokens": tokens, "seed": seed, "least": LEAST}
     key = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]
-    file = None if keep is None else keep / f"own-{key}.npy"
-    if file is not None and file.exists():
-        kept: Blocks = np.load(file, allow_pickle=False).astype(np.int64)
-        return kept
     starts = _starts(model, blocks, seed)
-    written: list[Blocks] = []
-    model.short_cuts  # noqa: B018  (proven when first asked for, which must not be in bfloat16)
     rows = ROWS.get(model.device.type, 256)
+    written: list[Blocks] = []
+    done = 0
     with progress_bar("own text", blocks, show=progress, unit="block") as bar:
-        done = 0
         while done < blocks:
-            some = starts[done : done + rows]
-            try:
-                written.append(_write(model, some, tokens, [seed, done]))
-            except RuntimeError as error:
-                if not out_of_memory(error):
-                    raise
-                if len(some) == 1:
-                    raise too_large(model, tokens) from error
-                rows = len(some) // 2
-                continue
+            file = None if keep is None else keep / f"own-{key}-{done}.npy"
+            if file is not None and file.exists():
+                some = np.load(file, allow_pickle=False).astype(np.int64)
+            elif time.monotonic() > deadline:
+                return None
+            else:
+                try:
+                    some = _write(model, starts[done : done + rows], tokens, [seed, done])
+                except RuntimeError as error:
+                    if not out_of_memory(error):
+                        raise
+                    if rows == 1:
+                        raise too_large(model, tokens) from error
+                    rows = min(rows, blocks - done) // 2 or 1
+                    continue
+                if file is not None:
+                    _keep(file, some)
+            written.append(some)
             done += len(some)
             bar.update(len(some))
-    text = np.concatenate(written)
-    if file is not None:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        made = file.with_suffix(".part.npy")
-        np.save(made, text.astype(np.int32))
-        made.replace(file)
-    return text
+    return np.concatenate(written)
+
+
+def fingerprint(text: Blocks) -> str:
+    """By which a run knows its own text again: memory and device decide how it is drawn, too."""
+    return hashlib.sha256(np.ascontiguousarray(text, dtype="<i4").tobytes()).hexdigest()
+
+
+def _keep(file: Path, text: Blocks) -> None:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    made = file.with_suffix(".part.npy")
+    np.save(made, text.astype(np.int32))
+    made.replace(file)
 
 
 def _starts(model: Model, blocks: int, seed: int) -> list[tuple[int, ...]]:
     """The first tokens of each block: one of all ordinary ones, behind what texts begin with."""
     tokenizer, module = model.tokenizer, cast(Any, plain(model.module))
     known = min(len(tokenizer), module.get_input_embeddings().num_embeddings)
-    special = set(tokenizer.all_special_ids)
+    added = getattr(tokenizer, "added_tokens_decoder", {})
+    special = {token for token, added_token in added.items() if added_token.special}
+    special |= set(tokenizer.all_special_ids)
     ordinary = [token for token in range(known) if token not in special]
     drawn = np.random.default_rng([seed, 1]).choice(ordinary, size=blocks)
     first = tokenizer("a")["input_ids"][:1]
@@ -92,23 +105,34 @@ def _starts(model: Model, blocks: int, seed: int) -> list[tuple[int, ...]]:
     return [(*begin, int(token)) for token in drawn]
 
 
+@torch.no_grad()
 def _write(
     model: Model, starts: Sequence[tuple[int, ...]], tokens: int, seed: Sequence[int]
 ) -> Blocks:
     """Blocks that go on from these starts, in bfloat16 where there is an accelerator."""
+    module = cast(Any, plain(model.module))
     number = int(np.random.default_rng(seed).integers(1 << 62))
-    rng = torch.Generator(model.device).manual_seed(number)
-
-    def draw(scores: Tensor, _rows: Tensor, _step: int) -> Tensor:
-        return noisy(scores, rng)
-
-    new = tokens - len(starts[0])
-    steps = Steps(model, None, (), spare_prompt=False, new=new, pick=lambda _: draw)
+    rng: torch.Generator | None = None  # where the logits are
+    ids = torch.tensor(starts, device=model.device)
+    text, cache = [ids], None
     device = model.device.type
     half = nullcontext() if device == "cpu" else torch.autocast(device, torch.bfloat16)
-    with exactly(model.module), half:
-        added = steps.run(starts, [0] * len(starts))
-    return np.concatenate((np.array(starts), np.array(added)), axis=1)
+    with half:
+        for _ in range(tokens - ids.shape[1]):
+            output = module(
+                input_ids=ids, **accepted(module, past_key_values=cache, use_cache=True)
+            )
+            cache = getattr(output, "past_key_values", None)
+            if cache is None:
+                raise HeadcountError(
+                    f"{model.name} keeps no keys and values while it writes, so it can write no "
+                    "text of its own: give --own 0."
+                )
+            scores = output.logits[:, -1]
+            rng = rng or torch.Generator(scores.device).manual_seed(number)
+            ids = noisy(scores, rng).argmax(-1, keepdim=True).to(model.device)
+            text.append(ids)
+    return torch.cat(text, 1).cpu().numpy()
 
 
 def noisy(scores: Float[Tensor, "rows vocab"], rng: torch.Generator) -> Float[Tensor, "rows vocab"]:

@@ -83,7 +83,7 @@ class Settings:
     @property
     def own_blocks(self) -> int:
         """How many the model writes: each is trained on a few times."""
-        return math.ceil(self.steps * self.own_rows / OWN_ROUNDS)
+        return max(self.own_rows, math.ceil(self.steps * self.own_rows / OWN_ROUNDS))
 
     def facts(self) -> dict[str, Any]:
         """As JSON has it."""

@@ -24,9 +24,9 @@ from headcount.models.sparse_checkpoint import (
 )
 from headcount.models.sparsity import drawing, make_dense, make_sparse
 from headcount.sparse.loss import Loss
-from headcount.sparse.own_text import write_own_text
+from headcount.sparse.own_text import fingerprint, write_own_text
 from headcount.sparse.settings import Settings
-from headcount.sparse.text import Text, load_text
+from headcount.sparse.text import Blocks, Text, load_text
 from headcount.sparse.train import Best, Run
 from headcount.sparse.tunable import Tunable, Values
 
@@ -101,63 +101,77 @@ def sparsify(
         progress=progress,
     )
     _tell(data, settings, say)
+    identity = {"weights": model.identity["weights"], "text": data.source}
     if settings.own_rows:
-        own = write_own_text(
-            model,
-            settings.own_blocks,
-            settings.block,
-            seed=settings.seed,
-            keep=dense_folder,
-            progress=progress,
+        data = replace(data, own=_own_text(model, settings, dense_folder, deadline, progress))
+        if data.own is None:
+            say(
+                f"Time is up while the model writes its own text, which is kept in {dense_folder}: "
+                "the same command goes on from there."
+            )
+            return None
+        identity["own_text"] = fingerprint(data.own)
+    with (
+        _sparse(model) as attentions,
+        Tunable(module, settings) as tunable,
+        drawing(attentions, pressure=settings.pressure) as draws,
+    ):
+        shared: dict[str, Any] = {
+            "tunable": tunable,
+            "text": data,
+            "settings": settings,
+            "attentions": attentions,
+            "rows": rows,
+            "compile": tunable.device.type != "cpu" if compile is None else compile,
+            "deadline": deadline,
+            "save_seconds": save_seconds,
+            "progress": progress,
+            "say": say,
+        }
+        dense = Run(
+            folder=dense_folder,
+            identity=identity | settings.of_control(),
+            **shared,
         )
-        data = replace(data, own=own)
-    with _sparse(model) as attentions:
-        identity = {"weights": model.identity["weights"], "text": data.source}
-        with (
-            Tunable(module, settings) as tunable,
-            drawing(attentions, pressure=settings.pressure) as draws,
-        ):
-            shared: dict[str, Any] = {
-                "tunable": tunable,
-                "text": data,
-                "settings": settings,
-                "attentions": attentions,
-                "rows": rows,
-                "compile": tunable.device.type != "cpu" if compile is None else compile,
-                "deadline": deadline,
-                "save_seconds": save_seconds,
-                "progress": progress,
-                "say": say,
-            }
-            dense = Run(
-                folder=dense_folder,
-                identity=identity | settings.of_control(),
-                **shared,
-            )
-            if not dense.finish():
-                _tell_stop(dense, say)
-                return None
-            controlled = dense.average if settings.average else tunable.copy()
-            strict = settings.constraint == "control"
-            reference = dense.measure(controlled if strict else None, dense.checked, None)
-            run = Run(
-                folder=out / "work" / "sparse",
-                identity=identity | settings.facts(),
-                draws=draws,
-                limit=reference.loss + settings.tolerance,
-                teacher=controlled if strict else None,
-                reference=[(int(row["step"]), row["constraint_loss"]) for row in dense.log]
-                if strict
-                else (),
-                **shared,
-            )
-            tunable.put(tunable.fresh)
-            if not run.finish():
-                _tell_stop(run, say)
-                return None
-            outcome, values = _evaluate(run, dense, controlled, settings)
-            _write(out, model, tunable, values, settings, base, outcome, data, attribution or {})
+        if not dense.finish():
+            _tell_stop(dense, say)
+            return None
+        controlled = dense.average if settings.average else tunable.copy()
+        strict = settings.constraint == "control"
+        reference = dense.measure(controlled if strict else None, dense.checked, None)
+        run = Run(
+            folder=out / "work" / "sparse",
+            identity=identity | settings.facts(),
+            draws=draws,
+            limit=reference.loss + settings.tolerance,
+            teacher=controlled if strict else None,
+            reference=[(int(row["step"]), row["constraint_loss"]) for row in dense.log]
+            if strict
+            else (),
+            **shared,
+        )
+        tunable.put(tunable.fresh)
+        if not run.finish():
+            _tell_stop(run, say)
+            return None
+        outcome, values = _evaluate(run, dense, controlled, settings)
+        _write(out, model, tunable, values, settings, base, outcome, data, attribution or {})
     return outcome
+
+
+def _own_text(
+    model: Model, settings: Settings, folder: Path, deadline: float, progress: bool
+) -> Blocks | None:
+    """What the model writes before it is tuned; None if the time ran out before its end."""
+    return write_own_text(
+        model,
+        settings.own_blocks,
+        settings.block,
+        seed=settings.seed,
+        keep=folder,
+        deadline=deadline,
+        progress=progress,
+    )
 
 
 @contextmanager
@@ -181,7 +195,7 @@ def _sparse(model: Model) -> Iterator[list[nn.Module]]:
 
 def _tell(data: Text, settings: Settings, say: Callable[[str], None]) -> None:
     rounds = settings.steps * (settings.batch - settings.own_rows) / len(data.train)
-    own = f" and {settings.own_blocks} blocks that the model writes" if settings.own_rows else ""
+    own = f" and {settings.own_blocks:,} blocks that the model writes" if settings.own_rows else ""
     say(
         f"{data.tokens / 1e6:.3g} M tokens to train on{own}, {settings.steps} steps of "
         f"{settings.batch} × {settings.block}: {rounds:.2g} rounds of the text"
@@ -227,6 +241,8 @@ def _write(
     out.mkdir(parents=True, exist_ok=True)
     training = {"settings": settings.facts(), **outcome.facts()}
     text = {"articles_sha256": data.source, "tokens": data.tokens, **attribution}
+    if data.own is not None:
+        text |= {"own_blocks": len(data.own), "own_sha256": fingerprint(data.own)}
     if settings.rank:
         shards = write_adapters(out, values)
         name, scale = base or model.name, settings.alpha / settings.rank

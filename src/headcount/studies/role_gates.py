@@ -186,7 +186,7 @@ def _find(
     if seeds > gates.seeds and not folder:
         notes.append(
             f"{cell.label}, {cell.name}: the gates that come with headcount have {gates.seeds} "
-            f"seeds, not {seeds}; --refit fits more."
+            f"seed{'s' * (gates.seeds > 1)}, not {seeds}; --refit fits more."
         )
     elif seeds > gates.seeds:
         raise HeadcountError(

@@ -54,6 +54,12 @@ def _known(values: Float[np.ndarray, "prompts"]) -> float | None:
     return float(known.mean()) if len(known) else None
 
 
+def _filled(values: Float[np.ndarray, "prompts heads"]) -> Float[np.ndarray, "prompts heads"]:
+    """With a head's own mean where it says nothing; a head that never does is not changed: 0."""
+    means = [_known(column) or 0.0 for column in values.T]
+    return np.where(np.isnan(values), means, values)
+
+
 def activation_rows(rows: list[dict[str, Any]], model: Model, look: Look) -> None:
     """Each statistic by kind of token, without an insert and how each insert changes it."""
     if not look.activations:
@@ -84,8 +90,7 @@ def look_rows(model: Model, task: str, look: Look) -> list[dict[str, Any]]:
     for series in dict.fromkeys(series for series, _ in look.affine):
         for name, samples in (
             (f"attention changed, {series}", look.effects[series, "all", "change"]),
-            # a head that says nothing is not changed either
-            (f"1 − λ, {series}", np.nan_to_num(1 - look.affine[series, "lambda"])),
+            (f"1 − λ, {series}", _filled(1 - look.affine[series, "lambda"])),
         ):
             known = samples[~np.isnan(samples).any(1)]  # too short a prompt has no profile
             if len(known):

@@ -23,7 +23,8 @@ from tasks.tiny_tokenizers import word_level
 from tiny import tiny_model
 
 from headcount import HeadScores, wrap
-from headcount.cli import build_parser, main
+from headcount.arguments import build_parser
+from headcount.cli import main
 from headcount.commands import demo
 from headcount.metrics import METRICS
 from headcount.models import load, model

@@ -3,8 +3,9 @@
     python scripts/sparse_facts.py --text wikipedia.txt.xz --out docs/results/sparsify/facts.json
 
 Accuracy and mean metric on the tasks of heads-kept (the test part of 1,000 prompts each), with the
-paired difference, and the share of open edges in blocks of several lengths (the first articles of
-the text, which training keeps for its evaluation).
+paired difference; the share of open edges in blocks of several lengths (the first articles of the
+text, which training keeps for its evaluation); and the loss there in float32, as users load the
+models, where training evaluates in bfloat16.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ import torch
 from headcount import Task, evaluate, load_model, make_task
 from headcount.models.model import Model
 from headcount.models.sparsity import attentions_of, drawing, gate_bias
-from headcount.sparse.loss import measure
-from headcount.sparse.text import load_text
+from headcount.sparse.loss import Loss, measure
+from headcount.sparse.text import Blocks, load_text
 from headcount.stats import paired_difference
 
 METRICS = {
@@ -32,6 +33,7 @@ METRICS = {
     "ioi-long": "logit_difference",
 }
 BLOCKS = {64: 48, 128: 32, 256: 24, 512: 12, 1024: 6}  # tokens of a block → blocks
+BLOCK = 256  # tokens, in training
 
 
 def task_values(model: Model, task: Task) -> np.ndarray[Any, Any]:
@@ -47,17 +49,23 @@ def edges(model: Model, text: Path) -> dict[int, float]:
     with tempfile.TemporaryDirectory() as folder:
         for tokens, count in BLOCKS.items():
             data = load_text(text, model.tokenizer, tokens, keep=Path(folder), progress=False)
-            with drawing(attentions_of(model.module), gate_bias(model.module) or 0.0) as draws:
-                found = measure(
-                    lambda ids: model.module(input_ids=ids, use_cache=False).logits,
-                    data.final[:count],
-                    2,
-                    draws,
-                    torch.device(model.device),
-                )
-            shares[tokens] = found.edges
-            print(f"blocks of {tokens}: {found.edges:.2%} open", flush=True)
+            shares[tokens] = measured(model, data.final[:count]).edges
+            print(f"blocks of {tokens}: {shares[tokens]:.2%} open", flush=True)
     return shares
+
+
+def measured(model: Model, blocks: Blocks) -> Loss:
+    """Loss and, of a sparse model, open edges."""
+    sparse = gate_bias(model.module) is not None
+    attentions = attentions_of(model.module) if sparse else []
+    with drawing(attentions, gate_bias(model.module) or 0.0) as draws:
+        return measure(
+            lambda ids: model.module(input_ids=ids, use_cache=False).logits,
+            blocks,
+            4,
+            draws if sparse else None,
+            torch.device(model.device),
+        )
 
 
 def main() -> None:
@@ -66,10 +74,28 @@ def main() -> None:
     parser.add_argument("--dense", default="smollm2-135m")
     parser.add_argument("--sparse", default="sparse:smollm2-135m")
     parser.add_argument("--text", type=Path, required=True)
+    parser.add_argument("--blocks", type=int, default=1024, help="for the loss")
+    parser.add_argument("--only-loss", action="store_true", help="the rest as --out has it")
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
     dense, sparse = (load_model(name) for name in (options.dense, options.sparse))
     facts: dict[str, Any] = {"dense": dense.name, "sparse": sparse.name, "tasks": {}}
+    if options.only_loss:
+        facts = json.loads(options.out.read_text("utf-8"))
+    else:
+        facts |= tasks_and_edges(dense, sparse, options.text)
+    data = load_text(options.text, dense.tokenizer, BLOCK, progress=False)
+    blocks = data.final[: options.blocks]
+    losses = [measured(model, blocks).loss for model in (dense, sparse)]
+    facts["loss in float32"] = {"blocks": len(blocks), "dense": losses[0], "sparse": losses[1]}
+    print(facts["loss in float32"], flush=True)
+    if options.out:
+        options.out.write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
+
+
+def tasks_and_edges(dense: Model, sparse: Model, text: Path) -> dict[str, Any]:
+    """Both models on every task, and the sparse one's edges."""
+    facts: dict[str, Any] = {"tasks": {}}
     for name in METRICS:
         test = make_task(name, dense.tokenizer, n=1000).part("test")
         both = [task_values(model, test) for model in (dense, sparse)]
@@ -82,9 +108,8 @@ def main() -> None:
             "difference of the accuracies": [apart.value, apart.low, apart.high],
         }
         print(name, facts["tasks"][name], flush=True)
-    facts["open edges"] = edges(sparse, options.text)
-    if options.out:
-        options.out.write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
+    facts["open edges"] = edges(sparse, text)
+    return facts
 
 
 if __name__ == "__main__":

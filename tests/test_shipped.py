@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +17,7 @@ from headcount.studies.head_roles import ROWS
 from headcount.studies.role_gates import Cell, obtain_gates
 
 SPARSE = SHIPPED / "smollm2-135m"
+FACTS = Path(__file__).parents[1] / "docs" / "results" / "sparsify" / "facts.json"
 LICENCE = Path(__file__).parents[1] / "LICENSE"
 
 
@@ -29,6 +31,15 @@ def test_the_sparse_model_is_small_and_says_where_its_text_comes_from() -> None:
     assert "Wikipedia" in facts.text["source"]
     assert facts.training["constraint_met"]
     assert facts.training["open_edges"] < 0.02
+
+
+def test_the_sparse_model_does_the_tasks_about_as_well_as_the_dense_one() -> None:
+    facts = json.loads(FACTS.read_text())
+    assert facts["sparse"] == "sparse:smollm2-135m"
+    for task in ("ioi", "greater-than", "docstring"):
+        found = facts["tasks"][task]
+        assert found["n"] >= 450
+        assert found["accuracy"][1] >= found["accuracy"][0] - 0.05
 
 
 @pytest.mark.real

@@ -216,7 +216,8 @@ def _run(commands: Commands) -> None:
     parser.add_argument(
         "--model",
         action="append",
-        help="smollm2-135m unless given; several for a study that compares models",
+        help="smollm2-135m unless given (heads-kept: its sparse version beside it); several for a "
+        "study that compares models",
     )
     parser.add_argument(
         "--preset", default="quick", help="quick (minutes on two cores), full, paper"

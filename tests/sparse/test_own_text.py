@@ -92,19 +92,40 @@ def test_writing_that_was_stopped_goes_on(tmp_path: Path, monkeypatch: pytest.Mo
     model = tiny()
     monkeypatch.setitem(own_text.ROWS, "cpu", 2)
     whole = written(model, 6, 8)
-    write, times = own_text._write, []
+    for call in range(3):  # time is always up, and yet each call writes two blocks
+        found = write_own_text(model, 6, 8, keep=tmp_path, deadline=0.0, progress=False)
+        assert len(list(tmp_path.glob("own-*.npy"))) == call + 1
+        assert (found is None) == (call < 2)
+    assert found is not None
+    assert np.array_equal(found, whole)
 
-    def late(*arguments: Any) -> Any:
-        times.append(1)
-        return write(*arguments)
 
-    monkeypatch.setattr(own_text, "_write", late)
-    monkeypatch.setattr(own_text.time, "monotonic", lambda: 10.0 * len(times))
-    assert write_own_text(model, 6, 8, keep=tmp_path, deadline=15.0, progress=False) is None
-    assert len(times) == 2
-    monkeypatch.undo()
-    assert np.array_equal(whole[:4], written(model, 6, 8, keep=tmp_path)[:4])
-    assert len(list(tmp_path.glob("own-*.npy"))) >= 3
+def test_sparsify_stops_while_the_model_writes_and_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = write_text(tmp_path / "text.txt")
+    monkeypatch.setitem(own_text.ROWS, "cpu", 4)
+    settings = replace(SMALL, own=0.5)
+    said: list[str] = []
+    out = tmp_path / "out"
+    stopped = sparsify(tiny(), text, out, settings, minutes=0, progress=False, say=said.append)
+    assert stopped is None
+    assert "Time is up while the model writes its own text" in said[-1]
+    assert sparsify(tiny(), text, out, settings, progress=False, say=said.append)
+
+
+def test_a_step_without_room_for_own_text_says_so(tmp_path: Path) -> None:
+    text = write_text(tmp_path / "text.txt")
+    said: list[str] = []
+    settings = replace(SMALL, batch=1, own=0.3)
+    assert sparsify(tiny(), text, tmp_path / "out", settings, progress=False, say=said.append)
+    assert any("no room for own text" in line for line in said)
+
+
+def test_a_model_that_keeps_no_keys_and_values_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(own_text, "accepted", lambda *_, **__: {"use_cache": False})
+    with pytest.raises(HeadcountError, match=r"tiny-llama keeps no keys and values .* --own 0"):
+        written(tiny(), 2, 4)
 
 
 def test_a_run_on_other_own_text_is_refused(tmp_path: Path) -> None:
@@ -134,6 +155,24 @@ def test_where_memory_is_short_fewer_blocks_are_written_at_once(
     monkeypatch.setattr(own_text, "_write", short)
     assert written(tiny(), 8, 4).shape == (8, 4)
     assert sizes == [2, 2, 2, 2]
+
+
+@pytest.mark.parametrize(
+    ("error", "says"),
+    [
+        (torch.OutOfMemoryError("CUDA out of memory"), "not enough memory to run tiny-llama"),
+        (RuntimeError("something else"), "something else"),
+    ],
+)
+def test_other_errors_are_not_hidden(
+    error: Exception, says: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: Any) -> None:
+        raise error
+
+    monkeypatch.setattr(own_text, "_write", fail)
+    with pytest.raises((HeadcountError, RuntimeError), match=says):
+        written(tiny(), 8, 4)
 
 
 def test_a_few_steps_have_whole_batches() -> None:

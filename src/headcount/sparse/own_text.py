@@ -42,24 +42,26 @@ def write_own_text(
     deadline: float = float("inf"),
     progress: bool = True,
 ) -> Blocks | None:
-    """Let the model write: each block begins with a token drawn from its whole vocabulary.
+    """Let the model write: each block begins with a token drawn from all ordinary ones.
 
     A random first word leads to prose, chat, code and sums alike. Nothing ends a block but its
     length. With `keep`, blocks stay in that folder for the next time, so that nothing is written
-    twice; None where `deadline` (of time.monotonic) came before the last of them.
+    twice; None where `deadline` (of time.monotonic) came before the last of them, though some are
+    written in every call.
     """
-    facts = {**model.identity, "blocks": blocks, "tokens": tokens, "seed": seed, "least": LEAST}
+    asked = {"blocks": blocks, "tokens": tokens, "seed": seed, "least": LEAST, "version": 1}
+    facts = {**model.identity, **asked}
     key = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]
     starts = _starts(model, blocks, seed)
     rows = ROWS.get(model.device.type, 256)
     written: list[Blocks] = []
-    done = 0
+    done, new = 0, 0
     with progress_bar("own text", blocks, show=progress, unit="block") as bar:
         while done < blocks:
             file = None if keep is None else keep / f"own-{key}-{done}.npy"
             if file is not None and file.exists():
                 some = np.load(file, allow_pickle=False).astype(np.int64)
-            elif time.monotonic() > deadline:
+            elif new and time.monotonic() > deadline:
                 return None
             else:
                 try:
@@ -71,6 +73,7 @@ def write_own_text(
                         raise too_large(model, tokens) from error
                     rows = min(rows, blocks - done) // 2 or 1
                     continue
+                new += len(some)
                 if file is not None:
                     _keep(file, some)
             written.append(some)

@@ -89,6 +89,7 @@ def sparsify(
     dense_folder = Path(control or out / "control")  # with the tokens, which are shared too
     deadline = float("inf") if minutes is None else time.monotonic() + 60 * minutes
     module = plain(model.module)
+    module.eval()  # no dropout: what is trained is what is measured
     with _sparse(model):
         pass  # a model that cannot be is refused before it writes and reads
     data = load_text(
@@ -200,6 +201,8 @@ def _tell(data: Text, settings: Settings, say: Callable[[str], None]) -> None:
         f"{data.tokens / 1e6:.3g} M tokens to train on{own}, {settings.steps} steps of "
         f"{settings.batch} × {settings.block}: {rounds:.2g} rounds of the text"
     )
+    if settings.own and not settings.own_rows:
+        say(f"A step of {settings.batch} blocks has no room for own text: none is written.")
 
 
 def _tell_stop(run: Run, say: Callable[[str], None]) -> None:

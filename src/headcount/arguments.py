@@ -6,12 +6,10 @@ Nothing here loads torch: each command imports its own work when it runs.
 from __future__ import annotations
 
 import argparse
-import re
-import sys
-from typing import Any, NoReturn, TypeAlias
+from typing import Any, TypeAlias
 
 from headcount import __version__
-from headcount.errors import did_you_mean
+from headcount.parser import Parser
 from headcount.sparse.settings import Settings
 
 Commands: TypeAlias = Any  # argparse does not name what its subparsers are
@@ -27,34 +25,6 @@ Every command has examples of its own: add --help to it.
 MODEL is a Hugging Face hub id, a local folder, a .gguf file, or smollm2-135m (bundled).
 A sparse model's folder is a model too.
 """
-
-
-class Parser(argparse.ArgumentParser):
-    """argparse, with one sentence and a suggestion instead of the usage text."""
-
-    def error(self, message: str) -> NoReturn:
-        """Print what is wrong and how to get help; exit code 2."""
-        if wrong := re.search(r"invalid choice: (['\"])(.*?)\1 \(choose", message):
-            choices = [str(c) for a in self._actions for c in a.choices or ()]
-            message = f'There is no "{wrong[2]}" here.{did_you_mean(wrong[2], choices)}'
-        elif unknown := re.match(r"unrecognized arguments: (\S+)", message):
-            near = did_you_mean(unknown[1], self.options())
-            message = f'There is no option "{unknown[1]}".{near}'
-        end = "" if message.endswith((".", "?")) else "."
-        self.exit(2, f"headcount: {message}{end} See {self.prog} --help\n")
-
-    def exit(self, status: int = 0, message: str | None = None) -> NoReturn:
-        """Leave; a reader of --help that has gone is noticed here, not when Python ends."""
-        sys.stdout.flush()
-        super().exit(status, message)
-
-    def options(self) -> list[str]:
-        """Every option of this command and of those below it."""
-        names = [name for action in self._actions for name in action.option_strings]
-        for action in self._actions:
-            if isinstance(action.choices, dict):  # the commands below
-                names += [name for parser in action.choices.values() for name in parser.options()]
-        return names
 
 
 def build_parser() -> Parser:
@@ -109,7 +79,7 @@ def _doctor(commands: Commands) -> None:
     )
     parser.add_argument("model", help="hub id, folder, .gguf file or bundled name")
     _loading(parser)
-    parser.add_argument("--json", action="store_true", help="print JSON")
+    _json(parser)
 
 
 def _rank(commands: Commands) -> None:
@@ -272,7 +242,7 @@ def _report(commands: Commands) -> None:
     )
     parser.add_argument("folders", nargs="+", help="of results, or with results below them")
     parser.add_argument("--out", default="index.html", help="file of the page (%(default)s)")
-    parser.add_argument("--json", action="store_true", help="print JSON")
+    _json(parser)
 
 
 def _tasks(commands: Commands) -> None:
@@ -282,7 +252,7 @@ def _tasks(commands: Commands) -> None:
         "how well a model does the cognitive functions, with all its heads",
         "headcount tasks --model smollm2-135m\n  headcount tasks --functions retrieval --set n=50",
     )
-    parser.add_argument("--model", default="smollm2-135m", help="%(default)s unless given")
+    _model(parser)
     parser.add_argument("--functions", nargs="+", help="some of them (all)")
     parser.add_argument(
         "--set", nargs="*", default=[], metavar="NAME=VALUE", help="settings, as n=100 shots=4"
@@ -299,7 +269,7 @@ def _generate(commands: Commands) -> None:
         "let a model write under a head set",
         'headcount generate --prompt "The capital of France is" --heads 3.4 11.2',
     )
-    parser.add_argument("--model", default="smollm2-135m", help="%(default)s unless given")
+    _model(parser)
     parser.add_argument("--prompt", nargs="+", required=True, help="one or more texts")
     parser.add_argument("--heads", nargs="*", default=[], metavar="LAYER.HEAD", help="heads off")
     parser.add_argument("--scope", default="all", help="all, or decode: new tokens only")
@@ -307,8 +277,7 @@ def _generate(commands: Commands) -> None:
     parser.add_argument("--temperature", type=float, default=0.0, help="0 is greedy")
     parser.add_argument("--seed", type=int, default=0, help="of sampling (%(default)s)")
     _loading(parser)
-    parser.add_argument("--quiet", action="store_true", help="no progress bars")
-    parser.add_argument("--json", action="store_true", help="print JSON")
+    _quiet_or_json(parser)
 
 
 def _export(commands: Commands) -> None:
@@ -318,12 +287,12 @@ def _export(commands: Commands) -> None:
         "write a model without some heads as an ordinary checkpoint",
         "headcount export --model smollm2-135m --heads 3.4 11.2 --out without",
     )
-    parser.add_argument("--model", default="smollm2-135m", help="%(default)s unless given")
+    _model(parser)
     parser.add_argument("--heads", nargs="+", required=True, metavar="LAYER.HEAD")
     parser.add_argument("--keep", action="store_true", help="keep only these heads")
     parser.add_argument("--out", required=True, help="a folder that does not exist yet")
     _loading(parser)
-    parser.add_argument("--json", action="store_true", help="print JSON")
+    _json(parser)
 
 
 def _sparsify(commands: Commands) -> None:
@@ -334,7 +303,7 @@ def _sparsify(commands: Commands) -> None:
         "headcount sparsify --model smollm2-135m --text wikipedia.txt.xz --out sparse-smollm2\n"
         "  headcount sparsify --model ./my-model --text text.jsonl --out sparse --minutes 9",
     )
-    parser.add_argument("--model", default="smollm2-135m", help="%(default)s unless given")
+    _model(parser)
     parser.add_argument(
         "--text", required=True, help=".txt or .txt.xz (blank lines between articles) or .jsonl"
     )
@@ -388,8 +357,7 @@ def _sparsify(commands: Commands) -> None:
     parser.add_argument("--text-source", help="where the text comes from, for the attribution")
     parser.add_argument("--text-licence", help="its licence")
     _loading(parser)
-    parser.add_argument("--quiet", action="store_true", help="no progress bars")
-    parser.add_argument("--json", action="store_true", help="print JSON")
+    _quiet_or_json(parser)
 
 
 def _list(commands: Commands) -> None:
@@ -399,7 +367,7 @@ def _list(commands: Commands) -> None:
         "what studies, tasks, rankings, metrics and models there are",
         "headcount list",
     )
-    parser.add_argument("--json", action="store_true", help="print JSON")
+    _json(parser)
 
 
 def _cache(commands: Commands) -> None:
@@ -411,7 +379,7 @@ def _cache(commands: Commands) -> None:
     )
     parser.add_argument("action", nargs="?", choices=["list", "clear"], default="list")
     parser.add_argument("name", nargs="?", help="clear only this model")
-    parser.add_argument("--json", action="store_true", help="print JSON")
+    _json(parser)
 
 
 def _store(commands: Commands) -> None:
@@ -428,7 +396,7 @@ def _store(commands: Commands) -> None:
     parser.add_argument("--model", help="clean: only this model's")
     parser.add_argument("--task", help="clean: only this task's")
     parser.add_argument("--everything", action="store_true", help="clean: the whole store")
-    parser.add_argument("--json", action="store_true", help="print JSON")
+    _json(parser)
 
 
 def _command(commands: Commands, name: str, summary: str, example: str) -> Parser:
@@ -455,8 +423,21 @@ def _loading(parser: Parser) -> None:
     )
 
 
-def _model_and_task(parser: Parser) -> None:
+def _model(parser: Parser) -> None:
     parser.add_argument("--model", default="smollm2-135m", help="%(default)s unless given")
+
+
+def _json(parser: Parser) -> None:
+    parser.add_argument("--json", action="store_true", help="print JSON")
+
+
+def _quiet_or_json(parser: Parser) -> None:
+    parser.add_argument("--quiet", action="store_true", help="no progress bars")
+    _json(parser)
+
+
+def _model_and_task(parser: Parser) -> None:
+    _model(parser)
     parser.add_argument("--task", default="ioi", help="name or .jsonl file (%(default)s)")
     parser.add_argument(
         "--set", nargs="*", default=[], metavar="NAME=VALUE", help="settings of the task, as n=100"
@@ -476,8 +457,7 @@ def _metric(parser: Parser) -> None:
 def _measuring(parser: Parser) -> None:
     parser.add_argument("--store", help="file that keeps measurements (in the user's cache folder)")
     parser.add_argument("--no-store", action="store_true", help="keep nothing, reuse nothing")
-    parser.add_argument("--quiet", action="store_true", help="no progress bars")
-    parser.add_argument("--json", action="store_true", help="print JSON")
+    _quiet_or_json(parser)
 
 
 def _dry_run(parser: Parser) -> None:

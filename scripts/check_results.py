@@ -91,9 +91,10 @@ def compare(folder: Path, model: Model | None = None) -> list[Compared]:
     run = json.loads((folder / "run.json").read_text(encoding="utf-8"))
     study = run["study"]
     facts = run["model"] if "weights" not in run["model"] else {run["model"]["name"]: run["model"]}
-    name, identity = next(iter(facts.items()))
-    model = model or load_model(name)
-    if model.identity["weights"] != identity["weights"]:
+    model = model or load_model(next(iter(facts)))
+    weights = model.identity["weights"]
+    label = next((name for name, one in facts.items() if one["weights"] == weights), None)
+    if label is None:
         raise HeadcountError(
             f"{folder} was measured on other weights than those of {model.name}: name its own "
             "model with --model."
@@ -101,7 +102,9 @@ def compare(folder: Path, model: Model | None = None) -> list[Compared]:
     settings = narrowed(study, run)
     again = run_study(study, model, progress=True, **settings)
     with (folder / "curves.csv").open(newline="", encoding="utf-8") as file:
-        committed = {_key(row): row for row in csv.DictReader(file) if comparable(row)}
+        # of a folder that compares models, only the rows of the one that runs again
+        ours = [row for row in csv.DictReader(file) if row.get("model", label) == label]
+    committed = {_key(row): row for row in ours if comparable(row)}
     found = []
     for row in again.rows:
         texts = {name: str(value) for name, value in row.items()}

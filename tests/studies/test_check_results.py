@@ -75,6 +75,21 @@ def test_another_number_is_noticed(
     assert "5 of 6 values agree" in out
 
 
+def test_rows_of_another_model_beside_it_are_left_alone(
+    script: ModuleType, planted: Plant, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = folder / "curves.csv"
+    with path.open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    others = [row | {"model": "sparse", "value": str(float(row["value"]) + 1)} for row in rows]
+    with path.open("w", newline="") as file:
+        writer = csv.DictWriter(file, list(rows[0]))
+        writer.writeheader()
+        writer.writerows(rows + others)
+    assert script.check(folder, planted.model)
+    assert "6 of 6 values agree" in capsys.readouterr().out
+
+
 def test_other_weights_and_missing_folders_are_refused(
     script: ModuleType, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

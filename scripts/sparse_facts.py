@@ -78,8 +78,10 @@ def main() -> None:
     parser.add_argument("--only-loss", action="store_true", help="the rest as --out has it")
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
+    if options.only_loss and not (options.out and options.out.is_file()):
+        parser.error("--only-loss needs an --out that an earlier run wrote.")
     dense, sparse = (load_model(name) for name in (options.dense, options.sparse))
-    facts: dict[str, Any] = {"dense": dense.name, "sparse": sparse.name, "tasks": {}}
+    facts: dict[str, Any] = {"dense": dense.name, "sparse": sparse.name}
     if options.only_loss:
         facts = json.loads(options.out.read_text("utf-8"))
     else:

@@ -21,12 +21,12 @@ import torch.nn.functional as F
 import transformers
 from shapes import random_model
 
-from headcount.engine.forward import measuring
+from headcount.engine.measure.forward import measuring
 from headcount.models.model import Model, wrap
-from headcount.rankings.gating_pass import GatedPasses
-from headcount.rankings.gating_prompts import Prompts, load_prompts
-from headcount.rankings.gating_schedule import Stage, first_logits, orders
-from headcount.rankings.gating_train import State, fidelity, train
+from headcount.rankings.causal_gates.passes import GatedPasses
+from headcount.rankings.causal_gates.prompts import Prompts, load_prompts
+from headcount.rankings.causal_gates.schedule import Stage, first_logits, orders
+from headcount.rankings.causal_gates.training import State, fidelity, train
 from headcount.tasks import Encoded, Example
 
 EXAMPLES = 300

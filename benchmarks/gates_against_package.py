@@ -31,13 +31,13 @@ import transformers
 from causal_head_gating.core import trainer as package
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from headcount.engine.forward import measuring
+from headcount.engine.measure.forward import measuring
 from headcount.models.gate import gating
 from headcount.models.model import Model, wrap
-from headcount.rankings.gating_pass import GatedPasses
-from headcount.rankings.gating_prompts import Prompts, load_prompts
-from headcount.rankings.gating_schedule import Schedule, first_logits, make_schedule, orders
-from headcount.rankings.gating_train import State, fidelity, train
+from headcount.rankings.causal_gates.passes import GatedPasses
+from headcount.rankings.causal_gates.prompts import Prompts, load_prompts
+from headcount.rankings.causal_gates.schedule import Schedule, first_logits, make_schedule, orders
+from headcount.rankings.causal_gates.training import State, fidelity, train
 from headcount.tasks import Encoded, Example
 
 STAGES = ("none", "positive", "negative")

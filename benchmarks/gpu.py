@@ -22,9 +22,9 @@ import transformers
 from shapes import SHAPES, random_model
 from transformers import LlamaForCausalLM
 
-from headcount.engine.batch import Batch
-from headcount.engine.plan import Plan
-from headcount.engine.runner import Runner
+from headcount.engine.measure.batch import Batch
+from headcount.engine.measure.plan import Plan
+from headcount.engine.measure.runner import Runner
 from headcount.models.model import Model, wrap
 
 

@@ -16,7 +16,7 @@ from headcount import Head, HeadLayout, Task, make_task
 from headcount.curves import default_counts
 from headcount.models.bundled import BUNDLED, bundled_folder
 from headcount.models.load import load_pretrained
-from headcount.rankings.random import draw_random
+from headcount.rankings.random_draws import draw_random
 from headcount.tasks import Encoded, encode
 
 MOST_SHOTS = 30

@@ -23,10 +23,10 @@ from pathlib import Path
 
 from headcount.errors import HeadcountError
 from headcount.models.model import load_model
-from headcount.rankings.gating_fit import fit_time
+from headcount.rankings.causal_gates.fit import fit_time
 from headcount.store import Store
-from headcount.studies.head_roles import ROWS
-from headcount.studies.role_gates import committed_gates, duration, file_name, fit_for
+from headcount.studies.head_roles.gates import committed_gates, duration, file_name, fit_for
+from headcount.studies.head_roles.study import ROWS
 from headcount.tasks import make_task
 
 

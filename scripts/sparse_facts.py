@@ -21,7 +21,7 @@ import torch
 
 from headcount import Task, evaluate, load_model, make_task
 from headcount.models.model import Model
-from headcount.models.sparsity import attentions_of, drawing, gate_bias
+from headcount.sparse.attention_layer import attentions_of, drawing, gate_bias
 from headcount.sparse.loss import Loss, measure
 from headcount.sparse.text import Blocks, load_text
 from headcount.stats import paired_difference

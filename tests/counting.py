@@ -12,11 +12,12 @@ from unittest import mock
 import numpy as np
 import torch
 
-from headcount.engine import answers, stand_in
-from headcount.engine.plan import SHORTEST_PREFIX
-from headcount.engine.runner import Runner
-from headcount.engine.steps import shared_start
-from headcount.rankings.gating_pass import GatedPasses
+from headcount.engine.measure import ablations as stand_in
+from headcount.engine.measure.plan import SHORTEST_PREFIX
+from headcount.engine.measure.runner import Runner
+from headcount.engine.write import answers
+from headcount.engine.write.steps import shared_start
+from headcount.rankings.causal_gates.passes import GatedPasses
 
 attribution = importlib.import_module(
     "headcount.rankings.attribution"

@@ -8,8 +8,8 @@ from contextlib import ExitStack
 import torch
 from torch import Tensor, nn
 
+from headcount.models.fast_paths import ShortCuts, scored_end
 from headcount.models.gate import gating
-from headcount.models.replay import ShortCuts, scored_end
 from headcount.models.sites import HeadSite, run
 from headcount.models.trunk import recording, replaying
 

@@ -23,9 +23,8 @@ from tasks.tiny_tokenizers import word_level
 from tiny import tiny_model
 
 from headcount import HeadScores, wrap
-from headcount.arguments import build_parser
-from headcount.cli import main
-from headcount.commands import demo
+from headcount.cli import demo, main
+from headcount.cli.arguments import build_parser
 from headcount.metrics import METRICS
 from headcount.models import load, model
 
@@ -545,7 +544,7 @@ def test_no_space_left_for_the_store(
     def full(*_: Any, **__: Any) -> NoReturn:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr("headcount.commands.common.Store.open", full)
+    monkeypatch.setattr("headcount.cli.common.Store.open", full)
     assert "free some space" in refused("ablate", *disk.arguments("--heads", "0.1"))
 
 
@@ -568,7 +567,7 @@ def test_other_errors_are_ours_and_keep_their_traceback(monkeypatch: pytest.Monk
         def fail(_: Any, mistake: Exception = mistake) -> NoReturn:
             raise mistake
 
-        monkeypatch.setattr("headcount.commands.cache.cache", fail)
+        monkeypatch.setattr("headcount.cli.cache.cache", fail)
         with pytest.raises(type(mistake), match=str(mistake)):
             main(["cache"])
 
@@ -621,7 +620,7 @@ def test_an_interruption_ends_with_130_and_a_sentence(
     def interrupted(_: Any) -> NoReturn:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("headcount.commands.cache.cache", interrupted)
+    monkeypatch.setattr("headcount.cli.cache.cache", interrupted)
     assert main(["cache"]) == 130
     out, err = capsys.readouterr()
     assert out == ""

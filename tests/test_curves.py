@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from planted import INTERFERENCE, Plant, plant
 
 from headcount import Curve, HeadcountError, HeadLayout, HeadScores, Store, curve, rank
-from headcount.curves import SERIES, _Plan, default_counts
+from headcount.curves.curve import SERIES, _Plan, default_counts
 
 NEEDED, INTERFERING = ["0.1", "1.3", "2.0"], ["0.2", "2.1"]
 

@@ -13,10 +13,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from headcount import database
-from headcount.database import Database
 from headcount.errors import HeadcountError
-from headcount.store import FORMAT, Store
+from headcount.store import FORMAT, Store, database
+from headcount.store.database import Database
 
 CONTEXT = {"model": "tiny"}
 GATES = np.random.default_rng(0).random((30, 20)).astype(np.float32)

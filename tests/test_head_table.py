@@ -6,8 +6,8 @@ import math
 
 import numpy as np
 
-from headcount.head_table import COLUMNS, head_rows
 from headcount.heads import HeadLayout, HeadScores
+from headcount.report.head_rows import COLUMNS, head_rows
 
 LAYOUT = HeadLayout((2, 1))
 SAMPLES = np.array([[1.0, 2.0, 3.0], [3.0, 2.0, 1.0], [2.0, 2.0, 2.0], [2.0, 2.0, 2.0]])

@@ -11,7 +11,7 @@ from pathlib import Path
 import filelock
 import pytest
 
-from headcount.locks import BusyError, FileLock, SystemLock, Timeout
+from headcount.system.locks import BusyError, FileLock, SystemLock, Timeout
 
 
 def _hold(path: str, seconds: float, begun: multiprocessing.synchronize.Event) -> None:
@@ -65,9 +65,9 @@ def without(name, globals=None, *rest, **more):
         raise ImportError(name)
     return usual(name, globals, *rest, **more)
 builtins.__import__ = without
-from headcount.paths import _usual
+from headcount.system.paths import _usual
 from headcount.store import Store
-from headcount.locks import FileLock
+from headcount.system.locks import FileLock
 with Store(sys.argv[1]) as store:
     store.put_document("kind", {"a": 1}, {"b": 2})
     print(store.get_document("kind", {"a": 1}), FileLock.__name__, _usual())

@@ -7,8 +7,8 @@ import pytest
 from real import bundled
 
 from headcount import evaluate, make_task, rank
-from headcount.engine.steps import bears_gaps
-from headcount.rankings.random import draw_random
+from headcount.engine.write.steps import bears_gaps
+from headcount.rankings.random_draws import draw_random
 
 pytestmark = pytest.mark.real
 

@@ -12,8 +12,8 @@ import pytest
 from planted import Plant, plant
 
 from headcount import Curve, HeadScores, curve
-from headcount.json_text import to_json
-from headcount.results import Claim, write_results
+from headcount.report.folder import Claim, write_results
+from headcount.system.files import to_json
 
 PICTURES = ["figure.png", "figure.svg", "figure.pdf"]
 FILES = [*PICTURES, "curves.csv", "scores.json", "heads.csv", "run.json"]
@@ -72,7 +72,7 @@ def test_claims_have_the_fields_of_the_design(tmp_path: Path) -> None:
 
 def test_the_run_can_be_made_again_from_its_facts(tmp_path: Path) -> None:
     planted, result = measured()
-    write(tmp_path, seeds=2, out=tmp_path, command="headcount.commands.curve:curve", quiet=True)
+    write(tmp_path, seeds=2, out=tmp_path, command="headcount.cli.curve:curve", quiet=True)
     facts = json.loads((tmp_path / "run.json").read_text())
     assert facts["settings"] == {"seeds": 2, "out": str(tmp_path)}
     assert facts["model"]["heads"] == [2, 2]

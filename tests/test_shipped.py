@@ -10,11 +10,11 @@ import pytest
 from real import bundled
 
 from headcount import evaluate, make_task
-from headcount.engine.edges import open_edges
-from headcount.models.sparse_checkpoint import SHIPPED, read_facts
-from headcount.rankings.causal_gates import ROLES
-from headcount.studies.head_roles import ROWS
-from headcount.studies.role_gates import Cell, obtain_gates
+from headcount.engine.read.edges import open_edges
+from headcount.rankings.causal_gates.result import ROLES
+from headcount.sparse.checkpoint import SHIPPED, read_facts
+from headcount.studies.head_roles.gates import Cell, obtain_gates
+from headcount.studies.head_roles.study import ROWS
 
 SPARSE = SHIPPED / "smollm2-135m"
 FACTS = Path(__file__).parents[1] / "docs" / "results" / "sparsify" / "facts.json"

@@ -22,8 +22,8 @@ from hypothesis.extra import numpy as hnp
 
 from headcount.errors import HeadcountError
 from headcount.heads import HeadLayout
-from headcount.paths import cache_dir
 from headcount.store import Store, canonical, describe, digest
+from headcount.system.paths import cache_dir
 
 CONTEXT = {"model": "tiny", "task": "ioi", "metric": "accuracy", "stand_in": "zero", "version": 1}
 GATES = np.array([[1, 1, 1], [1, 0, 1], [0.5, 1, 0]], dtype=np.float32)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from headcount.commands import timetable
-from headcount.commands.timetable import Timetable, overall
-from headcount.progress import progress
+from headcount.cli import timetable
+from headcount.cli.timetable import Timetable, overall
+from headcount.system.progress import progress
 
 
 def test_parts_that_ran_correct_those_to_come() -> None:

@@ -4,7 +4,7 @@ from dataclasses import asdict
 
 from headcount import curve, load_model, make_task, run_study
 from headcount.figures.curve import plot_curve
-from headcount.results import Claim
+from headcount.report.folder import Claim
 from headcount.stats import judge
 from headcount.studies import MODELS, PRESETS, STUDIES, Study
 

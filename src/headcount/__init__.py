@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from headcount.curves import Curve as Curve
     from headcount.curves import curve as curve
-    from headcount.engine.collect import collect as collect
-    from headcount.engine.decode import generate as generate
-    from headcount.engine.evaluate import evaluate as evaluate
-    from headcount.engine.gated import gated as gated
+    from headcount.engine.measure.evaluate import evaluate as evaluate
+    from headcount.engine.read.collect import collect as collect
+    from headcount.engine.write.decode import generate as generate
     from headcount.errors import HeadcountError as HeadcountError
     from headcount.heads import Head as Head
     from headcount.heads import HeadLayout as HeadLayout
     from headcount.heads import HeadScores as HeadScores
     from headcount.models.export import export as export
+    from headcount.models.gated import gated as gated
     from headcount.models.model import load_model as load_model
     from headcount.models.model import wrap as wrap
     from headcount.rankings import rank as rank
@@ -41,11 +41,11 @@ _HOMES = {
     "Store": "headcount.store",
     "Task": "headcount.tasks.task",
     "curve": "headcount.curves",
-    "evaluate": "headcount.engine.evaluate",
-    "generate": "headcount.engine.decode",
-    "gated": "headcount.engine.gated",
+    "evaluate": "headcount.engine.measure.evaluate",
+    "generate": "headcount.engine.write.decode",
+    "gated": "headcount.models.gated",
     "export": "headcount.models.export",
-    "collect": "headcount.engine.collect",
+    "collect": "headcount.engine.read.collect",
     "load_model": "headcount.models.model",
     "make_task": "headcount.tasks",
     "rank": "headcount.rankings",

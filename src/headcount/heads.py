@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from headcount.errors import HeadcountError
-from headcount.notebook import decimals, frame, head_map, side_by_side, table
+from headcount.figures.html import decimals, frame, head_map, side_by_side, table
 
 
 @dataclass(frozen=True, order=True)

@@ -26,14 +26,14 @@ from toy import toy_task, toy_tokenizer
 import headcount
 from headcount import HeadcountError, Store, curve, evaluate, load_model, rank, wrap
 from headcount.cli import main
-from headcount.cluster import cluster
-from headcount.cluster.crew import Crew
-from headcount.cluster.size import Size
-from headcount.engine import evaluate as evaluator
-from headcount.engine import shares
-from headcount.engine.answers import answers
-from headcount.engine.plan import best_plan
-from headcount.engine.workers import workers, working
+from headcount.engine.measure import evaluate as evaluator
+from headcount.engine.measure import shares
+from headcount.engine.measure.plan import best_plan
+from headcount.engine.measure.workers import workers, working
+from headcount.engine.write.answers import answers
+from headcount.integrations.ray import cluster
+from headcount.integrations.ray.crew import Crew
+from headcount.integrations.ray.size import Size
 from headcount.metrics import Metric
 from headcount.models.model import Model
 from headcount.tasks import Task, encode
@@ -195,7 +195,7 @@ def test_a_unit_that_kills_every_worker_is_named(
     crew: Crew, model: Model, task: Task, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     test = encode(task.part("test"), model.tokenizer)
-    monkeypatch.setattr("headcount.cluster.crew.DEATHS", 2)
+    monkeypatch.setattr("headcount.integrations.ray.crew.DEATHS", 2)
     metric = metric_that(dies_at(test[3].target[0]), "deadly")
     gates = single_heads(model)[:3]
     plan = best_plan(model, tokens=10)
@@ -211,7 +211,7 @@ def test_other_versions_are_refused(
 ) -> None:
     crew.dismiss()  # the cluster has room for two
     monkeypatch.setattr(headcount, "__version__", "9.9.9")
-    monkeypatch.setattr("headcount.cluster.order.MEASUREMENT", 77)
+    monkeypatch.setattr("headcount.integrations.ray.order.MEASUREMENT", 77)
     sentence = r"has headcount 0\.\S+ \(here 9\.9\.9\) and measurement version 1 \(here 77\)"
     with (
         cluster(workers=1, threads=1),  # Ray is there already; these workers are new
@@ -228,9 +228,9 @@ def test_a_full_cluster_is_not_waited_for_for_ever(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     much = Size(workers=1, threads=1, cpus=99, gpus=0)
-    monkeypatch.setattr("headcount.cluster.crew.size_for", lambda *_: much)
-    monkeypatch.setattr("headcount.cluster.crew.PATIENCE", 3.0)
-    monkeypatch.setattr("headcount.cluster.crew.SILENT", 1.0)
+    monkeypatch.setattr("headcount.integrations.ray.crew.size_for", lambda *_: much)
+    monkeypatch.setattr("headcount.integrations.ray.crew.PATIENCE", 3.0)
+    monkeypatch.setattr("headcount.integrations.ray.crew.SILENT", 1.0)
     with (
         cluster(workers=1, threads=1),
         pytest.raises(HeadcountError, match="the cluster has no room for 99 CPUs"),

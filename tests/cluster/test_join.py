@@ -17,9 +17,9 @@ import torch
 
 from headcount import HeadcountError
 from headcount.cli import main
-from headcount.cluster import cluster, join
-from headcount.cluster.order import version_refusal
-from headcount.cluster.size import Size, size_for
+from headcount.integrations.ray import cluster, join
+from headcount.integrations.ray.order import version_refusal
+from headcount.integrations.ray.size import Size, size_for
 
 # Not importorskip: Ray reads what is to be printed when it is first imported.
 pytestmark = pytest.mark.skipif(find_spec("ray") is None, reason="the extra ray is not installed")

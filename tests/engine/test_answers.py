@@ -11,8 +11,8 @@ import pytest
 from planted import Plant, plant
 
 from headcount import HeadcountError, Store, curve, evaluate
-from headcount.engine import answers as module
-from headcount.engine.answers import answers
+from headcount.engine.write import answers as module
+from headcount.engine.write.answers import answers
 from headcount.metrics.text import TextMetric, Written
 
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headcount import Example
-from headcount.engine.batch import make_batches
+from headcount.engine.measure.batch import make_batches
 from headcount.tasks import Encoded
 
 EXAMPLE = Example("0", "made", " up")

@@ -15,7 +15,7 @@ from torch import Tensor
 from torch._dynamo.testing import CompileCounter
 
 from headcount import HeadcountError, collect, wrap
-from headcount.engine.collect import reading
+from headcount.engine.read.collect import reading
 from headcount.models.gate import gating
 from headcount.models.model import Model
 
@@ -104,7 +104,7 @@ def test_while_a_batch_runs_only_positions_are_kept(monkeypatch: pytest.MonkeyPa
     """What is kept of the batches before, when the next one starts."""
     model = model_of("llama")
     model.short_cuts
-    monkeypatch.setattr("headcount.engine.collect.default_tokens", lambda _: 18)
+    monkeypatch.setattr("headcount.engine.read.collect.default_tokens", lambda _: 18)
     storages: list[int] = []
     stack = torch.stack
 

@@ -22,9 +22,9 @@ from toy import WORDS, toy_tokenizer
 from transformers import GenerationConfig, PreTrainedTokenizerFast
 
 from headcount import Head, HeadcountError, generate, wrap
-from headcount.engine import sampling
-from headcount.engine.decode import Generation, bears_padding
-from headcount.engine.sampling import Sampling
+from headcount.engine.write import sampling
+from headcount.engine.write.decode import Generation, bears_padding
+from headcount.engine.write.sampling import Sampling
 from headcount.models.gate import gating
 from headcount.models.model import Model
 

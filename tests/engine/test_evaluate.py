@@ -17,7 +17,7 @@ from tiny import tiny_model
 from toy import WORDS, toy_task, toy_tokenizer
 
 from headcount import HeadcountError, Store, evaluate, wrap
-from headcount.engine.plan import PLAIN, Plan, best_plan
+from headcount.engine.measure.plan import PLAIN, Plan, best_plan
 from headcount.metrics import METRICS, Metric
 from headcount.models.model import Model
 from headcount.tasks import Example, Task, encode

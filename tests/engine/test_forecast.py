@@ -13,9 +13,9 @@ from counting import counting
 from engine.test_plans import made_task, model_of, some_gates
 
 from headcount import Store, curve, evaluate, rank
-from headcount.engine import rates
-from headcount.engine.answers import answers
-from headcount.engine.forecast import Forecast, forecast, foresee
+from headcount.engine.measure import rates
+from headcount.engine.measure.forecast import Forecast, forecast, foresee
+from headcount.engine.write.answers import answers
 from headcount.models.model import Model
 from headcount.rankings import RANKINGS
 

@@ -23,10 +23,10 @@ from torch._dynamo.testing import CompileCounter
 from toy import WORDS, toy_tokenizer
 
 from headcount import Example, HeadcountError, Store, Task, evaluate, wrap
-from headcount.engine import compiled
-from headcount.engine.batch import make_batches
-from headcount.engine.plan import PLAIN, Plan, best_plan
-from headcount.engine.runner import Runner, chunks
+from headcount.engine.measure import compiled
+from headcount.engine.measure.batch import make_batches
+from headcount.engine.measure.plan import PLAIN, Plan, best_plan
+from headcount.engine.measure.runner import Runner, chunks
 from headcount.models.model import Model
 from headcount.tasks import encode
 
@@ -416,7 +416,7 @@ def test_memory_is_free_again_before_the_next_try(
             super().__init__(*args)
             made.append(weakref.ref(self))
 
-    monkeypatch.setattr("headcount.engine.work.Runner", Watched)
+    monkeypatch.setattr("headcount.engine.measure.passes.Runner", Watched)
     with memory_for(llama, 30):
         evaluate(
             llama,

@@ -10,9 +10,14 @@ from tiny import tiny_model
 from toy import toy_tokenizer
 
 from headcount import HeadcountError, wrap
-from headcount.engine.effects import EFFECTS, affine_fit, head_outputs, profile_effects
-from headcount.engine.profiles import profiles
 from headcount.models.model import Model
+from headcount.studies.token_insertion.effects import (
+    EFFECTS,
+    affine_fit,
+    head_outputs,
+    profile_effects,
+)
+from headcount.studies.token_insertion.profiles import profiles
 
 SEQUENCES = [[5, 6, 7, 8, 9, 5, 6, 12, 13], [9, 8, 7, 20, 3], [4, 4, 5, 6, 9, 10, 11, 12, 60]]
 

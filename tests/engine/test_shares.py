@@ -16,13 +16,13 @@ from tiny import tiny_model
 from toy import toy_task, toy_tokenizer
 
 from headcount import Store, evaluate, wrap
-from headcount.engine import shares
-from headcount.engine.answers import Sampled, answers
-from headcount.engine.plan import PLAIN, Plan, best_plan
-from headcount.engine.redistribute import Redistribution
-from headcount.engine.shares import Share
-from headcount.engine.workers import Job, Unit, workers, working
+from headcount.engine.measure import shares
+from headcount.engine.measure.plan import PLAIN, Plan, best_plan
+from headcount.engine.measure.shares import Share
+from headcount.engine.measure.workers import Job, Unit, workers, working
+from headcount.engine.write.answers import Sampled, answers
 from headcount.models.model import Model
+from headcount.studies.token_insertion.redistribution import Redistribution
 from headcount.tasks import Task
 
 
@@ -179,8 +179,8 @@ def test_a_unit_says_what_it_is(model: Model, task: Task) -> None:
 
 @pytest.mark.parametrize("scope", ["all", "decode"])
 def test_texts_are_equal(model: Model, scope: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headcount.engine.answers.BATCHES", 1)
-    monkeypatch.setattr("headcount.engine.answers.rows_at_once", lambda *_: 6)
+    monkeypatch.setattr("headcount.engine.write.answers.BATCHES", 1)
+    monkeypatch.setattr("headcount.engine.write.answers.rows_at_once", lambda *_: 6)
     task, gates, crew = toy_task(16), soft_gates(model, 5), Here()
     alone = answers(model, task, gates, scope=scope, progress=False)
     with working(crew):
@@ -204,8 +204,8 @@ def test_drawn_and_redistributed_texts_are_equal(model: Model, tmp_path: Path) -
 
 
 def test_equal_examples_keep_their_own_texts(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headcount.engine.answers.BATCHES", 1)
-    monkeypatch.setattr("headcount.engine.answers.rows_at_once", lambda *_: 1)
+    monkeypatch.setattr("headcount.engine.write.answers.BATCHES", 1)
+    monkeypatch.setattr("headcount.engine.write.answers.rows_at_once", lambda *_: 1)
     some = toy_task(4).examples
     task = Task("twice", 1, (*some, *(replace(e, id=f"{e.id} again") for e in some)))
     with working(Here()):

@@ -12,8 +12,8 @@ from tiny import tiny_model
 from toy import toy_task, toy_tokenizer
 
 from headcount import HeadcountError, evaluate, wrap
-from headcount.engine.batch import Batch, make_batches
-from headcount.engine.stand_in import make_stand_in
+from headcount.engine.measure.ablations import make_stand_in
+from headcount.engine.measure.batch import Batch, make_batches
 from headcount.models.model import Model
 from headcount.tasks import Encoded, Task, encode
 

@@ -15,8 +15,8 @@ from shortcuts import left_behind
 from test_decode import by_whole_passes, go_on, ids_of, model_of, prompts, soft_gates
 from toy import WORDS
 
-from headcount.engine import decode
-from headcount.engine.steps import bears_gaps, shared_start
+from headcount.engine.write import decode
+from headcount.engine.write.steps import bears_gaps, shared_start
 from headcount.models.model import Model
 
 MODELS = ("llama", "gpt2", "mistral", "bloom", "qwen3_next")  # the last ones keep no plain cache

@@ -8,8 +8,8 @@ import pytest
 from chain import BOX, chain_model
 
 from headcount import HeadcountError, generate
-from headcount.engine import decode
-from headcount.engine.stopping import cut
+from headcount.engine.write import decode
+from headcount.engine.write.stopping import cut
 
 LENGTH = len(chain_model().tokenizer.encode(BOX))
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headcount.metrics.explained import explained_effect, ratio_of_counts
+from headcount.curves.explained import explained_effect, ratio_of_counts
 
 PROMPTS = 40
 

@@ -7,10 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headcount.metrics import Written, published
+from headcount.metrics import Written
+from headcount.metrics import published_accuracy as published
+from headcount.metrics.bleu import bleu, rouge_1
 from headcount.metrics.encoder import encoder_identity
-from headcount.metrics.overlap import bleu, rouge_1
-from headcount.metrics.published import PUBLISHED_ACCURACY
+from headcount.metrics.published_accuracy import PUBLISHED_ACCURACY
 
 
 @pytest.mark.parametrize(

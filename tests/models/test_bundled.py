@@ -27,7 +27,7 @@ from processes import build_in_process, die_while_converting
 from safetensors import SafetensorError, safe_open
 
 from headcount.errors import HeadcountError
-from headcount.models import bundled, wheels
+from headcount.models import bundled
 from headcount.models.bundled import (
     BUNDLED,
     BundledModel,
@@ -39,7 +39,8 @@ from headcount.models.bundled import (
 )
 from headcount.models.gguf import forget_quantiser
 from headcount.models.load import load_pretrained
-from headcount.models.wheels import extract_member
+from headcount.system import wheels
+from headcount.system.wheels import extract_member
 
 
 @pytest.fixture(scope="session")

@@ -28,7 +28,8 @@ from peft import LoraConfig
 from safetensors.torch import load_file, save_file
 
 from headcount.errors import HeadcountError
-from headcount.models import load, options
+from headcount.models import load
+from headcount.models import load_options as options
 from headcount.models.bundled import BUNDLED
 from headcount.models.fingerprint import fingerprint_files, fingerprint_tensors
 from headcount.models.gguf import read_header

@@ -13,11 +13,12 @@ from tiny import tiny_model
 from toy import toy_task, toy_tokenizer
 
 from headcount import Store, evaluate, load_model, rank
-from headcount.engine.answers import answers
-from headcount.engine.batch import make_batches
-from headcount.engine.plan import Plan
-from headcount.engine.runner import Runner
-from headcount.models import load, options
+from headcount.engine.measure.batch import make_batches
+from headcount.engine.measure.plan import Plan
+from headcount.engine.measure.runner import Runner
+from headcount.engine.write.answers import answers
+from headcount.models import load
+from headcount.models import load_options as options
 from headcount.models.model import Model
 from headcount.tasks import encode
 

@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from transformers.cache_utils import DynamicCache, DynamicLayer
 
 from headcount import wrap
+from headcount.models.fast_paths import ShortCuts, prove_short_cuts
 from headcount.models.proof import prove
-from headcount.models.replay import ShortCuts, prove_short_cuts
 from headcount.models.sites import HeadSite
 
 # The slow paths of transformers warn about kernels that are not installed.

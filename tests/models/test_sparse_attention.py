@@ -11,10 +11,17 @@ from tiny import VOCAB, tiny_model
 from torch import Tensor, nn
 
 from headcount import HeadcountError
-from headcount.models import sparse_attention as kernel
-from headcount.models.gate_noise import logistic_noise
-from headcount.models.sparse_attention import SPARSE, sparse_attention
-from headcount.models.sparsity import OPEN, drawing, gate_bias, is_sparse, make_dense, make_sparse
+from headcount.sparse import attention as kernel
+from headcount.sparse.attention import SPARSE, sparse_attention
+from headcount.sparse.attention_layer import (
+    OPEN,
+    drawing,
+    gate_bias,
+    is_sparse,
+    make_dense,
+    make_sparse,
+)
+from headcount.sparse.gate_noise import logistic_noise
 
 MODELS = ("gpt2", "llama", "qwen3", "olmo2", "mistral", "gemma3_text", "phi3", "opt", "mixtral")
 

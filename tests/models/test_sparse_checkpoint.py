@@ -16,13 +16,13 @@ from torch import Tensor, nn
 from toy import toy_task, toy_tokenizer
 
 from headcount import Head, HeadcountError, evaluate, export, generate, load_model, rank, wrap
-from headcount.engine.attention import attend
-from headcount.engine.edges import open_edges
+from headcount.engine.read.attention import attend
+from headcount.engine.read.edges import open_edges
 from headcount.models.gate import gating
-from headcount.models.low_rank import LowRank, attach, block_layers, detach, merge
 from headcount.models.model import Model
-from headcount.models.sparse_checkpoint import SHIPPED, SparseFacts, write_adapters, write_facts
-from headcount.models.sparsity import make_sparse
+from headcount.sparse.attention_layer import make_sparse
+from headcount.sparse.checkpoint import SHIPPED, SparseFacts, write_adapters, write_facts
+from headcount.sparse.low_rank import LowRank, attach, block_layers, detach, merge
 
 
 def ids(rows: int = 2, length: int = 10) -> Tensor:
@@ -104,7 +104,7 @@ def test_adapters_are_not_put_on_other_weights(tmp_path: Path) -> None:
 def test_large_adapters_are_split_and_every_file_is_checked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("headcount.models.sparse_checkpoint.SHARD_BYTES", 3000)
+    monkeypatch.setattr("headcount.sparse.checkpoint.SHARD_BYTES", 3000)
     folder = write_sparse(tmp_path)
     files = sorted(folder.glob("adapters-*.safetensors"))
     assert len(files) > 1

@@ -14,9 +14,9 @@ from shortcuts import by_replay, by_whole_passes, error, left_behind, random_gat
 from tiny import tiny_model
 from torch import Tensor, nn
 
+from headcount.models.fast_paths import ShortCuts, prove_short_cuts, scored_end, scored_logits
 from headcount.models.gate import gating
 from headcount.models.proof import prove
-from headcount.models.replay import ShortCuts, prove_short_cuts, scored_end, scored_logits
 from headcount.models.sites import HeadSite, run
 from headcount.models.trunk import instead, recording, replaying, watching
 

@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 from planted import plant
 
 from headcount import HeadcountError, HeadLayout, HeadScores, rank
-from headcount.json_text import to_json
 from headcount.rankings.agreement import agreement, chance_overlap, ranks, spearman, stability
 from headcount.stats import bootstrap
+from headcount.system.files import to_json
 
 LAYOUT = HeadLayout((10, 10))
 VALUES = st.lists(st.integers(-5, 5), min_size=3, max_size=20)
@@ -284,7 +284,7 @@ def arguments(tmp_path: Path, *methods: str, **changes: Any) -> Namespace:
 
 @pytest.fixture
 def planted_command(monkeypatch: pytest.MonkeyPatch) -> Any:
-    from headcount.commands import compare
+    from headcount.cli import compare
 
     planted = plant(needed=["0.1", "1.3", "2.0"], interfering=["0.2"])
     monkeypatch.setattr(compare, "model_from", lambda _: planted.model)
@@ -340,14 +340,14 @@ def test_compare_prints_json(
     ],
 )
 def test_compare_refuses_before_it_loads(methods: list[str], words: str, tmp_path: Path) -> None:
-    from headcount.commands.compare import compare
+    from headcount.cli.compare import compare
 
     with pytest.raises(HeadcountError, match=words):
         compare(arguments(tmp_path, *methods))
 
 
 def test_seeds_go_to_the_methods_that_have_them() -> None:
-    from headcount.commands.compare import _settings
+    from headcount.cli.compare import _settings
 
     assert _settings("probe", 3) == {"seeds": 3}
     assert _settings("attribution", 3) == {}

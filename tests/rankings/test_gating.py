@@ -15,18 +15,18 @@ from tiny import tiny_model
 from toy import toy_task, toy_tokenizer
 
 from headcount import Example, HeadcountError, HeadLayout, Task, evaluate, rank, wrap
-from headcount.engine.forward import measuring
+from headcount.engine.measure.forward import measuring
 from headcount.models.model import Model
-from headcount.rankings import gating_train
 from headcount.rankings.attribution import _frozen
-from headcount.rankings.causal_gates import ROLES, CausalGates
-from headcount.rankings.gating import facilitation, interference, irrelevance
-from headcount.rankings.gating_contrast import contrast, fit_contrastive
-from headcount.rankings.gating_fit import fit_gates, fit_time
-from headcount.rankings.gating_pass import GatedPasses
-from headcount.rankings.gating_prompts import Prompts, lay_out, load_prompts, passes
-from headcount.rankings.gating_schedule import Stage, batch_order, first_logits, make_schedule
-from headcount.rankings.gating_train import State, fidelity, push, train
+from headcount.rankings.causal_gates import training as gating_train
+from headcount.rankings.causal_gates.contrast import contrast, fit_contrastive
+from headcount.rankings.causal_gates.fit import fit_gates, fit_time
+from headcount.rankings.causal_gates.passes import GatedPasses
+from headcount.rankings.causal_gates.prompts import Prompts, lay_out, load_prompts, passes
+from headcount.rankings.causal_gates.rankings import facilitation, interference, irrelevance
+from headcount.rankings.causal_gates.result import ROLES, CausalGates
+from headcount.rankings.causal_gates.schedule import Stage, batch_order, first_logits, make_schedule
+from headcount.rankings.causal_gates.training import State, fidelity, push, train
 from headcount.store import Store
 from headcount.tasks import encode
 
@@ -253,7 +253,7 @@ def test_both_signs_start_from_the_free_stage(monkeypatch: pytest.MonkeyPatch) -
         train(state, stage, slope, strength, **rest)
         ended.append(state.logits.numpy().copy())
 
-    monkeypatch.setattr("headcount.rankings.gating_shelf.train", noting)
+    monkeypatch.setattr("headcount.rankings.causal_gates.checkpoints.train", noting)
     fit_gates(built(), toy_task(40), updates=3, batch=4, seeds=2, progress=False)
     (first, free), (second, pushed) = begun
     np.testing.assert_array_equal(first, [first_logits(seed, first.shape[1]) for seed in (0, 1)])

@@ -15,7 +15,7 @@ from toy import toy_task, toy_tokenizer
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from headcount import Example, HeadcountError, Task, rank, wrap
-from headcount.engine.attention import attend, eager_attention, reading_attention
+from headcount.engine.read.attention import attend, eager_attention, reading_attention
 from headcount.models.model import Model
 from headcount.models.sites import HeadSite
 from headcount.rankings.patterns import repeated_tokens

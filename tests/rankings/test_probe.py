@@ -16,20 +16,20 @@ from toy import toy_task, toy_tokenizer
 
 from headcount import HeadcountError, HeadLayout, Store, Task, collect, generate, rank, wrap
 from headcount.models.model import Model
-from headcount.rankings.answers import (
-    Features,
-    answer_features,
-    held_out,
-    one_template_each,
-    surprisals,
-)
-from headcount.rankings.classifier import Training, fit
 from headcount.rankings.probe import (
     FUNCTIONS,
     ProbeSettings,
     elbow,
     fit_probe,
     probe_features,
+)
+from headcount.rankings.probe_classifier import Training, fit
+from headcount.rankings.probe_features import (
+    Features,
+    answer_features,
+    held_out,
+    one_template_each,
+    surprisals,
 )
 from headcount.registry import Entry
 from headcount.tasks import TASKS, encode
@@ -381,8 +381,8 @@ def test_what_a_probe_cannot_do_is_refused(functions: list[str]) -> None:
 
 def test_answers_of_nothing_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     """A model that ends the line at once has said nothing that could be read."""
-    from headcount.engine.decode import Generation
-    from headcount.rankings import answers
+    from headcount.engine.write.decode import Generation
+    from headcount.rankings import probe_features as answers
 
     newline = built().tokenizer.unk_token_id
 

@@ -12,7 +12,7 @@ from tiny import tiny_model
 from toy import toy_task, toy_tokenizer
 
 from headcount import HeadcountError, HeadLayout, rank, wrap
-from headcount.rankings.random import draw_matched, draw_random
+from headcount.rankings.random_draws import draw_matched, draw_random
 
 COUNTS = st.lists(st.integers(1, 6), min_size=1, max_size=6)
 SEEDS = st.integers(0, 2**32 - 1)

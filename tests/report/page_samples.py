@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from headcount.head_table import head_rows
 from headcount.heads import HeadLayout, HeadScores
-from headcount.rankings.causal_gates import ROLES, CausalGates
+from headcount.rankings.causal_gates.result import ROLES, CausalGates
+from headcount.report.head_rows import head_rows
 
 LAYOUT = HeadLayout((4, 4, 3))
 NASTY = '<img src=x onerror=alert(1)> & "quoted" \'</script>'

@@ -14,8 +14,8 @@ import pytest
 from report.page_samples import NASTY, write_sample
 
 from headcount import HeadcountError
-from headcount.arguments import build_parser
 from headcount.cli import main
+from headcount.cli.arguments import build_parser
 from headcount.report import find_results, page, read_result, write_page
 from headcount.report.go_on import go_on
 from headcount.report.head_data import head_data, top_heads

@@ -20,7 +20,7 @@ from toy import toy_tokenizer
 
 from headcount import HeadcountError, load_model
 from headcount.cli import main
-from headcount.engine.edges import open_edges
+from headcount.engine.read.edges import open_edges
 from headcount.models.sites import run as logits_of
 from headcount.sparse import train
 from headcount.sparse.loss import training_loss

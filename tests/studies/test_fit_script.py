@@ -13,7 +13,7 @@ from tiny import tiny_model
 
 from headcount import run_study
 from headcount.models.model import load_model
-from headcount.rankings.causal_gates import CausalGates
+from headcount.rankings.causal_gates.result import CausalGates
 
 ROOT = Path(__file__).resolve().parents[2]
 

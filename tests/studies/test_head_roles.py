@@ -17,12 +17,12 @@ from toy import toy_task, toy_tokenizer
 
 from headcount import HeadcountError, Store, Task, run_study, wrap
 from headcount.cli import main
-from headcount.engine import evaluate as engine
+from headcount.engine.measure import evaluate as engine
 from headcount.heads import HeadLayout
-from headcount.rankings.causal_gates import ROLES, CausalGates
-from headcount.rankings.gating_pass import GatedPasses
+from headcount.rankings.causal_gates.passes import GatedPasses
+from headcount.rankings.causal_gates.result import ROLES, CausalGates
 from headcount.studies import PRESETS, Study
-from headcount.studies.head_roles import _seeds
+from headcount.studies.head_roles.study import _seeds
 
 SETTINGS: dict[str, Any] = {
     "preset": "full",

@@ -7,9 +7,9 @@ import math
 import numpy as np
 import pytest
 
-from headcount.results import Claim
-from headcount.studies.head_roles_claims import Panel, judge_claims
-from headcount.studies.toggling import Toggled
+from headcount.report.folder import Claim
+from headcount.studies.head_roles.claims import Panel, judge_claims
+from headcount.studies.head_roles.toggling import Toggled
 
 COUNTS = (0, 2, 10, 50)
 PROMPTS, SEEDS = 60, 3

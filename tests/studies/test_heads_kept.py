@@ -16,9 +16,15 @@ from planted import Plant, plant
 from real import bundled
 
 from headcount import HeadcountError, Store, Task, run_study
-from headcount.engine import work
+from headcount.engine.measure import passes as work
 from headcount.studies import MODELS, Study
-from headcount.studies.keeping import choose_prompts, keep, order_of, random_orders, rank_heads
+from headcount.studies.heads_kept.keeping import (
+    choose_prompts,
+    keep,
+    order_of,
+    random_orders,
+    rank_heads,
+)
 
 NEEDED = ["0.1", "1.3", "2.0"]
 SETTINGS: dict[str, Any] = {

@@ -17,11 +17,11 @@ from tasks.tiny_tokenizers import byte_level
 from tiny import tiny_model
 
 from headcount import HeadcountError, Store, run_study, wrap
-from headcount.engine import answers
+from headcount.engine.write import answers
 from headcount.models.model import Model
 from headcount.stats import paired_difference
 from headcount.studies import Study
-from headcount.studies.masked_heads import paired_rows
+from headcount.studies.masked_heads.study import paired_rows
 
 # Answers of a random model are noise, so the encoder would add nothing here.
 SETTINGS: dict[str, Any] = {

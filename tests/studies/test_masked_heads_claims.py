@@ -10,9 +10,9 @@ import pytest
 from headcount.curves import Curve
 from headcount.heads import HeadLayout, HeadScores
 from headcount.metrics import get_metric
-from headcount.results import Claim
-from headcount.studies.masked_heads import published_counts
-from headcount.studies.masked_heads_claims import Panel, judge_claims
+from headcount.report.folder import Claim
+from headcount.studies.masked_heads.claims import Panel, judge_claims
+from headcount.studies.masked_heads.study import published_counts
 from headcount.studies.study import all_of
 
 COUNTS = [0, 4, 8, 16, 32]

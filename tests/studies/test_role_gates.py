@@ -13,9 +13,9 @@ from tiny import tiny_model
 from toy import toy_task, toy_tokenizer
 
 from headcount import HeadcountError, HeadLayout, wrap
-from headcount.rankings.causal_gates import CausalGates
-from headcount.studies import role_gates
-from headcount.studies.role_gates import (
+from headcount.rankings.causal_gates.result import CausalGates
+from headcount.studies.head_roles import gates as role_gates
+from headcount.studies.head_roles.gates import (
     Cell,
     committed_gates,
     duration,

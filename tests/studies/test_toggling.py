@@ -10,9 +10,9 @@ import pytest
 from planted import Plant, plant
 
 from headcount import Store, evaluate
-from headcount.engine import evaluate as engine
-from headcount.rankings.causal_gates import ROLES, CausalGates
-from headcount.studies.toggling import toggle
+from headcount.engine.measure import evaluate as engine
+from headcount.rankings.causal_gates.result import ROLES, CausalGates
+from headcount.studies.head_roles.toggling import toggle
 
 COUNTS = (0, 1, 2, 5)
 

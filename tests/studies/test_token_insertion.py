@@ -16,9 +16,10 @@ from tasks.tiny_tokenizers import byte_level
 from tiny import tiny_model
 
 from headcount import HeadcountError, Store, run_study, wrap
-from headcount.engine import answers
+from headcount.engine.write import answers
 from headcount.models.model import Model
-from headcount.studies import Study, insert_look
+from headcount.studies import Study
+from headcount.studies.token_insertion import look as insert_look
 
 SETTINGS: dict[str, Any] = {
     "n": 8,

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from headcount.engine.effects import EFFECTS
 from headcount.heads import HeadLayout
-from headcount.studies.insert_look import AFFINE, QUERIES, Look
-from headcount.studies.token_insertion_claims import INSERTS, Outcome, difference, judge_claims
-from headcount.studies.token_insertion_tables import _filled
+from headcount.studies.token_insertion.claims import INSERTS, Outcome, difference, judge_claims
+from headcount.studies.token_insertion.effects import EFFECTS
+from headcount.studies.token_insertion.look import AFFINE, QUERIES, Look
+from headcount.studies.token_insertion.tables import _filled
 
 LAYOUT = HeadLayout((2, 3))
 

@@ -6,12 +6,10 @@ METRICS are read off the logits at the target's positions, TEXT_METRICS off the 
 from __future__ import annotations
 
 from headcount.errors import HeadcountError, did_you_mean
+from headcount.metrics.base import Metric, Scored
 from headcount.metrics.comet import COMET, comet_metric
 from headcount.metrics.exact import EXACT_MATCH
-from headcount.metrics.maths import MATHS, PUBLISHED_MATHS
-from headcount.metrics.metric import Metric, Scored
-from headcount.metrics.published import PUBLISHED_ACCURACY
-from headcount.metrics.scores import (
+from headcount.metrics.logits import (
     ACCURACY,
     CHOICE,
     LOGIT_DIFFERENCE,
@@ -19,6 +17,8 @@ from headcount.metrics.scores import (
     LOGPROB_MEAN,
     MASS_DIFFERENCE,
 )
+from headcount.metrics.maths import MATHS, PUBLISHED_MATHS
+from headcount.metrics.published_accuracy import PUBLISHED_ACCURACY
 from headcount.metrics.similarity import GOLD_SIMILARITY, SIMILARITY
 from headcount.metrics.text import TextMetric, Written, floor, shuffled
 

@@ -104,7 +104,7 @@ def load_encoder(folder: Path) -> Encoder:
     import torch
     from transformers import AutoModel, AutoTokenizer
 
-    from headcount.models.quiet import quiet_transformers
+    from headcount.system.quiet import quiet_transformers
 
     options: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
     damaged = (

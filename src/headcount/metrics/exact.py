@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from jaxtyping import Float
 
-from headcount.metrics.normal import normalise
+from headcount.metrics.normalise import normalise
 from headcount.metrics.text import TextMetric, Written
 
 

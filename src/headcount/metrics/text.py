@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from headcount.errors import HeadcountError
-from headcount.metrics.normal import normalise
+from headcount.metrics.normalise import normalise
 
 
 @dataclass(frozen=True)

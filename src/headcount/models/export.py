@@ -17,15 +17,15 @@ from torch import Tensor, nn
 
 from headcount.errors import HeadcountError
 from headcount.heads import as_gates
+from headcount.models.fast_paths import exactly
 from headcount.models.gate import gating
 from headcount.models.model import Model
 from headcount.models.proof import plain_weight
-from headcount.models.quiet import quiet_transformers
-from headcount.models.replay import exactly
 from headcount.models.sites import HeadSite, coarsest_dtype, plain, probe_prompt, run
 from headcount.models.slices import tolerance
-from headcount.models.sparse_checkpoint import SparseFacts, write_facts
-from headcount.models.sparsity import gate_bias, make_sparse
+from headcount.sparse.attention_layer import gate_bias, make_sparse
+from headcount.sparse.checkpoint import SparseFacts, write_facts
+from headcount.system.quiet import quiet_transformers
 
 
 @torch.no_grad()

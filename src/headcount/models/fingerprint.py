@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headcount.errors import HeadcountError
-from headcount.locks import FileLock, Timeout
-from headcount.paths import cache_dir
+from headcount.system.locks import FileLock, Timeout
+from headcount.system.paths import cache_dir
 
 if TYPE_CHECKING:
     import torch

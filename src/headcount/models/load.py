@@ -19,14 +19,14 @@ from headcount.models.bundled import BUNDLED, bundled_folder
 from headcount.models.fingerprint import fingerprint_files
 from headcount.models.gguf import read_gguf
 from headcount.models.load_errors import plain_errors
-from headcount.models.options import (
+from headcount.models.load_options import (
     check_attention,
     check_device,
     check_dtype,
     check_placement,
     has_accelerate,
 )
-from headcount.models.quiet import quiet_transformers
+from headcount.system.quiet import quiet_transformers
 
 SPARSE_FACTS = "sparse.json"
 SPARSE_PREFIX = "sparse:"
@@ -108,7 +108,7 @@ def _load(spec: str, options: dict[str, Any], revision: str | None, trust: bool)
     if spec in BUNDLED:
         return _from_folder(bundled_folder(spec), options, trust, name=spec)
     if spec.startswith(SPARSE_PREFIX):
-        from headcount.models.sparse_checkpoint import shipped_folder
+        from headcount.sparse.checkpoint import shipped_folder
 
         folder = shipped_folder(spec.removeprefix(SPARSE_PREFIX))
         return _from_sparse(folder, options, trust, name=spec)
@@ -295,9 +295,9 @@ def _from_sparse(
 
     Its attention is sparse from then on.
     """
-    from headcount.models.low_rank import merge
-    from headcount.models.sparse_checkpoint import read_adapters, read_facts
-    from headcount.models.sparsity import make_sparse
+    from headcount.sparse.attention_layer import make_sparse
+    from headcount.sparse.checkpoint import read_adapters, read_facts
+    from headcount.sparse.low_rank import merge
 
     if "attn_implementation" in options:
         raise HeadcountError(

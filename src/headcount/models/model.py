@@ -11,7 +11,9 @@ from typing import Any
 import torch
 from torch import nn
 
+from headcount.figures.html import frame, table
 from headcount.heads import HeadLayout
+from headcount.models.fast_paths import ShortCuts, prove_short_cuts
 from headcount.models.fingerprint import (
     fingerprint_files,
     fingerprint_tensors,
@@ -20,10 +22,8 @@ from headcount.models.fingerprint import (
 from headcount.models.load import load_pretrained
 from headcount.models.padding import prove_padding
 from headcount.models.proof import Proof, prove
-from headcount.models.replay import ShortCuts, prove_short_cuts
 from headcount.models.sites import HeadSite, input_device, plain
-from headcount.models.sparsity import gate_bias
-from headcount.notebook import frame, table
+from headcount.sparse.attention_layer import gate_bias
 
 
 @dataclass(frozen=True, eq=False)

@@ -10,9 +10,9 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from headcount.errors import HeadcountError
+from headcount.models.find_sites import Found, find_sites
 from headcount.models.gate import gating
 from headcount.models.mixers import find_mixers
-from headcount.models.probe import Found, find_sites
 from headcount.models.sites import (
     HeadSite,
     coarsest_dtype,

@@ -10,18 +10,18 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from headcount.engine.forecast import forecast
-from headcount.engine.plan import MEASUREMENT
+from headcount.engine.measure.forecast import forecast
+from headcount.engine.measure.plan import MEASUREMENT
 from headcount.errors import HeadcountError
 from headcount.heads import HeadScores
 from headcount.models.model import Model
 from headcount.rankings.ablation import ablation, patching
 from headcount.rankings.attribution import attribution, integrated_gradients
+from headcount.rankings.causal_gates.rankings import facilitation, interference, irrelevance
 from headcount.rankings.foresee import FITTED, MEASURED, foresee_ranking
-from headcount.rankings.gating import facilitation, interference, irrelevance
 from headcount.rankings.patterns import attention_induction, attention_previous, attention_retrieval
 from headcount.rankings.probe import probe, probe_context
-from headcount.rankings.random import random_ranking
+from headcount.rankings.random_draws import random_ranking
 from headcount.registry import Registry
 from headcount.store import Store
 from headcount.tasks import Task, encode

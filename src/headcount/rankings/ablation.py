@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from headcount.engine.evaluate import evaluate
+from headcount.engine.measure.evaluate import evaluate
 from headcount.heads import HeadScores
 from headcount.models.model import Model
 from headcount.store import Store

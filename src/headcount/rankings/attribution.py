@@ -15,17 +15,17 @@ import numpy as np
 import torch
 from jaxtyping import Float
 
-from headcount.engine.batch import make_batches
-from headcount.engine.forward import check_finite, measuring, score
-from headcount.engine.plan import default_tokens
-from headcount.engine.rates import timing
-from headcount.engine.stand_in import make_stand_in
+from headcount.engine.measure.ablations import make_stand_in
+from headcount.engine.measure.batch import make_batches
+from headcount.engine.measure.forward import check_finite, measuring, score
+from headcount.engine.measure.plan import default_tokens
+from headcount.engine.measure.rates import timing
 from headcount.errors import HeadcountError
 from headcount.heads import HeadScores
 from headcount.metrics import METRICS, Metric, get_logit_metric
 from headcount.models.gate import gating
 from headcount.models.model import Model
-from headcount.progress import progress as progress_bar
+from headcount.system.progress import progress as progress_bar
 from headcount.tasks import Task, encode, require_foils
 
 

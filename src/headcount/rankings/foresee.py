@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from headcount.engine.forecast import Forecast, placeholders
+from headcount.engine.measure.forecast import Forecast, placeholders
 from headcount.heads import HeadScores
 from headcount.models.model import Model
 from headcount.rankings.probe import probe_tasks

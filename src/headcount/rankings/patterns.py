@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from headcount.engine.attention import attend
+from headcount.engine.read.attention import attend
 from headcount.errors import HeadcountError
 from headcount.heads import HeadScores
 from headcount.models.model import Model

@@ -21,8 +21,8 @@ from jaxtyping import Float, Int
 from headcount.errors import HeadcountError, did_you_mean
 from headcount.heads import HeadLayout, HeadScores
 from headcount.models.model import Model
-from headcount.rankings.answers import Features, answer_features, held_out, one_template_each
-from headcount.rankings.classifier import Fit, Training, fit
+from headcount.rankings.probe_classifier import Fit, Training, fit
+from headcount.rankings.probe_features import Features, answer_features, held_out, one_template_each
 from headcount.tasks import Task, encode
 
 # The cognitive functions, by their names among the tasks.

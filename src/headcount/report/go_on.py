@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from headcount.report.head_data import top_heads
-from headcount.report.result import Result, models_of
+from headcount.report.read import Result, models_of
 from headcount.tasks import TASKS
 
 OTHER = "Qwen/Qwen3-0.6B"  # stands for the reader's own model

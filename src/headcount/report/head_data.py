@@ -6,8 +6,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from headcount.head_table import ROLE
-from headcount.report.result import Result
+from headcount.report.head_rows import ROLE
+from headcount.report.read import Result
 
 
 def head_data(results: Sequence[Result], names: Sequence[str]) -> list[dict[str, Any]]:

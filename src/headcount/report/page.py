@@ -18,7 +18,7 @@ from pathlib import Path
 from headcount.report import parts
 from headcount.report.about import about
 from headcount.report.head_data import head_data
-from headcount.report.result import Result, models_of, read_result
+from headcount.report.read import Result, models_of, read_result
 
 
 def write_page(

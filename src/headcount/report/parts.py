@@ -11,7 +11,7 @@ from typing import Any
 
 from headcount.report.about import CAPTIONS, VERDICTS, about
 from headcount.report.go_on import go_on
-from headcount.report.result import Result, models_of
+from headcount.report.read import Result, models_of
 
 MOST_ROWS = 600  # of a table on the page; its file has them all
 

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from headcount.models.sparse_attention import Draw
+from headcount.sparse.attention import Draw
 
 Logits = Float[Tensor, "rows tokens vocab"]
 

@@ -21,12 +21,12 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from headcount.engine.forward import out_of_memory, too_large
+from headcount.engine.measure.forward import out_of_memory, too_large
 from headcount.errors import HeadcountError
 from headcount.models.model import Model
 from headcount.models.sites import accepted, plain
-from headcount.progress import progress as progress_bar
 from headcount.sparse.text import Blocks
+from headcount.system.progress import progress as progress_bar
 
 LEAST = 0.05  # of the likeliest token's probability, or a token is not drawn
 ROWS = {"cuda": 2048, "cpu": 64}  # blocks that are written at once

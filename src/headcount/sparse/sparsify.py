@@ -16,13 +16,13 @@ from torch import nn
 from headcount.errors import HeadcountError
 from headcount.models.model import Model
 from headcount.models.sites import plain
-from headcount.models.sparse_checkpoint import (
+from headcount.sparse.attention_layer import drawing, make_dense, make_sparse
+from headcount.sparse.checkpoint import (
     DTYPE,
     SparseFacts,
     write_adapters,
     write_facts,
 )
-from headcount.models.sparsity import drawing, make_dense, make_sparse
 from headcount.sparse.loss import Loss
 from headcount.sparse.own_text import fingerprint, write_own_text
 from headcount.sparse.settings import Settings

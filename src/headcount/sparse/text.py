@@ -15,7 +15,7 @@ from jaxtyping import Int
 
 from headcount.errors import HeadcountError
 from headcount.models.fingerprint import fingerprint_tokenizer
-from headcount.progress import progress as progress_bar
+from headcount.system.progress import progress as progress_bar
 
 Blocks = Int[np.ndarray, "blocks tokens"]
 

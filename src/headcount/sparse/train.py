@@ -21,18 +21,18 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from headcount.engine.forward import out_of_memory
+from headcount.engine.measure.forward import out_of_memory
 from headcount.errors import HeadcountError
-from headcount.models.sparse_attention import Draw
-from headcount.models.sparsity import dense_attention
-from headcount.progress import progress as progress_bar
-from headcount.sparse.compiling import compiled, never_packed
+from headcount.sparse.attention import Draw
+from headcount.sparse.attention_layer import dense_attention
+from headcount.sparse.compiled import compiled, never_packed
 from headcount.sparse.loss import Loss, expected_share, measure, training_loss
-from headcount.sparse.progress_file import load_state, save_state
 from headcount.sparse.schedule import Multiplier, gate_bias, gate_noise, learning_rate
 from headcount.sparse.settings import Settings
 from headcount.sparse.text import Text, training_batches
+from headcount.sparse.training_state import load_state, save_state
 from headcount.sparse.tunable import Tunable, Values
+from headcount.system.progress import progress as progress_bar
 
 Say = Callable[[str], None]
 SAVE_SECONDS = 60.0

@@ -11,8 +11,8 @@ from jaxtyping import Int
 from torch import Tensor, nn
 
 from headcount.errors import HeadcountError
-from headcount.models.low_rank import LowRank, attach, block_layers, detach
 from headcount.models.sites import accepted
+from headcount.sparse.low_rank import LowRank, attach, block_layers, detach
 from headcount.sparse.settings import Settings
 
 Values = dict[str, Tensor]

@@ -5,20 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from headcount.engine.forecast import Forecast, foresee
+from headcount.engine.measure.forecast import Forecast, foresee
 from headcount.errors import HeadcountError, did_you_mean
 from headcount.models.model import Model, load_model
 from headcount.registry import Registry
 from headcount.store import Store
-from headcount.studies.head_roles import PRESETS as HEAD_ROLES
-from headcount.studies.head_roles import head_roles
-from headcount.studies.heads_kept import PRESETS as HEADS_KEPT
-from headcount.studies.heads_kept import heads_kept
-from headcount.studies.masked_heads import PRESETS as MASKED_HEADS
-from headcount.studies.masked_heads import masked_heads
+from headcount.studies.head_roles.study import PRESETS as HEAD_ROLES
+from headcount.studies.head_roles.study import head_roles
+from headcount.studies.heads_kept.study import PRESETS as HEADS_KEPT
+from headcount.studies.heads_kept.study import heads_kept
+from headcount.studies.masked_heads.study import PRESETS as MASKED_HEADS
+from headcount.studies.masked_heads.study import masked_heads
 from headcount.studies.study import Study
-from headcount.studies.token_insertion import PRESETS as TOKEN_INSERTION
-from headcount.studies.token_insertion import token_insertion
+from headcount.studies.token_insertion.study import PRESETS as TOKEN_INSERTION
+from headcount.studies.token_insertion.study import token_insertion
 
 __all__ = ["MODELS", "PRESETS", "STUDIES", "Study", "foresee_study", "run_study"]
 

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from headcount.errors import HeadcountError
 from headcount.figures.curve import save_figure
-from headcount.json_text import to_json
-from headcount.notebook import frame, table
+from headcount.figures.html import frame, table
 from headcount.report import write_page
-from headcount.results import Claim, versions, write_csv
+from headcount.report.folder import Claim, versions, write_csv
 from headcount.stats import Verdict
+from headcount.system.files import to_json
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

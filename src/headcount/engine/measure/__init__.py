@@ -1,0 +1,1 @@
+"""Values under head sets: sweeps, batches, plans and passes."""

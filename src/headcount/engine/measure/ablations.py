@@ -1,0 +1,140 @@
+"""Stand-ins: what an absent head says instead of its own output.
+
+zero        nothing
+mean        its mean output over the corrupted prompts of the ranking part: position by position
+            within one template and length where that part has such prompts for every example,
+            otherwise over all positions
+corrupted   its output on the example's corrupted twin, position by position
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Literal, get_args
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from headcount.engine.measure.batch import Batch, make_batches
+from headcount.engine.measure.forward import measuring, score, within_memory
+from headcount.engine.read.collect import reading
+from headcount.errors import HeadcountError, did_you_mean
+from headcount.models.gate import StandIns
+from headcount.models.model import Model
+from headcount.tasks.encoding import Encoded, require_twin
+
+StandInName = Literal["zero", "mean", "corrupted"]
+
+
+@dataclass(frozen=True)
+class StandIn:
+    """A stand-in that is ready for the examples it was made for.
+
+    `identity` goes into the store's key; `description` is what reports print.
+    """
+
+    name: str
+    description: str
+    identity: str
+    provide: Callable[[Batch], StandIns | None] = field(repr=False)
+
+
+def make_stand_in(
+    name: str, model: Model, examples: Sequence[Encoded], ranking: Sequence[Encoded], tokens: int
+) -> StandIn:
+    """Make a stand-in for `examples`; the mean is taken over `ranking`."""
+    if name not in get_args(StandInName):
+        raise HeadcountError(
+            f'There is no stand-in "{name}" (known: {", ".join(get_args(StandInName))}).'
+            f"{did_you_mean(name, get_args(StandInName))}"
+        )
+    if name == "zero":
+        return StandIn("zero", "zero", "zero", lambda batch: None)
+    if name == "corrupted":
+        require_twin(examples)
+        return StandIn(
+            "corrupted",
+            "the head's output on the corrupted twin",
+            "corrupted",
+            _corrupted(model, examples),
+        )
+    return _mean(model, examples, ranking, tokens)
+
+
+@torch.no_grad()
+def head_outputs(model: Model, batch: Batch) -> list[Float[Tensor, "rows tokens width"]]:
+    """Every site's z on a batch."""
+    outputs: list[Tensor] = []
+    with measuring(model), reading(model, lambda _, z: outputs.append(z.clone())):
+        score(model, batch)
+    return outputs
+
+
+def _corrupted(model: Model, examples: Sequence[Encoded]) -> Callable[[Batch], StandIns]:
+    def provide(batch: Batch) -> StandIns:
+        if batch.mask is not None:
+            raise HeadcountError("The corrupted stand-in needs batches without padding.")
+        rows = [examples[place] for place in batch.examples]
+        (twins,) = make_batches(rows, tokens=batch.ids.numel(), device=model.device, corrupted=True)
+        return head_outputs(model, twins)
+
+    return provide
+
+
+Place = tuple[str, int]  # template and length
+
+
+def _mean(
+    model: Model, examples: Sequence[Encoded], ranking: Sequence[Encoded], tokens: int
+) -> StandIn:
+    """Average over the ranking part, per position where every example has its like there."""
+
+    def place(one: Encoded, corrupted: bool) -> Place:
+        prompt = one.corrupted if corrupted and one.corrupted is not None else one.prompt
+        return one.example.template, len(prompt) + len(one.target) - 1
+
+    there = {place(one, corrupted=True) for one in ranking}
+    wanted = {place(one, corrupted=False) for one in examples}
+    by_position = all(template for template, _ in wanted) and wanted <= there
+
+    def average(tokens: int) -> dict[Place, list[Tensor]]:
+        sums: dict[Place, list[Tensor]] = {}
+        counts: dict[Place, int] = {}
+        for batch in make_batches(ranking, tokens=tokens, device=model.device, corrupted=True):
+            outputs = head_outputs(model, batch)
+            for row, example in enumerate(batch.examples):
+                key = place(ranking[example], corrupted=True) if by_position else ("", 0)
+                z = [o[row].float() for o in outputs]  # (tokens, width) at each site
+                z = z if by_position else [o.sum(0, keepdim=True) for o in z]
+                counts[key] = counts.get(key, 0) + (1 if by_position else outputs[0].shape[1])
+                sums[key] = [a + b for a, b in zip(sums[key], z, strict=True)] if key in sums else z
+        return {key: [total / counts[key] for total in totals] for key, totals in sums.items()}
+
+    @cache  # computed when first needed: where the store knows all values, it is not
+    def means() -> dict[Place, list[Tensor]]:
+        longest = max(place(one, corrupted=True)[1] for one in ranking)
+        return within_memory(model, average, tokens, longest)
+
+    def provide(batch: Batch) -> StandIns:
+        if not by_position:
+            return [mean[None] for mean in means()["", 0]]  # (1, 1, width)
+        if batch.mask is not None:
+            raise HeadcountError("The mean stand-in by position needs batches without padding.")
+        rows = [means()[place(examples[e], corrupted=False)] for e in batch.examples]
+        return [torch.stack(site) for site in zip(*rows, strict=True)]
+
+    prompts = "corrupted prompts" if any(one.corrupted for one in ranking) else "prompts"
+    where = "per position within one template and length" if by_position else "over all positions"
+    grouped = [(one.key, one.example.template if by_position else "") for one in ranking]
+    keys = hashlib.sha256(json.dumps(grouped).encode()).hexdigest()
+    return StandIn(
+        "mean",
+        f"mean over {len(ranking)} {prompts} of the ranking part, {where}",
+        f"mean {'by position' if by_position else 'over all'} {keys}",
+        provide,
+    )

@@ -1,0 +1,91 @@
+"""One forward pass, from a batch to the logits that are scored."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from typing import TypeVar
+
+import torch
+from torch import Tensor
+
+from headcount.engine.measure.batch import Batch
+from headcount.errors import HeadcountError
+from headcount.metrics.base import Scored
+from headcount.models.fast_paths import exactly, scored_logits
+from headcount.models.model import Model
+from headcount.models.sites import accepted
+
+
+@contextmanager
+def measuring(model: Model) -> Iterator[None]:
+    """Evaluation mode and full float32 products inside; as it was afterwards."""
+    model.short_cuts  # noqa: B018  (proven when first asked for, which must not be under gates)
+    with exactly(model.module):
+        yield
+
+
+def score(model: Model, batch: Batch) -> Scored:
+    """Run the model on a batch and keep the logits at the positions that predict the targets."""
+    options: dict[str, object] = {"use_cache": False}
+    if batch.mask is not None:
+        options |= {"attention_mask": batch.mask, "position_ids": batch.positions()}
+    count = batch.targets.shape[1]
+    only_scored = batch.mask is None and model.short_cuts.head
+    with (
+        scored_logits(model.module, count) if only_scored else nullcontext(),
+        # A user's compiled graph does not see hooks that came after it.
+        torch.compiler.set_stance("force_eager"),
+    ):
+        output = model.module(input_ids=batch.ids, **accepted(model.module, **options))
+    logits: Tensor = output.logits  # (rows, tokens or scored, vocab)
+    if not only_scored:
+        at = batch.scored[..., None].expand(-1, -1, logits.shape[-1])
+        logits = logits.gather(1, at)
+    return Scored(logits, batch.targets, batch.foils, batch.also)
+
+
+def check_finite(values: Tensor, model: Model) -> None:
+    """Refuse values that are not numbers, which no average should ever swallow."""
+    if not values.isfinite().all():
+        raise HeadcountError(
+            f"{model.name} gave logits that are not finite numbers (NaN or infinite): load it in "
+            "another dtype (float32 is safest), or check its weights and the gates."
+        )
+
+
+def out_of_memory(error: RuntimeError) -> bool:
+    """Whether a device or the machine ran out of memory."""
+    said = str(error).lower()
+    return (
+        isinstance(error, torch.OutOfMemoryError)
+        or "can't allocate memory" in said
+        or "out of memory" in said
+    )
+
+
+def too_large(model: Model, length: int) -> HeadcountError:
+    """What to say where not even one sequence fits into memory."""
+    return HeadcountError(
+        f"There is not enough memory to run {model.name} on a single example of {length} tokens: "
+        "use a smaller dtype or a larger device."
+    )
+
+
+Result = TypeVar("Result")
+
+
+def within_memory(model: Model, work: Callable[[int], Result], tokens: int, longest: int) -> Result:
+    """The result of `work(tokens)`, with as many tokens at once as memory allows.
+
+    Sequences are up to `longest` tokens long.
+    """
+    while True:
+        try:
+            return work(tokens)
+        except RuntimeError as error:
+            if not out_of_memory(error):
+                raise
+        if tokens <= longest:
+            raise too_large(model, longest)
+        tokens = max(longest, tokens // 2)

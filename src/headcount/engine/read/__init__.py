@@ -1,0 +1,1 @@
+"""What heads do inside a model: their outputs and their attention."""

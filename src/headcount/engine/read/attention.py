@@ -1,0 +1,211 @@
+"""Read the heads' attention weights while a model runs, and keep only what is asked for.
+
+Fast kernels never form the weights, so the model runs with transformers' eager attention inside,
+and with its own kernel again afterwards. A site's weights are what its attention module returns
+beside its output; they are reduced at once, so that those of one layer and batch are all that
+memory ever holds.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from headcount.engine.measure.forward import measuring, within_memory
+from headcount.engine.measure.plan import default_tokens
+from headcount.errors import HeadcountError
+from headcount.models.fast_paths import scored_logits
+from headcount.models.model import Model
+from headcount.models.sites import HeadSite, accepted, coarsest_dtype, plain
+from headcount.models.slices import tolerance
+from headcount.sparse.attention import SPARSE, forming_weights
+from headcount.system.progress import progress as progress_bar
+
+Read = Callable[[HeadSite, Float[Tensor, "rows heads queries keys"]], None]
+Reduce = Callable[
+    [HeadSite, Float[Tensor, "rows heads queries keys"], Sequence[int]],
+    Float[Tensor, "rows heads"],
+]
+
+
+@contextmanager
+def eager_attention(module: nn.Module) -> Iterator[None]:
+    """Attention that forms its weights inside; each part's own kernel again afterwards.
+
+    Sparse attention stays: it forms its own weights, those of open edges, where it is asked to.
+    """
+    configs = {id(c): c for m in plain(module).modules() if (c := getattr(m, "config", None))}
+    kernels = [
+        (config, config._attn_implementation_internal)
+        for config in configs.values()
+        if getattr(config, "_attn_implementation_internal", None) not in (None, SPARSE)
+    ]
+    try:
+        # Not by `set_attn_implementation`, which would give a model's parts one and the same, and
+        # could not tell afterwards what each of them had.
+        for config, _ in kernels:
+            config._attn_implementation_internal = "eager"
+        with forming_weights():
+            yield
+    finally:
+        for config, kernel in kernels:
+            config._attn_implementation_internal = kernel
+
+
+@contextmanager
+def reading_attention(model: Model, read: Read) -> Iterator[None]:
+    """Call `read` with each site's attention weights whenever the model runs in this context.
+
+    Heads are the site's query heads, in its order. A pass that leaves out a site's weights is
+    refused: at the end of the context, or at the module whose weights are of no use.
+    """
+    for site in model.sites:
+        if site.queries != 1:
+            raise HeadcountError(
+                f"{site.attention} has {site.queries} attention patterns for each head, so that no "
+                "single one could be called the head's."
+            )
+    watch = _Watch(model, read)
+    named = dict(plain(model.module).named_modules())
+    with ExitStack() as stack:
+        top = plain(model.module)
+        stack.callback(top.register_forward_pre_hook(watch.start, with_kwargs=True).remove)
+        for name in dict.fromkeys(site.attention for site in model.sites):
+            attention = named[name]
+            if "output_attentions" in inspect.signature(attention.forward).parameters:
+                ask = attention.register_forward_pre_hook(_ask, with_kwargs=True)
+                stack.callback(ask.remove)
+            stack.callback(attention.register_forward_hook(watch.hook(name)).remove)
+        stack.enter_context(eager_attention(model.module))
+        # A user's compiled graph does not see hooks that came after it.
+        stack.enter_context(torch.compiler.set_stance("force_eager"))
+        yield
+        watch.finish()
+
+
+@torch.no_grad()
+def attend(
+    model: Model, sequences: Sequence[Sequence[int]], reduce: Reduce, *, progress: bool = True
+) -> Float[np.ndarray, "sequences heads"]:
+    """One number per sequence and head, from the attention weights on token sequences.
+
+    `reduce` makes the numbers of one site's heads from its weights on some of the sequences; it is
+    told which.
+
+    >>> from headcount import load_model
+    >>> model = load_model("smollm2-135m")
+    >>> ids = model.tokenizer.encode("The capital of France is")
+    >>> to_the_first = attend(model, [ids], lambda site, weights, places: weights[:, :, -1, 0])
+    >>> to_the_first.shape
+    (1, 270)
+    """
+    if not sequences or not all(sequences):
+        raise HeadcountError("Give at least one sequence to read attention from, each with tokens.")
+    found = np.full((len(sequences), model.layout.total), np.nan)
+    by_length: dict[int, list[int]] = {}
+    for place, ids in enumerate(sequences):
+        by_length.setdefault(len(ids), []).append(place)
+    with (
+        progress_bar("reading attention", len(sequences), show=progress, unit="sequence") as bar,
+        measuring(model),
+    ):
+
+        def work(tokens: int) -> None:
+            for length, alike in by_length.items():
+                left = [place for place in alike if np.isnan(found[place, -1])]
+                rows = max(1, tokens // length)
+                for start in range(0, len(left), rows):
+                    chosen = left[start : start + rows]
+                    _attend(model, [sequences[place] for place in chosen], chosen, reduce, found)
+                    bar.update(len(chosen))
+
+        within_memory(model, work, default_tokens(model), max(by_length))
+    return found
+
+
+def _attend(
+    model: Model,
+    sequences: Sequence[Sequence[int]],
+    places: Sequence[int],
+    reduce: Reduce,
+    found: Float[np.ndarray, "sequences heads"],
+) -> None:
+    numbers: dict[int, Tensor] = {}
+
+    def read(site: HeadSite, weights: Tensor) -> None:
+        numbers[site.index] = reduce(site, weights, places)
+
+    ids = torch.tensor([list(one) for one in sequences], device=model.device)
+    only_last = scored_logits(model.module, 1) if model.short_cuts.head else nullcontext()
+    with reading_attention(model, read), only_last:
+        model.module(input_ids=ids, **accepted(model.module, use_cache=False))
+    row = [numbers[site.index].cpu().double() for site in model.sites]  # (rows, heads) at each
+    found[list(places)] = torch.cat(row, dim=1).numpy()
+
+
+def _ask(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Some attention modules return their weights only where they are asked for them."""
+    return args, {**kwargs, "output_attentions": True}
+
+
+class _Watch:
+    """The pass that is running: its shape, and which sites have been read in it."""
+
+    def __init__(self, model: Model, read: Read) -> None:
+        self.model, self.read = model, read
+        self.shape: tuple[int, int] | None = None  # rows, tokens
+        self.runs: dict[str, int] = {}
+        self.seen: set[int] = set()
+        self.limit = 1 + 10 * tolerance(coarsest_dtype(model.module))
+
+    def start(self, _: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        self.finish()
+        given = (kwargs.get("input_ids"), kwargs.get("inputs_embeds"), *args)
+        ids = next(x for x in given if isinstance(x, Tensor))
+        self.shape = (ids.shape[0], ids.shape[1])
+        self.runs.clear()
+        self.seen.clear()
+
+    def hook(self, name: str) -> Callable[..., None]:
+        sites = {site.call: site for site in self.model.sites if site.attention == name}
+
+        def hook(_: nn.Module, args: tuple[Any, ...], output: Any) -> None:
+            run = self.runs.get(name, 0)
+            self.runs[name] = run + 1
+            if run in sites and self.shape is not None:
+                self.seen.add(sites[run].index)
+                self.read(sites[run], self._weights(sites[run], output))
+
+        return hook
+
+    def finish(self) -> None:
+        """Refuse a pass in which a site did not run."""
+        if self.shape is not None:
+            for site in self.model.sites:
+                if site.index not in self.seen:
+                    raise _no_weights(site)
+
+    def _weights(self, site: HeadSite, output: Any) -> Float[Tensor, "rows heads queries keys"]:
+        rows, tokens = self.shape or (0, 0)
+        for part in output if isinstance(output, tuple | list) else ():
+            if isinstance(part, Tensor) and part.shape == (rows, site.heads, tokens, tokens):
+                # Scores before the softmax have the same shape; sinks leave sums below 1.
+                sums = float(part.sum(-1).max()) <= self.limit and float(part.min()) >= 0
+                if sums and not part.triu(1).any():  # and nobody looks at later tokens
+                    return part
+        raise _no_weights(site)
+
+
+def _no_weights(site: HeadSite) -> HeadcountError:
+    return HeadcountError(
+        f"{site.attention} gives no softmax weights of its {site.heads} heads over the tokens, so "
+        "that nothing can be said about what they look at: rank by another method, such as "
+        "attribution."
+    )

@@ -1,0 +1,57 @@
+"""Run a model on token sequences, those of one length together, without any padding."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+
+import torch
+
+from headcount.engine.measure.forward import measuring, within_memory
+from headcount.engine.measure.plan import default_tokens
+from headcount.errors import HeadcountError
+from headcount.models.fast_paths import scored_logits
+from headcount.models.model import Model
+from headcount.models.sites import accepted
+from headcount.system.progress import progress as progress_bar
+
+
+def each_length(
+    model: Model,
+    sequences: Sequence[Sequence[int]],
+    run: Callable[[list[int]], object],
+    *,
+    label: str,
+    progress: bool,
+) -> None:
+    """Call `run` with the places of some sequences of equal length, until all have been run.
+
+    As many at once as memory allows; where it runs out, `run` is called again with fewer.
+    """
+    if not sequences or not all(sequences):
+        raise HeadcountError("Give at least one sequence to run, each with tokens.")
+    by_length: dict[int, list[int]] = {}
+    for place, ids in enumerate(sequences):
+        by_length.setdefault(len(ids), []).append(place)
+    with (
+        progress_bar(label, len(sequences), show=progress, unit="sequence") as bar,
+        measuring(model),
+    ):
+
+        def work(tokens: int) -> None:
+            for length, left in by_length.items():
+                rows = max(1, tokens // length)
+                while left:
+                    run(left[:rows])
+                    bar.update(len(left[:rows]))
+                    del left[:rows]
+
+        within_memory(model, work, default_tokens(model), max(by_length))
+
+
+def run_through(model: Model, sequences: Sequence[Sequence[int]]) -> None:
+    """One pass over sequences of equal length, for what others read on the way."""
+    ids = torch.tensor([list(one) for one in sequences], device=model.device)
+    only_last = scored_logits(model.module, 1) if model.short_cuts.head else nullcontext()
+    with only_last:
+        model.module(input_ids=ids, **accepted(model.module, use_cache=False))

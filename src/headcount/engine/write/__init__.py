@@ -1,0 +1,1 @@
+"""Texts under head sets: decoding."""

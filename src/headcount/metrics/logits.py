@@ -1,0 +1,94 @@
+"""Metrics that are read off the logits under teacher forcing."""
+
+from __future__ import annotations
+
+import math
+import sys
+from typing import TYPE_CHECKING
+
+from jaxtyping import Float, Int
+
+from headcount.metrics.base import Metric, Scored
+
+if TYPE_CHECKING or "torch" in sys.modules:  # nobody waits for torch only to list the metrics
+    from torch import Tensor
+
+
+def _token_logprobs(scored: Scored) -> Float[Tensor, "rows tokens"]:
+    """log p of each target token, in float32: half precision cannot hold small differences."""
+    logits = scored.logits.float()
+    chosen = logits.gather(-1, scored.targets[..., None]).squeeze(-1)
+    return chosen - logits.logsumexp(-1)
+
+
+def _logprob(scored: Scored) -> Float[Tensor, "rows"]:
+    return _token_logprobs(scored).sum(-1)
+
+
+def _logprob_mean(scored: Scored) -> Float[Tensor, "rows"]:
+    return _token_logprobs(scored).mean(-1)
+
+
+def _accuracy(scored: Scored) -> Float[Tensor, "rows"]:
+    # Every target token is the most likely one, given those before it: what greedy decoding writes.
+    right = (scored.logits.argmax(-1) == scored.targets).all(-1).float()
+    # NaN is neither right nor wrong, and argmax would hide it.
+    return right.masked_fill(scored.logits.isnan().any(-1).any(-1), math.nan)
+
+
+def _foil_margin(scored: Scored) -> Float[Tensor, "rows"]:
+    """The strongest right answer against the strongest wrong one.
+
+    By first tokens, also of longer answers: tasks whose answers share theirs are refused.
+    """
+    first = scored.logits[:, 0].float()  # (rows, vocab)
+    right, wrong = (
+        first.gather(-1, ids.clamp(min=0)).masked_fill(ids < 0, -math.inf).amax(-1)
+        for ids in (_right(scored), scored.foils)
+    )
+    return right - wrong
+
+
+def _mass_margin(scored: Scored) -> Float[Tensor, "rows"]:
+    """The probability of all right answers less that of all wrong ones, by first tokens."""
+    shares = scored.logits[:, 0].float().softmax(-1)  # (rows, vocab)
+    right, wrong = (
+        shares.gather(-1, ids.clamp(min=0)).masked_fill(ids < 0, 0).sum(-1)
+        for ids in (_right(scored), scored.foils)
+    )
+    return right - wrong
+
+
+def _right(scored: Scored) -> Int[Tensor, "rows answers"]:
+    """The first tokens of the target and of all other right answers; -1 where there are fewer."""
+    import torch
+
+    first = scored.targets[:, :1]
+    return first if scored.also is None else torch.cat((first, scored.also), -1)
+
+
+def _choice(scored: Scored) -> Float[Tensor, "rows"]:
+    margin = _foil_margin(scored)
+    return (margin > 0).float().masked_fill(margin.isnan(), math.nan)
+
+
+LOGPROB = Metric("logprob", "Log-probability of target", _logprob)
+LOGPROB_MEAN = Metric("logprob_mean", "Mean log-probability per target token", _logprob_mean)
+ACCURACY = Metric("accuracy", "Accuracy", _accuracy, differentiable=False, binary=True)
+LOGIT_DIFFERENCE = Metric(
+    "logit_difference", "Logit difference, target against foil", _foil_margin, needs_foils=True
+)
+MASS_DIFFERENCE = Metric(
+    "mass_difference",
+    "Probability of right answers less that of wrong ones",
+    _mass_margin,
+    needs_foils=True,
+)
+CHOICE = Metric(
+    "choice",
+    "Choice accuracy, target against foils",
+    _choice,
+    differentiable=False,
+    needs_foils=True,
+    binary=True,
+)

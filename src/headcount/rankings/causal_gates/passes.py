@@ -1,0 +1,200 @@
+"""Forward and backward passes under gates that are learned: from logits M to their gradients.
+
+All rows of gates share passes: their prompts lie side by side, as many at once as memory allows.
+How they are cut into passes changes no gradient, since each is a sum over prompts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from headcount.engine.measure.compiled import can_compile, compiled_blocks, static_gating
+from headcount.engine.measure.forward import out_of_memory, too_large
+from headcount.engine.measure.plan import default_tokens
+from headcount.errors import HeadcountError
+from headcount.models.gate import gating
+from headcount.models.model import Model
+from headcount.models.sites import accepted, plain
+from headcount.models.trunk import instead
+from headcount.rankings.causal_gates.prompts import Laid, Pass, Prompts, passes
+
+ROOM = 0.6  # of the free memory of a GPU: allocators waste some, and passes differ
+MOST_TOKENS = 131_072  # of one pass: beyond, no device gets faster
+
+# From the mean log-probability per target token of some prompts, and their places in the layout, to
+# what is to be made small, prompt by prompt.
+Objective = Callable[[Tensor, slice], Tensor]
+
+
+class GatedPasses:
+    """Runs updates of a fit on one model, and remembers how much of it fits at once."""
+
+    def __init__(self, model: Model, *, tokens: int | None = None, compiled: bool = False) -> None:
+        self.model = model
+        self.tokens = tokens or default_tokens(model) // 2
+        # On a GPU passes of a small model cost their launches: the larger they are, the better.
+        self.unmeasured = tokens is None and model.device.type == "cuda"
+        trunk = model.short_cuts.trunk
+        self.compiled = compiled and trunk is not None and can_compile(model.sites)
+        self.may_recompute = trunk is not None and all(site.runs == 1 for site in model.sites)
+        self.recompute = False  # forgets what is inside blocks: half as fast, and needs far less
+        self.options = accepted(model.module, use_cache=False)
+
+    def gradient(
+        self,
+        logits: Float[Tensor, "rows heads"],
+        prompts: Prompts,
+        laid: Laid,
+        objective: Objective,
+    ) -> Float[Tensor, "rows heads"]:
+        """The gradient in `logits` of the objective, summed over each row's prompts."""
+        while True:
+            try:
+                if self.unmeasured:
+                    self._measure(logits, prompts, laid, objective)
+                total = torch.zeros_like(logits)
+                for one in passes(laid, self.tokens, prompts.mixed):
+                    total += self.one_pass(logits, prompts, laid, one, objective)
+                return total
+            except RuntimeError as error:
+                if not out_of_memory(error):
+                    raise
+            self._shrink(laid)
+
+    def one_pass(
+        self,
+        logits: Float[Tensor, "rows heads"],
+        prompts: Prompts,
+        laid: Laid,
+        one: Pass,
+        objective: Objective,
+    ) -> Float[Tensor, "rows heads"]:
+        """What one pass adds to the gradient."""
+        places = slice(one.start, one.stop)
+        leaf = logits.detach().requires_grad_()
+        rows = torch.arange(len(logits), device=logits.device)
+        # A product with ones and zeros in place of an index: its derivative adds up in one order.
+        chosen = (laid.rows[places, None] == rows).float()  # (places, rows)
+        try:
+            with torch.enable_grad():
+                gates = chosen @ leaf.sigmoid()  # (places, heads)
+                with self._gated(gates):
+                    values = self._logprobs(prompts, laid.examples[places], one)
+                    loss = objective(values, places).sum()
+                    # Inside, since blocks that are recomputed need their gates once more.
+                    (gradient,) = torch.autograd.grad(loss, leaf)
+        except RuntimeError as error:
+            if not out_of_memory(error):
+                self._explain(error)
+            raise
+        return gradient
+
+    def _logprobs(
+        self, prompts: Prompts, examples: Int[Tensor, "places"], one: Pass
+    ) -> Float[Tensor, "places"]:
+        """The mean log-probability per target token of each prompt."""
+        ids = prompts.ids[:, : one.tokens].index_select(0, examples)
+        scored = prompts.scored[:, : one.targets].index_select(0, examples)
+        targets = prompts.targets[:, : one.targets].index_select(0, examples)
+        weights = prompts.weights[:, : one.targets].index_select(0, examples)
+        module = self.model.module
+        with ExitStack() as stack:
+            if self.model.short_cuts.head:
+                stack.enter_context(logits_at(module, scored))
+            logits: Tensor = module(input_ids=ids, **self.options).logits
+        if not self.model.short_cuts.head:
+            logits = _at(logits, scored)
+        # float32: half precision cannot hold small differences.
+        losses = F.cross_entropy(
+            logits.float().flatten(0, 1), targets.flatten().to(logits.device), reduction="none"
+        )
+        by_token = losses.to(weights.device).view_as(weights)  # (places, targets)
+        return -(by_token * weights).sum(-1)
+
+    @contextmanager
+    def _gated(self, gates: Float[Tensor, "places heads"]) -> Iterator[None]:
+        model, trunk = self.model, self.model.short_cuts.trunk
+        with ExitStack() as stack:
+            if self.compiled and trunk is not None:
+                stack.enter_context(
+                    static_gating(model.module, model.sites, gates, None, model.dtype)
+                )
+                stack.enter_context(compiled_blocks(model.module, trunk, 0, len(trunk.blocks)))
+            else:
+                stack.enter_context(gating(model.module, model.sites, gates))
+            if self.recompute and trunk is not None:
+                named = dict(plain(model.module).named_modules())
+                for name in trunk.blocks:
+                    again = _recomputed(named[name].forward)
+                    stack.enter_context(instead(named[name], again))
+            yield
+
+    def _measure(self, logits: Tensor, prompts: Prompts, laid: Laid, objective: Objective) -> None:
+        """Choose how many tokens run at once by what a first pass takes of a GPU's memory."""
+        device = self.model.device
+        one = next(passes(laid, self.tokens, prompts.mixed))
+        before = torch.cuda.memory_allocated(device)
+        torch.cuda.reset_peak_memory_stats(device)
+        self.one_pass(logits, prompts, laid, one, objective)
+        taken = torch.cuda.max_memory_allocated(device) - before
+        free = torch.cuda.mem_get_info(device)[0] + torch.cuda.memory_reserved(device) - before
+        fits = ROOM * free / taken * (one.stop - one.start) * one.tokens
+        self.tokens = max(self.tokens // 2, min(int(fits), MOST_TOKENS))
+        self.unmeasured = False
+
+    def _shrink(self, laid: Laid) -> None:
+        """Take less at once after memory ran out; recompute before giving up."""
+        longest = int(laid.lengths[0])
+        self.unmeasured = False
+        if self.tokens > longest:
+            self.tokens = max(longest, self.tokens // 2)
+        elif self.may_recompute and not self.recompute:
+            self.recompute = True
+        else:
+            raise too_large(self.model, longest)
+        if self.model.device.type == "cuda":
+            torch.cuda.empty_cache()
+
+    def _explain(self, error: RuntimeError) -> None:
+        """Say in words where a device cannot compute in half precision."""
+        if self.model.dtype in (torch.float16, torch.bfloat16):
+            kind = str(self.model.dtype).removeprefix("torch.")
+            said = str(error).strip().split("\n", 1)[0]
+            raise HeadcountError(
+                f"{self.model.name} cannot be fitted in {kind} on this {self.model.device.type} "
+                f"({said}): load it in float32."
+            ) from error
+
+
+def _recomputed(forward: Callable[..., Any]) -> Callable[..., Any]:
+    def again(*args: Any, **kwargs: Any) -> Any:
+        return checkpoint(forward, *args, use_reentrant=False, preserve_rng_state=False, **kwargs)
+
+    return again
+
+
+@contextmanager
+def logits_at(module: nn.Module, scored: Int[Tensor, "rows targets"]) -> Iterator[None]:
+    """Compute logits at these positions only, which differ from row to row."""
+    head = plain(module).get_output_embeddings()  # type: ignore[operator]
+
+    def hook(_: nn.Module, args: tuple[Any, ...]) -> Any:
+        return (_at(args[0], scored.to(args[0].device)), *args[1:])
+
+    handle = head.register_forward_pre_hook(hook)
+    try:
+        yield
+    finally:
+        handle.remove()
+
+
+def _at(x: Tensor, scored: Tensor) -> Tensor:
+    return x.gather(1, scored[..., None].expand(-1, -1, x.shape[-1]))

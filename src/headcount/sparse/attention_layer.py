@@ -1,0 +1,149 @@
+"""Give a model sparse attention, prove that it took, and watch its edges."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from headcount.errors import HeadcountError
+from headcount.models.sites import coarsest_dtype, plain, probe_prompt, run
+from headcount.models.slices import tolerance
+from headcount.sparse.attention import SPARSE, Draw, noting_calls, register
+
+OPEN = 1e4  # a gate bias that leaves every edge open: scores are far smaller
+
+
+def configs(module: nn.Module) -> list[Any]:
+    """The configs of a model and its parts that choose an attention kernel."""
+    found = {id(c): c for m in plain(module).modules() if (c := getattr(m, "config", None))}
+    return [c for c in found.values() if getattr(c, "_attn_implementation_internal", None)]
+
+
+def is_sparse(module: nn.Module) -> bool:
+    """Whether a model runs with sparse attention."""
+    return any(c._attn_implementation_internal == SPARSE for c in configs(module))
+
+
+def gate_bias(module: nn.Module) -> float | None:
+    """The gate bias of a sparse model; None where a model is dense."""
+    biases = [c.gate_bias for c in configs(module) if c._attn_implementation_internal == SPARSE]
+    return biases[0] if biases else None
+
+
+@contextmanager
+def dense_attention(module: nn.Module) -> Iterator[None]:
+    """The kernel that a sparse model had before, inside this context."""
+    sparse = [c for c in configs(module) if c._attn_implementation_internal == SPARSE]
+    try:
+        for config in sparse:
+            config._attn_implementation_internal = config.dense_kernel
+        yield
+    finally:
+        for config in sparse:
+            config._attn_implementation_internal = SPARSE
+
+
+def make_sparse(module: nn.Module, bias: float = 0.0) -> list[nn.Module]:
+    """Run `module` with sparse attention from now on; returns its attention modules.
+
+    It is proven to take: with every edge open, the logits must be those of the dense model. A
+    model that does not use transformers' attention interface is refused by name.
+    """
+    register()
+    name = type(plain(module)).__name__
+    if is_sparse(module):
+        raise HeadcountError(f"{name} has sparse attention already: give the dense model.")
+    before = [(c, c._attn_implementation_internal) for c in configs(module)]
+    ids = probe_prompt(module, 2).clone()
+    ids[1] = ids[1].flip(0)
+    dense = run(module, ids).float()
+    calls: list[nn.Module] = []
+    try:
+        for config, kernel in before:
+            config._attn_implementation_internal, config.gate_bias = SPARSE, OPEN
+            config.dense_kernel = kernel
+        with noting_calls(calls):
+            opened = _tried(lambda: run(module, ids).float(), name)
+        _require(module, name, calls, dense, opened)
+    except BaseException:
+        make_dense(module)
+        raise
+    for config, _ in before:
+        config.gate_bias = float(bias)
+    return list(dict.fromkeys(calls))
+
+
+def _tried(work: Callable[[], Tensor], name: str) -> Tensor:
+    try:
+        return work()
+    except HeadcountError:
+        raise
+    except Exception as error:
+        raise HeadcountError(
+            f"{name} does not run with sparse attention ({type(error).__name__}: {error}), so it "
+            "cannot be made sparse."
+        ) from error
+
+
+def _require(
+    module: nn.Module, name: str, calls: list[nn.Module], dense: Tensor, opened: Tensor
+) -> None:
+    if not calls:
+        raise HeadcountError(
+            f"{name} cannot be made sparse: it does not use transformers' attention interface, "
+            "through which sparse attention enters a model."
+        )
+    error = float((opened - dense).abs().max() / dense.abs().max())
+    if not error <= 10 * tolerance(coarsest_dtype(module)):
+        raise HeadcountError(
+            f"{name} cannot be made sparse: with every edge open its logits differ from the dense "
+            f"model's by {error:.1e} of the largest."
+        )
+
+
+def make_dense(module: nn.Module) -> None:
+    """Undo `make_sparse`."""
+    for config in configs(module):
+        if config._attn_implementation_internal == SPARSE:
+            config._attn_implementation_internal = config.dense_kernel
+            del config.gate_bias, config.dense_kernel
+
+
+@contextmanager
+def drawing(
+    attentions: Sequence[nn.Module],
+    bias: float = 0.0,
+    *,
+    noise: bool = False,
+    pressure: float = 0.0,
+) -> Iterator[list[Draw]]:
+    """Gates that can be set from step to step inside this context, and the edges of each pass."""
+    draws = []
+    try:
+        for attention in attentions:
+            device = next(attention.parameters()).device
+            draw = Draw(
+                bias=torch.full((), bias, device=device),
+                spread=torch.ones((), device=device),
+                pressure=pressure,
+            )
+            if noise:
+                draw.seed = torch.zeros((), dtype=torch.int32, device=device)
+            attention.sparse_draw = draw  # type: ignore[assignment]
+            draws.append(draw)
+        yield draws
+    finally:
+        for attention in attentions:
+            attention.__dict__.pop("sparse_draw", None)
+
+
+def attentions_of(module: nn.Module) -> list[nn.Module]:
+    """The modules of a sparse model that run sparse attention, in their order."""
+    calls: list[nn.Module] = []
+    with noting_calls(calls):
+        run(module, probe_prompt(module, 1))
+    return list(dict.fromkeys(calls))

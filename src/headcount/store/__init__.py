@@ -1,0 +1,5 @@
+"""The measurements: one SQLite file, its keys, listing and export."""
+
+from headcount.store.store import FORMAT, Store, StoreContext, canonical, describe, digest
+
+__all__ = ["FORMAT", "Store", "StoreContext", "canonical", "describe", "digest"]

@@ -1,0 +1,249 @@
+"""A SQLite file that survives crashes, company and damage.
+
+Crashes: each `Database.run` is one transaction, so that a killed process leaves it whole or not at
+all. Company: any number of processes on one machine may use the file at once; they wait for each
+other. Damage: a file that SQLite cannot read is renamed to NAME.damaged-TIME, reported on standard
+error, and replaced by an empty one. A sound file that belongs to something else is refused, not
+renamed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import sqlite3
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import NoReturn, TypeVar
+
+from headcount.errors import HeadcountError
+from headcount.system.locks import FileLock, Timeout
+
+T = TypeVar("T")
+
+WAIT = 60.0
+"""Seconds to wait for other processes before giving up."""
+
+CHECKED_BYTES = 256 * 2**20
+"""Files up to this size are checked whole when they are opened (some 4 ms per MiB); damage in a
+larger one is noticed when SQLite meets it."""
+
+_FULL = "the disk is full: free some space"
+_READ_ONLY = "it cannot be written: make the file and its folder writable"
+_BUSY = f"another process has kept it locked for {WAIT:.0f} seconds: wait until that one is done"
+_ADVICE = {
+    sqlite3.SQLITE_FULL: _FULL,
+    sqlite3.SQLITE_READONLY: _READ_ONLY,
+    sqlite3.SQLITE_CANTOPEN: _READ_ONLY,
+    sqlite3.SQLITE_PERM: _READ_ONLY,
+    sqlite3.SQLITE_BUSY: _BUSY,
+    sqlite3.SQLITE_LOCKED: _BUSY,
+    sqlite3.SQLITE_PROTOCOL: _BUSY,
+    sqlite3.SQLITE_IOERR: "its disk cannot be read or written: check the disk's health and quota",
+}
+
+
+class _Damaged(sqlite3.DatabaseError):
+    """The integrity check found something."""
+
+
+def _code(error: sqlite3.Error) -> int:
+    """SQLite's primary result code: the low byte, the rest being detail."""
+    return int(getattr(error, "sqlite_errorcode", 0)) & 0xFF
+
+
+def _is_damage(error: sqlite3.Error) -> bool:
+    damage = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+    return isinstance(error, _Damaged) or _code(error) in damage
+
+
+@dataclass(frozen=True)
+class Format:
+    """What is in the file: its kind and version, which SQLite's header holds, and its tables."""
+
+    name: str
+    application: int
+    version: int
+    schema: str
+    elsewhere: str
+    """What the user may do to have another file used."""
+    upgrades: Mapping[int, str] = field(default_factory=dict)
+    """What brings a file of an older version, by its number, to the next one."""
+
+
+class Database:
+    """One open file of the given format. Each process, and each thread, opens its own."""
+
+    def __init__(self, path: Path, form: Format) -> None:
+        self.path = path
+        self.form = form
+        self._connection = self._open()
+
+    def close(self) -> None:
+        """Close the file; the last process to do so also tidies it."""
+        self._connection.close()
+
+    def run(self, operation: Callable[[sqlite3.Connection], T], *, write: bool = False) -> T:
+        """Run `operation` as one transaction, which sees one state of the file.
+
+        If the file turns out to be damaged, it is set aside and the operation runs once more,
+        on the empty file that took its place.
+        """
+        try:
+            if self._identity() != self._opened:
+                # Another process set this file aside, or somebody deleted it. What we wrote into it
+                # from here on would never be read again.
+                self._connection.close()
+                self._connection = self._open()
+            return self._transaction(operation, write)
+        except sqlite3.DatabaseError as error:
+            if not _is_damage(error):
+                self._fail(error)
+            self._replace(error)
+        try:
+            return self._transaction(operation, write)
+        except sqlite3.DatabaseError as error:
+            self._fail(error)
+
+    def shrink(self) -> None:
+        """Give the room of deleted rows back to the disk, where that is possible now."""
+        # It needs room for a copy. Without it the rows are gone all the same, and later rows take
+        # their place in the file.
+        with contextlib.suppress(sqlite3.OperationalError):
+            self._connection.execute("VACUUM")
+            self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+
+    def _transaction(self, operation: Callable[[sqlite3.Connection], T], write: bool) -> T:
+        with self._connection as connection:  # commits at the end, rolls back after an exception
+            # A transaction that starts by reading and writes later can fail where another process
+            # wrote in between; one that takes the write lock first only ever waits.
+            connection.execute("BEGIN IMMEDIATE" if write else "BEGIN")
+            return operation(connection)
+
+    def _open(self) -> sqlite3.Connection:
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            # Only one process at a time looks at the file's state and acts on it: the second of two
+            # that meet a damaged file finds the fresh one, and leaves it alone.
+            with self._lock():
+                try:
+                    return self._connect()
+                except sqlite3.DatabaseError as error:
+                    if not _is_damage(error):
+                        raise
+                    self._set_aside(error)
+                    return self._connect()
+        except (OSError, sqlite3.DatabaseError) as error:
+            self._fail(error)
+
+    def _connect(self) -> sqlite3.Connection:
+        connection = sqlite3.connect(self.path, timeout=WAIT, isolation_level=None)
+        try:
+            self._check(connection)
+            # The write-ahead log makes a commit atomic and lets others read meanwhile. To sync it
+            # at checkpoints only (NORMAL) is enough: after kill -9 nothing committed is missing,
+            # since the system has it; after a power cut the last commits may be, and are measured
+            # again, but the file is sound. FULL would wait for the disk at every batch.
+            connection.execute("PRAGMA journal_mode = WAL")
+            connection.execute("PRAGMA synchronous = NORMAL")
+            if not connection.execute("PRAGMA application_id").fetchone()[0]:
+                connection.executescript(
+                    f"BEGIN IMMEDIATE; PRAGMA application_id = {self.form.application};"
+                    f"PRAGMA user_version = {self.form.version}; {self.form.schema} COMMIT;"
+                )
+            (version,) = connection.execute("PRAGMA user_version").fetchone()
+            for older in range(version, self.form.version):
+                connection.executescript(
+                    f"BEGIN IMMEDIATE; {self.form.upgrades[older]}"
+                    f"PRAGMA user_version = {older + 1}; COMMIT;"
+                )
+        except BaseException:
+            connection.close()
+            raise
+        self._opened = self._identity()
+        return connection
+
+    def _check(self, connection: sqlite3.Connection) -> None:
+        """Refuse what is not ours, and raise `_Damaged` for what is broken. Changes nothing.
+
+        SQLite itself reads the header. Reading it by hand would be a trap: closing the file drops
+        the locks that other connections of this process hold on it.
+        """
+
+        def pragma(name: str) -> int | str:
+            value: int | str = connection.execute(f"PRAGMA {name}").fetchone()[0]
+            return value
+
+        tables = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
+        application, version = pragma("application_id"), int(pragma("user_version"))
+        if application == 0 and not tables:
+            return  # a new file
+        if application != self.form.application:
+            raise HeadcountError(
+                f"{self.path} is a database of another program, not a {self.form.name}: "
+                f"{self.form.elsewhere}."
+            )
+        if version > self.form.version:
+            raise HeadcountError(
+                f"The {self.form.name} at {self.path} was written by a newer headcount (format "
+                f"{version}, this one knows {self.form.version}): update headcount, or "
+                f"{self.form.elsewhere}."
+            )
+        if int(pragma("page_count")) * int(pragma("page_size")) <= CHECKED_BYTES:
+            found = str(pragma("quick_check(1)"))
+            if found != "ok":
+                raise _Damaged(" ".join(found.split()))
+
+    def _replace(self, error: sqlite3.Error) -> None:
+        """Set the open file aside, unless another process already has, and open a fresh one."""
+        self._connection.close()
+        try:
+            with self._lock():
+                if self._identity() == self._opened:
+                    self._set_aside(error)
+        except OSError as problem:
+            self._fail(problem)
+        self._connection = self._open()
+
+    def _set_aside(self, error: sqlite3.Error) -> None:
+        aside = f"{self.path}.damaged-{datetime.now(UTC):%Y%m%dT%H%M%S%f}Z"
+        for ending in ("-wal", "-shm", ""):
+            with contextlib.suppress(FileNotFoundError):
+                os.rename(f"{self.path}{ending}", f"{aside}{ending}")
+        print(
+            f"The {self.form.name} at {self.path} is damaged ({error}): it was renamed to {aside}, "
+            "and an empty one takes its place.",
+            file=sys.stderr,
+        )
+
+    def _lock(self) -> FileLock:
+        return FileLock(f"{self.path}.lock", timeout=WAIT)
+
+    def _identity(self) -> tuple[int, int] | None:
+        """Which file bears our path now."""
+        try:
+            status = os.stat(self.path)
+        except FileNotFoundError:
+            return None
+        return status.st_dev, status.st_ino
+
+    def _fail(self, error: OSError | sqlite3.Error) -> NoReturn:
+        """One sentence for what the user can mend; anything else is a bug and stays as it is."""
+        if isinstance(error, sqlite3.Error):
+            advice = _ADVICE.get(_code(error))
+        elif isinstance(error, Timeout):
+            advice = _BUSY
+        elif error.errno == errno.ENOSPC:
+            advice = _FULL
+        else:
+            advice = f"its folder cannot be written ({error.strerror}): make it writable"
+        if advice is None:
+            raise error
+        raise HeadcountError(
+            f"Cannot use the {self.form.name} at {self.path}, because {advice}, or "
+            f"{self.form.elsewhere}; what it already holds is kept."
+        ) from error

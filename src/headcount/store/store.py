@@ -1,0 +1,364 @@
+"""The measurement store: every finished measurement, once.
+
+A measurement is one number, or one text that the model wrote: what an example gives, in a context,
+with a head set. The *context* is all else that determines it, as a dict of JSON values: model
+fingerprint, tokenizer, dtype, kernel, task and its version, stand-in, metric, measurement version.
+A *head set* is one gate per head. An *example* is known by a key that its maker derives from the
+token ids.
+
+>>> import tempfile
+>>> folder = tempfile.TemporaryDirectory()
+>>> store = Store(Path(folder.name, "store.sqlite"))
+>>> here = store.context({"model": "tiny", "task": "ioi", "metric": "accuracy", "stand_in": "zero"})
+>>> gates = np.array([[1, 1, 1], [1, 0, 1]], dtype=np.float32)  # (sets, heads)
+>>> here.write(gates[:1], ["key a", "key b"], ["a", "b"], np.array([[0.5, 1.0]]))
+2
+>>> here.read(gates, ["key b", "key c"])  # (sets, examples), NaN where nothing is known
+array([[ 1., nan],
+       [nan, nan]])
+>>> store.close(); folder.cleanup()
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import sqlite3
+import time
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import repeat
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from headcount.errors import HeadcountError
+from headcount.heads import HeadLayout
+from headcount.store import inventory
+from headcount.store.database import Database, Format
+from headcount.store.inventory import Summary
+from headcount.system.paths import cache_dir
+
+_TEXTS = """
+        CREATE TABLE texts (
+            context INTEGER NOT NULL, head_set INTEGER NOT NULL, example INTEGER NOT NULL,
+            value TEXT NOT NULL, created INTEGER NOT NULL,
+            PRIMARY KEY (context, head_set, example)
+        ) WITHOUT ROWID;
+"""
+
+FORMAT = Format(
+    name="store",
+    application=int.from_bytes(b"HEAD", "big"),
+    version=2,
+    # Keys are sha256 in hex. Measurements are many and small: integer ids, no row ids, and one head
+    # set's examples side by side, which is how they are written and read. Documents are few and
+    # large. Times are whole seconds since 1970.
+    schema="""
+        CREATE TABLE contexts (
+            id INTEGER PRIMARY KEY, key TEXT NOT NULL UNIQUE, json TEXT NOT NULL
+        );
+        CREATE TABLE head_sets (
+            id INTEGER PRIMARY KEY, key TEXT NOT NULL UNIQUE,
+            description TEXT NOT NULL, gates BLOB NOT NULL -- float32, little-endian, by zlib
+        );
+        CREATE TABLE examples (
+            id INTEGER PRIMARY KEY, key TEXT NOT NULL UNIQUE, name TEXT NOT NULL
+        );
+        CREATE TABLE measurements (
+            context INTEGER NOT NULL, head_set INTEGER NOT NULL, example INTEGER NOT NULL,
+            value REAL NOT NULL, created INTEGER NOT NULL,
+            PRIMARY KEY (context, head_set, example)
+        ) WITHOUT ROWID;
+        CREATE TABLE documents (
+            context INTEGER NOT NULL, kind TEXT NOT NULL, json TEXT NOT NULL,
+            created INTEGER NOT NULL, UNIQUE (context, kind)
+        );
+    """
+    + _TEXTS,
+    elsewhere="set HEADCOUNT_STORE to another path",
+    upgrades={1: _TEXTS},
+)
+
+
+def canonical(value: Mapping[str, Any]) -> str:
+    """The one JSON text of a dict, however it is ordered; its sha256 is the key of a context.
+
+    >>> canonical({"b": 1, "a": (2.5, None)})
+    '{"a":[2.5,null],"b":1}'
+    """
+    return json.dumps(dict(value), sort_keys=True, separators=(",", ":"), allow_nan=False)
+
+
+def digest(data: str | bytes) -> str:
+    """The sha256, in hex."""
+    return hashlib.sha256(data.encode() if isinstance(data, str) else data).hexdigest()
+
+
+def describe(gates: Float[np.ndarray, " heads"], layout: HeadLayout | None = None) -> str:
+    """A head set in a few words; without a layout its heads go by number.
+
+    >>> describe(np.array([1.0, 0, 1, 1, 0]), HeadLayout((2, 3)))
+    'off: 0.1 1.2 (2)'
+    >>> describe(np.array([0.0, 0, 0, 1, 0]), HeadLayout((2, 3)))
+    'keep: 1.1 (1)'
+    >>> describe(np.ones(5)), describe(np.zeros(5)), describe(np.full(5, 0.5))
+    ('all on', 'all off', 'soft (mean 0.5)')
+    """
+    on, off = np.flatnonzero(gates == 1), np.flatnonzero(gates == 0)
+    if len(on) + len(off) < len(gates):
+        return f"soft (mean {gates.mean():.3g})"
+    if not len(off) or not len(on):
+        return "all on" if len(on) else "all off"
+    word, numbers = ("off", off) if len(off) <= len(on) else ("keep", on)
+    names = [str(layout.head(int(n)) if layout else f"#{n}") for n in numbers[:8]]
+    return f"{word}: {' '.join(names)}{' …' if len(numbers) > 8 else ''} ({len(numbers)})"
+
+
+@dataclass(frozen=True)
+class StoreContext:
+    """The measurements of one context; see `Store.context`."""
+
+    database: Database
+    text: str
+    layout: HeadLayout | None = None
+
+    def read(
+        self, gates: Float[np.ndarray, "sets heads"], example_keys: Sequence[str]
+    ) -> Float[np.ndarray, "sets examples"]:
+        """All values that are known for these head sets and examples; NaN means unknown."""
+        found = self._read("measurements", gates, example_keys, np.float64)
+        return np.asarray(found, dtype=np.float64)
+
+    def read_texts(
+        self, gates: Float[np.ndarray, "sets heads"], example_keys: Sequence[str]
+    ) -> np.ndarray:
+        """All texts that are known, (sets, examples); None where nothing is."""
+        return self._read("texts", gates, example_keys, np.object_)
+
+    def _read(
+        self,
+        table: str,
+        gates: Float[np.ndarray, "sets heads"],
+        example_keys: Sequence[str],
+        kind: type[np.generic],
+    ) -> np.ndarray:
+        keys = [digest(row.tobytes()) for row in _plain(gates)]
+        cell = np.dtype([("head_set", np.int64), ("example", np.int64), ("value", kind)])
+
+        def read(connection: sqlite3.Connection) -> np.ndarray:
+            (context,) = _ids(connection, "contexts", [digest(self.text)])
+            # Unknown ones have id -1, which no row has. A key that is asked for twice is one id.
+            sets, set_of = np.unique(_ids(connection, "head_sets", keys), return_inverse=True)
+            examples, example_of = np.unique(
+                _ids(connection, "examples", example_keys), return_inverse=True
+            )
+            unknown = np.nan if kind is np.float64 else None
+            known = np.full((len(sets), len(examples)), unknown, dtype=kind)
+            present = examples[examples >= 0]
+            if len(present):
+                # A task's examples were written together and have neighbouring ids, so a range of
+                # them per head set finds little else, and is faster than asking for each.
+                rows = connection.execute(
+                    f"SELECT head_set, example, {table}.value FROM json_each(?) AS wanted "
+                    f"CROSS JOIN {table} ON context = ? AND head_set = wanted.value "
+                    "AND example BETWEEN ? AND ?",
+                    (json.dumps(sets.tolist()), int(context), int(present[0]), int(present[-1])),
+                )
+                found = np.array(rows.fetchall(), dtype=cell)
+                found = found[np.isin(found["example"], present)]
+                row = np.searchsorted(sets, found["head_set"])
+                column = np.searchsorted(examples, found["example"])
+                known[row, column] = found["value"]
+            return known[np.ix_(set_of, example_of)]
+
+        return self.database.run(read)
+
+    def write(
+        self,
+        gates: Float[np.ndarray, "sets heads"],
+        example_keys: Sequence[str],
+        example_names: Sequence[str],
+        values: Float[np.ndarray, "sets examples"],
+    ) -> int:
+        """Keep one value per head set and example, all or none; return how many were new.
+
+        A measurement that the store already holds stays as it is.
+        """
+        if np.isnan(values).any():
+            raise HeadcountError(
+                "A measurement is not a number (NaN) and was not stored: check the model's dtype "
+                "and the task."
+            )
+        return self._write("measurements", gates, example_keys, example_names, values)
+
+    def write_texts(
+        self,
+        gates: Float[np.ndarray, "sets heads"],
+        example_keys: Sequence[str],
+        example_names: Sequence[str],
+        texts: np.ndarray,
+    ) -> int:
+        """Keep one text per head set and example, as `write` keeps values."""
+        return self._write("texts", gates, example_keys, example_names, texts)
+
+    def _write(
+        self,
+        table: str,
+        gates: Float[np.ndarray, "sets heads"],
+        example_keys: Sequence[str],
+        example_names: Sequence[str],
+        values: np.ndarray,
+    ) -> int:
+        wanted = (len(gates), len(example_names))
+        if values.shape != wanted or len(example_keys) != len(example_names):
+            raise ValueError(
+                f"values of shape {values.shape} for {len(gates)} head sets, {len(example_keys)} "
+                f"example keys and {len(example_names)} example names"
+            )
+        rows = _plain(gates)
+        keys = [digest(row.tobytes()) for row in rows]
+
+        def write(connection: sqlite3.Connection) -> int:
+            now = int(time.time())
+            context = _add_context(connection, self.text)
+            new = {
+                keys[i]: rows[i] for i in np.flatnonzero(_ids(connection, "head_sets", keys) < 0)
+            }
+            connection.executemany(
+                "INSERT INTO head_sets (key, description, gates) VALUES (?, ?, ?)",
+                (
+                    (key, describe(row, self.layout), zlib.compress(row.tobytes()))
+                    for key, row in new.items()
+                ),
+            )
+            connection.executemany(
+                "INSERT OR IGNORE INTO examples (key, name) VALUES (?, ?)",
+                zip(example_keys, example_names, strict=True),
+            )
+            sets = np.repeat(_ids(connection, "head_sets", keys), len(example_keys))
+            examples = np.tile(_ids(connection, "examples", example_keys), len(keys))
+            cells = (sets.tolist(), examples.tolist(), values.ravel().tolist())
+            return connection.executemany(
+                f"INSERT OR IGNORE INTO {table} VALUES (?, ?, ?, ?, ?)",
+                zip(repeat(context), *cells, repeat(now), strict=False),
+            ).rowcount
+
+        return self.database.run(write, write=True)
+
+
+class Store:
+    """The measurements of all models and tasks, in one SQLite file on a local disk.
+
+    Use it as a context manager, or close it. Each process, and each thread, opens its own.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self.database = Database(Path(path).expanduser(), FORMAT)
+
+    @classmethod
+    def open(cls, path: str | Path | None = None) -> Store:
+        """Open the store at `path`, at HEADCOUNT_STORE, or in the cache folder: the first given."""
+        return cls(path or os.environ.get("HEADCOUNT_STORE") or cache_dir() / "store.sqlite")
+
+    @property
+    def path(self) -> Path:
+        """Where the store is."""
+        return self.database.path
+
+    def close(self) -> None:
+        """Close the file."""
+        self.database.close()
+
+    def __enter__(self) -> Store:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def context(
+        self, context: Mapping[str, Any], *, layout: HeadLayout | None = None
+    ) -> StoreContext:
+        """The measurements in this context, to read and write.
+
+        `layout` lets listings name the heads that are off. The entries "model", "task", "metric"
+        and "stand_in" are those by which `summary` and `clean` know a context.
+        """
+        if taken := set(inventory.COLUMNS) & set(context):
+            raise ValueError(f"an export has its own columns {taken}: name these entries otherwise")
+        return StoreContext(self.database, canonical(context), layout)
+
+    def get_document(self, kind: str, context: Mapping[str, Any]) -> Any:
+        """The finished document of this kind and context, such as head scores; None if none is."""
+
+        def get(connection: sqlite3.Connection) -> Any:
+            row = connection.execute(
+                "SELECT documents.json FROM documents JOIN contexts ON contexts.id = context "
+                "WHERE kind = ? AND key = ?",
+                (kind, digest(canonical(context))),
+            ).fetchone()
+            return json.loads(row[0]) if row else None
+
+        return self.database.run(get)
+
+    def put_document(self, kind: str, context: Mapping[str, Any], value: Any) -> None:
+        """Keep a JSON value that is no number per example: head scores, fitted gates.
+
+        The context holds what determines it, as for measurements, so two writers write the same;
+        the last one stays, and a reader who no longer understands an old one may replace it.
+        """
+        text = json.dumps(value)
+
+        def put(connection: sqlite3.Connection) -> None:
+            connection.execute(
+                "INSERT OR REPLACE INTO documents VALUES (?, ?, ?, ?)",
+                (_add_context(connection, canonical(context)), kind, text, int(time.time())),
+            )
+
+        self.database.run(put, write=True)
+
+    def summary(self) -> list[Summary]:
+        """What the store holds: one row per context, by model, task, metric and stand-in."""
+        return inventory.summary(self.database)
+
+    def export(self, path: str | Path, format: str | None = None) -> int:
+        """Write all measurements to a CSV or Parquet file, one row each; return how many."""
+        return inventory.export(self.database, Path(path), format)
+
+    def clean(
+        self, *, model: str | None = None, task: str | None = None, everything: bool = False
+    ) -> int:
+        """Delete what a model, a task or both together left, or all; return how many values."""
+        return inventory.clean(self.database, model=model, task=task, everything=everything)
+
+
+def _plain(gates: Float[np.ndarray, "sets heads"]) -> Float[np.ndarray, "sets heads"]:
+    """Gates with the same bytes on every machine; adding zero turns -0 into 0."""
+    return (np.ascontiguousarray(gates, dtype=np.float32) + 0).astype("<f4")
+
+
+def _ids(
+    connection: sqlite3.Connection, table: str, keys: Sequence[str]
+) -> Int[np.ndarray, " keys"]:
+    """The row id of each key, -1 for those that the table does not have."""
+    rows = connection.execute(
+        f"SELECT wanted.key, {table}.id FROM json_each(?) AS wanted "
+        f"CROSS JOIN {table} ON {table}.key = wanted.value",
+        (json.dumps(list(keys)),),
+    )
+    ids = np.full(len(keys), -1, dtype=np.int64)
+    for place, number in rows:
+        ids[place] = number
+    return ids
+
+
+def _add_context(connection: sqlite3.Connection, text: str) -> int:
+    connection.execute(
+        "INSERT OR IGNORE INTO contexts (key, json) VALUES (?, ?)", (digest(text), text)
+    )
+    (number,) = _ids(connection, "contexts", [digest(text)])
+    return int(number)

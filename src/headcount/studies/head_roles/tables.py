@@ -1,0 +1,58 @@
+"""The tables of the study `head-roles`: how many heads have a role, and in how many seeds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from headcount.rankings.causal_gates.result import CausalGates
+from headcount.studies.head_roles.gates import Cell
+
+# What was published, over four Llama models of 1 to 8 billion weights.
+SHARES = {
+    ("Syntax", "irrelevance"): "63.0 %",
+    ("Common Sense", "irrelevance"): "64.6 %",
+    ("Math", "irrelevance"): "39.0 %",
+    ("Syntax", "facilitation"): "25.6 %",
+    ("Common Sense", "facilitation"): "27.4 %",
+    ("Math", "facilitation"): "52.6 %",
+}
+OVER_SEEDS = {  # in all seeds, in any seed
+    ("Syntax", "facilitation"): ("0.7 to 1.5 %", "68 to 73 %"),
+    ("Math", "facilitation"): ("18 to 38 %", "74 to 81 %"),
+}
+
+
+def share_rows(cells: Sequence[Cell], found: Sequence[CausalGates]) -> list[dict[str, Any]]:
+    """The share of heads that have each role, by task and model."""
+    return [
+        {
+            "model": cell.label,
+            "task": cell.name,
+            **{name: row[name] for name in ("role", "share", "lowest", "highest", "by_mean")},
+            "published": SHARES.get((cell.name, row["role"]), ""),
+        }
+        for cell, gates in zip(cells, found, strict=True)
+        for row in gates.shares()
+    ]
+
+
+def seed_rows(cells: Sequence[Cell], found: Sequence[CausalGates]) -> list[dict[str, Any]]:
+    """The share of heads that have each role in all seeds, and in at least one."""
+    rows = []
+    for cell, gates in zip(cells, found, strict=True):
+        for row in gates.shares():
+            always, some = OVER_SEEDS.get((cell.name, row["role"]), ("", ""))
+            rows.append(
+                {
+                    "model": cell.label,
+                    "task": cell.name,
+                    "role": row["role"],
+                    "seeds": gates.seeds,
+                    "always": row["always"],
+                    "any": row["any"],
+                    "published always": always,
+                    "published any": some,
+                }
+            )
+    return rows

@@ -1,0 +1,151 @@
+"""The activations of a block's MLP, a = act(gate · x): where they are, and how sparse they are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from headcount.engine.read.lengths import each_length, run_through
+from headcount.errors import HeadcountError
+from headcount.models.gate import gating
+from headcount.models.model import Model
+from headcount.models.sites import plain
+
+NAMES = ("act_fn", "activation_fn", "act", "hidden_act_fn")
+SCALE = 1.4826  # makes the median absolute deviation of a normal variable its standard deviation
+STATISTICS = ("near_zero", "l1", "l2", "gini")
+
+Change = Callable[[Float[Tensor, "rows tokens width"], int], Tensor | None]
+
+
+@contextmanager
+def on_activations(model: Model, change: Change, *, layer: int = 0) -> Iterator[None]:
+    """Call `change` with a layer's activations and the place of their first token, in every pass.
+
+    What it returns takes their place; None leaves them as they are. Afterwards nothing is left.
+    """
+    activation = _find(model, layer)
+    start = [0]
+
+    def starting(_: nn.Module, args: Any, kwargs: dict[str, Any]) -> None:
+        cache = kwargs.get("past_key_values")
+        start[0] = 0 if cache is None else int(cache.get_seq_length())
+
+    def hook(_: nn.Module, args: Any, output: Tensor) -> Tensor | None:
+        if output.ndim != 3:
+            raise HeadcountError(
+                f"The activations of layer {layer} of {model.name} do not come as (rows, tokens, "
+                "width), so that their tokens cannot be told apart."
+            )
+        return change(output, start[0])
+
+    with ExitStack() as stack:
+        top = plain(model.module)
+        tops = [top, getattr(top, "get_base_model", lambda: top)()]  # PEFT wraps the model
+        for one in dict.fromkeys(tops):
+            stack.callback(one.register_forward_pre_hook(starting, with_kwargs=True).remove)
+        stack.callback(activation.register_forward_hook(hook).remove)
+        # A compiled graph does not see hooks that came after it.
+        stack.enter_context(torch.compiler.set_stance("force_eager"))
+        yield
+
+
+def _find(model: Model, layer: int) -> nn.Module:
+    """The activation function of the MLP beside a layer's attention; one that no other has."""
+    if not 0 <= layer < len(model.sites):
+        raise HeadcountError(
+            f"There is no layer {layer}: {model.name} has attention layers 0 to "
+            f"{len(model.sites) - 1}."
+        )
+    named = dict(plain(model.module).named_modules(remove_duplicate=False))
+    block, _, _ = model.sites[layer].attention.rpartition(".")
+    for name, module in named.items():
+        if not name.startswith(f"{block}.") or name.startswith(model.sites[layer].attention):
+            continue
+        for attribute in NAMES:
+            found = getattr(module, attribute, None)
+            if isinstance(found, nn.Module):
+                if sum(one is found for one in named.values()) == 1:
+                    return found
+                break
+    raise HeadcountError(
+        f"{model.name} has no MLP in layer {layer} whose activation function is a module of its "
+        "own, so that its activations can be neither read nor changed."
+    )
+
+
+def near_zero_limit(a: Float[Tensor, "rows numbers"], c: float) -> Float[Tensor, "rows"]:
+    """ε = 1.4826 · MAD · c of each row, where MAD is that of the sizes |a|."""
+    sizes = a.abs()
+    middle = sizes.median(dim=1, keepdim=True).values
+    return SCALE * c * (sizes - middle).abs().median(dim=1).values
+
+
+@torch.no_grad()
+def activation_statistics(
+    model: Model,
+    sequences: Sequence[Sequence[int]],
+    positions: Sequence[Sequence[int]],
+    *,
+    layer: int = 0,
+    c: float = 0.13,
+    limits: Float[np.ndarray, "sequences"] | None = None,
+    gates: Float[np.ndarray, "heads"] | None = None,
+    progress: bool = True,
+) -> tuple[list[Float[np.ndarray, "positions four"]], Float[np.ndarray, "sequences"]]:
+    """Share near zero, L1, L2 and Gini of the activations at some positions of each sequence.
+
+    An activation is near zero below ε, which is the sequence's own unless `limits` gives it; the
+    limits are returned too, so that two forms of a prompt can be held against one of them. `gates`
+    are those of a head set.
+    """
+    found: dict[int, np.ndarray] = {}
+    used = np.full(len(sequences), np.nan) if limits is None else np.asarray(limits, dtype=float)
+
+    def run(chosen: list[int]) -> None:
+        def read(output: Tensor, _: int) -> None:
+            a = output.float()
+            if limits is None:
+                used[chosen] = near_zero_limit(a.flatten(1), c).double().cpu().numpy()
+            epsilon = torch.from_numpy(used[chosen]).to(a)[:, None, None]
+            numbers = statistics(a, epsilon).double().cpu().numpy()  # (rows, tokens, 4)
+            for row, place in enumerate(chosen):
+                found[place] = numbers[row, list(positions[place])]
+            raise _Enough
+
+        under = (
+            nullcontext()
+            if gates is None
+            else gating(model.module, model.sites, torch.from_numpy(gates[None]))
+        )
+        # What comes after this layer is of no interest, and would be most of the work.
+        with on_activations(model, read, layer=layer), suppress(_Enough), under:
+            run_through(model, [sequences[place] for place in chosen])
+
+    each_length(model, sequences, run, label="activations", progress=progress)
+    return [found[place] for place in range(len(sequences))], used
+
+
+class _Enough(Exception):  # noqa: N818  (no error)
+    """Ends a pass that has been read."""
+
+
+def statistics(
+    a: Float[Tensor, "rows tokens width"], epsilon: Float[Tensor, "rows 1 1"]
+) -> Float[Tensor, "rows tokens 4"]:
+    """Share near zero, L1, L2 and Gini coefficient of each token's activations."""
+    sizes = a.abs()
+    ranked = sizes.sort(dim=-1).values
+    width = a.shape[-1]
+    place = torch.arange(1, width + 1, device=a.device, dtype=a.dtype)
+    total = ranked.sum(-1)
+    gini = ((2 * place - width - 1) * ranked).sum(-1) / (width * total.clamp(min=1e-30))
+    return torch.stack(
+        ((sizes < epsilon).to(a.dtype).mean(-1), total, sizes.square().sum(-1).sqrt(), gini), dim=-1
+    )

@@ -1,0 +1,1 @@
+"""The machine we run on: cache folder, files, locks, progress bars, wheels."""

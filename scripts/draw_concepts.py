@@ -16,10 +16,11 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from headcount import Curve, Head, HeadScores, Store, Task, curve, evaluate, load_model, make_task
+from headcount.claims import judge
 from headcount.figures.curve import plot_curve
 from headcount.models.model import Model
 from headcount.rankings import rank
-from headcount.stats import Interval, bootstrap, judge, paired_difference
+from headcount.stats import Interval, bootstrap, paired_difference
 
 PICTURES = Path(__file__).resolve().parents[1] / "docs" / "images" / "concepts"
 MODEL, EXAMPLES = "smollm2-135m", 64

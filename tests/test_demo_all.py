@@ -11,8 +11,8 @@ import pytest
 from matplotlib.figure import Figure
 
 from headcount import HeadcountError
+from headcount.claims import Claim
 from headcount.cli import demo_all, main
-from headcount.report.folder import Claim
 from headcount.studies import MODELS, PRESETS, Study
 
 Main = Callable[..., int]

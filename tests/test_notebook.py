@@ -17,8 +17,8 @@ from matplotlib.figure import Figure
 from planted import Plant, plant
 
 from headcount import Curve, HeadLayout, HeadScores, curve, rank
+from headcount.claims import Claim
 from headcount.figures.html import DOWN, HOVERED, UP, frame, head_map, line_chart, table
-from headcount.report.folder import Claim
 from headcount.studies.study import Study
 from headcount.system.progress import progress
 

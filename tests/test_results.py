@@ -12,7 +12,8 @@ import pytest
 from planted import Plant, plant
 
 from headcount import Curve, HeadScores, curve
-from headcount.report.folder import Claim, write_results
+from headcount.claims import Claim
+from headcount.report.folder import write_results
 from headcount.system.files import to_json
 
 PICTURES = ["figure.png", "figure.svg", "figure.pdf"]

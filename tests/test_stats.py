@@ -9,13 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
+from headcount.claims import judge
 from headcount.errors import HeadcountError
 from headcount.stats import (
     Interval,
     _draw,
     accuracy_interval,
     bootstrap,
-    judge,
     paired_difference,
     ratio_of_means,
     wilson,

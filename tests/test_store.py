@@ -22,7 +22,8 @@ from hypothesis.extra import numpy as hnp
 
 from headcount.errors import HeadcountError
 from headcount.heads import HeadLayout
-from headcount.store import Store, canonical, describe, digest
+from headcount.store import Store, describe
+from headcount.system.files import canonical, digest
 from headcount.system.paths import cache_dir
 
 CONTEXT = {"model": "tiny", "task": "ioi", "metric": "accuracy", "stand_in": "zero", "version": 1}

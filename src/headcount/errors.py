@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 
 class HeadcountError(Exception):
-    """A mistake that its user can mend: the message is one sentence that says what to do.
+    """A mistake that its user can fix: the message is one sentence that says what to do.
 
     The command line prints it without a traceback and ends with exit code 2.
     """
@@ -23,3 +23,18 @@ def did_you_mean(name: str, options: Iterable[str]) -> str:
     """
     close = difflib.get_close_matches(name.lower(), list(options), n=1, cutoff=0.6)
     return f' Did you mean "{close[0]}"?' if close else ""
+
+
+def unknown(kind: str, name: str, known: Iterable[str]) -> HeadcountError:
+    """The error for a name that does not exist, with all that do and the nearest of them.
+
+    >>> raise unknown("ranking", "atribution", ["attribution", "random"])
+    Traceback (most recent call last):
+    headcount.errors.HeadcountError: There is no ranking "atribution" (known: attribution, random).\
+ Did you mean "attribution"?
+    """
+    known = list(known)
+    listed = ", ".join(known) or "none"
+    return HeadcountError(
+        f'There is no {kind} "{name}" (known: {listed}).{did_you_mean(name, known)}'
+    )

@@ -10,7 +10,7 @@ Three choices hold throughout:
 - From n clusters, or n seeds, each resample draws n - 1. The variance of resampled means is then
   s²/n with the unbiased s² (Rao and Wu 1988); with n draws it would be a fifth less for five seeds.
 - Where an interval cannot be known, as from a single cluster, its ends are NaN: figures leave a
-  gap, and `judge` says "undecided".
+  gap, and `claims.judge` says "undecided".
 - With fewer than some ten clusters every bootstrap interval is a little short; `Interval.n` tells.
 """
 
@@ -22,7 +22,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from statistics import NormalDist
-from typing import Any, Literal, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -31,8 +31,6 @@ from numpy.typing import ArrayLike
 from headcount.errors import HeadcountError
 
 Clusters: TypeAlias = Sequence[Hashable] | np.ndarray
-
-Verdict = Literal["supported", "refuted", "undecided"]
 
 Statistic = Callable[[Float[np.ndarray, "seeds items"]], float]
 
@@ -179,6 +177,70 @@ class Resampling:
         return _means(_table(values), self.labels, self.drawn, self.rng)
 
 
+@dataclass(frozen=True, eq=False)
+class Estimate:
+    """A value and its resamples; arithmetic goes through both.
+
+    >>> one = Estimate(1.0, np.array([0.9, 1.1]), n=5)
+    >>> (one - one * 0.5).value
+    0.5
+    """
+
+    value: float
+    samples: Float[np.ndarray, " times"]
+    n: int  # independent clusters behind it
+
+    def __add__(self, other: Estimate) -> Estimate:
+        return Estimate(
+            self.value + other.value, self.samples + other.samples, min(self.n, other.n)
+        )
+
+    def __sub__(self, other: Estimate) -> Estimate:
+        return self + other * -1.0
+
+    def __mul__(self, factor: float) -> Estimate:
+        return Estimate(self.value * factor, self.samples * factor, self.n)
+
+    def scaled(self, low: float, high: Estimate) -> Estimate:
+        """Rescale so that `low` is 0 and `high` is 1; NaN where that range may be empty."""
+        span, spans = high.value - low, high.samples - low
+        known = span > 0 and float(np.quantile(spans, 0.025)) > 0
+        with np.errstate(divide="ignore", invalid="ignore"):
+            samples = (self.samples - low) / spans if known else np.full_like(spans, np.nan)
+        return Estimate((self.value - low) / span if span else np.nan, samples, self.n)
+
+    @property
+    def interval(self) -> Interval:
+        """The value with its 95 % interval."""
+        return percentile_interval(self.value, self.samples, self.n)
+
+
+def mean_of(some: Sequence[Estimate]) -> Estimate:
+    """The mean of several estimates."""
+    total = some[0]
+    for other in some[1:]:
+        total = total + other
+    return total * (1 / len(some))
+
+
+def percentile_interval(
+    value: float, samples: Float[np.ndarray, " times"], n: int, level: float = 0.95
+) -> Interval:
+    """The interval between two percentiles of the resamples of a statistic.
+
+    Unknown with a single cluster, or where a resample is not a number.
+    """
+    low = high = math.nan
+    if n > 1 and not np.isnan(samples).any():
+        with np.errstate(invalid="ignore"):  # of few items a resample may divide by nothing
+            low, high = np.quantile(samples, [(1 - level) / 2, (1 + level) / 2])
+    if not (np.isfinite(low) and np.isfinite(high)):
+        return Interval(value, math.nan, math.nan, n)
+    # Resamples of a very skewed statistic may all but miss the estimate itself; an interval that
+    # excludes what it is about would help nobody.
+    return Interval(value, min(float(low), value), max(float(high), value), n)
+
+
 def wilson(successes: int | float, n: int, *, level: float = 0.95) -> Interval:
     """Wilson's interval for a share: within 0 and 1, and of honest width also at either end.
 
@@ -228,35 +290,6 @@ def accuracy_interval(
     if len(table) > 1 and found.known:
         low, high = min(low, found.low), max(high, found.high)
     return Interval(found.value, low, high, found.n)
-
-
-def judge(
-    interval: Interval,
-    *,
-    above: float | None = None,
-    below: float | None = None,
-    within: tuple[float, float] | None = None,
-) -> Verdict:
-    """Hold a claim against an interval, never against its point.
-
-    The claim is that the true value lies above a bound, below one, or within two (bounds included).
-    It is supported if that holds for the whole interval, refuted if for no part of it.
-
-    >>> fall = Interval(-0.12, low=-0.2, high=-0.04, n=50)
-    >>> judge(fall, below=0.0), judge(fall, below=-0.05), judge(fall, within=(-0.03, 0.03))
-    ('supported', 'undecided', 'refuted')
-    """
-    if sum(claim is not None for claim in (above, below, within)) != 1:
-        raise ValueError("a claim has one of above, below and within")
-    low, high = interval.low, interval.high  # comparisons with NaN are false: undecided
-    if above is not None:
-        supported, refuted = low > above, high <= above
-    elif below is not None:
-        supported, refuted = high < below, low >= below
-    else:
-        least, most = within or (math.nan, math.nan)
-        supported, refuted = least <= low and high <= most, high < least or low > most
-    return "supported" if supported else "refuted" if refuted else "undecided"
 
 
 def _table(values: ArrayLike) -> Float[np.ndarray, "seeds items"]:
@@ -330,10 +363,4 @@ def _interval(
     drawn: Int[np.ndarray, "draws clusters"],
     level: float,
 ) -> Interval:
-    clusters = drawn.shape[1]
-    if clusters == 1:
-        return Interval(value, math.nan, math.nan, 1)
-    low, high = np.quantile(samples, [(1 - level) / 2, (1 + level) / 2])
-    # Resamples of a very skewed statistic may all but miss the estimate itself; an interval that
-    # excludes what it is about would help nobody.
-    return Interval(value, min(float(low), value), max(float(high), value), clusters)
+    return percentile_interval(value, samples, drawn.shape[1], level)

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from headcount.report.folder import Claim
+from headcount.claims import Claim
 from headcount.studies.head_roles.claims import Panel, judge_claims
 from headcount.studies.head_roles.toggling import Toggled
 

@@ -7,13 +7,12 @@ import math
 import numpy as np
 import pytest
 
+from headcount.claims import Claim, all_of
 from headcount.curves import Curve
 from headcount.heads import HeadLayout, HeadScores
 from headcount.metrics import get_metric
-from headcount.report.folder import Claim
 from headcount.studies.masked_heads.claims import Panel, judge_claims
 from headcount.studies.masked_heads.study import published_counts
-from headcount.studies.study import all_of
 
 COUNTS = [0, 4, 8, 16, 32]
 TOTAL = 256

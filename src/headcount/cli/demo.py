@@ -6,12 +6,12 @@ from argparse import Namespace
 from pathlib import Path
 from typing import TypedDict
 
+from headcount.claims import Claim, judge
 from headcount.cli.common import print_json, store_from
 from headcount.curves import Curve
 from headcount.curves import curve as make_curve
 from headcount.models.model import load_model
-from headcount.report.folder import Claim, write_results
-from headcount.stats import judge
+from headcount.report.folder import write_results
 from headcount.tasks import make_task
 
 MODEL = "smollm2-135m"

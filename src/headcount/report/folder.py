@@ -2,34 +2,22 @@
 
 from __future__ import annotations
 
-import csv
 import platform
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 from headcount import __version__
+from headcount.claims import Claim
 from headcount.curves import Curve
 from headcount.figures.curve import plot_curve, save_figure
 from headcount.models.model import Model
 from headcount.report import write_page
 from headcount.report.head_rows import head_rows
-from headcount.system.files import to_json
+from headcount.system.files import write_csv, write_json
 from headcount.tasks import Task
-
-
-@dataclass(frozen=True)
-class Claim:
-    """One statement, what was published about it, what was measured, and the verdict."""
-
-    claim: str
-    published: str | None
-    measured: float
-    low: float
-    high: float
-    verdict: str
 
 
 def write_results(
@@ -57,11 +45,11 @@ def write_results(
     )
     run = folder / "run.json"
     facts = run_facts(model, task, settings, curve)
-    _write_json(run, {"study": "curve", "command": command, **facts})
+    write_json(run, {"study": "curve", "command": command, **facts})
     paths += [table, scores, heads, run]
     (folder / "claims.json").unlink(missing_ok=True)
     if claims:
-        _write_json(folder / "claims.json", [asdict(claim) for claim in claims])
+        write_json(folder / "claims.json", [asdict(claim) for claim in claims])
         paths.append(folder / "claims.json")
     paths.append(write_page([folder], folder / page))
     return paths
@@ -101,16 +89,3 @@ def versions() -> dict[str, str]:
         except PackageNotFoundError:
             found[package] = "not installed"
     return found
-
-
-def write_csv(path: Path, rows: Sequence[Mapping[str, Any]]) -> Path:
-    """Write rows that all have the same columns."""
-    with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
-    return path
-
-
-def _write_json(path: Path, value: Any) -> None:
-    path.write_text(to_json(value) + "\n", encoding="utf-8")

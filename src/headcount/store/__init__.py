@@ -1,5 +1,5 @@
 """The measurements: one SQLite file, its keys, listing and export."""
 
-from headcount.store.store import FORMAT, Store, StoreContext, canonical, describe, digest
+from headcount.store.store import FORMAT, Store, StoreContext, describe
 
-__all__ = ["FORMAT", "Store", "StoreContext", "canonical", "describe", "digest"]
+__all__ = ["FORMAT", "Store", "StoreContext", "describe"]

@@ -21,7 +21,6 @@ array([[ 1., nan],
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import sqlite3
@@ -41,6 +40,7 @@ from headcount.heads import HeadLayout
 from headcount.store import inventory
 from headcount.store.database import Database, Format
 from headcount.store.inventory import Summary
+from headcount.system.files import canonical, digest
 from headcount.system.paths import cache_dir
 
 _TEXTS = """
@@ -83,20 +83,6 @@ FORMAT = Format(
     elsewhere="set HEADCOUNT_STORE to another path",
     upgrades={1: _TEXTS},
 )
-
-
-def canonical(value: Mapping[str, Any]) -> str:
-    """The one JSON text of a dict, however it is ordered; its sha256 is the key of a context.
-
-    >>> canonical({"b": 1, "a": (2.5, None)})
-    '{"a":[2.5,null],"b":1}'
-    """
-    return json.dumps(dict(value), sort_keys=True, separators=(",", ":"), allow_nan=False)
-
-
-def digest(data: str | bytes) -> str:
-    """The sha256, in hex."""
-    return hashlib.sha256(data.encode() if isinstance(data, str) else data).hexdigest()
 
 
 def describe(gates: Float[np.ndarray, " heads"], layout: HeadLayout | None = None) -> str:

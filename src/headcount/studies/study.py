@@ -10,13 +10,13 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from headcount.claims import Claim
 from headcount.errors import HeadcountError
 from headcount.figures.curve import save_figure
 from headcount.figures.html import frame, table
 from headcount.report import write_page
-from headcount.report.folder import Claim, versions, write_csv
-from headcount.stats import Verdict
-from headcount.system.files import to_json
+from headcount.report.folder import versions
+from headcount.system.files import to_json, write_csv
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -133,14 +133,3 @@ def only_model(models: Sequence[Model], study: str) -> Model:
             f"{study} takes one model at a time, not {len(models)}: run it once for each."
         )
     return models[0]
-
-
-def all_of(verdicts: Sequence[Verdict]) -> Verdict:
-    """The verdict on a claim that says "on every …".
-
-    >>> all_of(["supported", "undecided"]), all_of(["undecided", "refuted"])
-    ('undecided', 'refuted')
-    """
-    if "refuted" in verdicts:
-        return "refuted"
-    return "undecided" if "undecided" in verdicts else "supported"

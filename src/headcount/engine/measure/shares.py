@@ -22,7 +22,7 @@ from headcount.engine.measure.plan import Plan
 from headcount.engine.measure.workers import Unit
 from headcount.metrics import Metric
 from headcount.models.model import Model
-from headcount.store import canonical, digest
+from headcount.system.files import canonical, digest
 from headcount.tasks import Encoded
 
 UNITS_EACH = 8  # for each worker, so that none waits long for the last one

@@ -19,7 +19,8 @@ from headcount.engine.write.decode import Scope, check_scope, generate, rows_at_
 from headcount.engine.write.steps import shared_start
 from headcount.heads import check_gates
 from headcount.models.model import Model
-from headcount.store import Store, canonical, digest
+from headcount.store import Store
+from headcount.system.files import canonical, digest
 from headcount.system.progress import progress as progress_bar
 from headcount.tasks import Encoded, Task, encode
 from headcount.tasks.task import Part

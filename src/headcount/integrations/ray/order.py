@@ -12,7 +12,7 @@ from headcount.errors import HeadcountError
 from headcount.models.bundled import BUNDLED
 from headcount.models.fast_paths import ShortCuts
 from headcount.models.model import Model
-from headcount.store import canonical, digest
+from headcount.system.files import canonical, digest
 
 WORDS = {
     "headcount": "headcount",

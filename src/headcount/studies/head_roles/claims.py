@@ -18,11 +18,9 @@ from zlib import crc32
 import numpy as np
 from jaxtyping import Float
 
-from headcount.report.folder import Claim
-from headcount.stats import Interval, Resampling, Verdict, bootstrap, judge
-from headcount.studies.estimate import Estimate
+from headcount.claims import Claim, Verdict, all_of, judge
+from headcount.stats import Estimate, Interval, Resampling, bootstrap
 from headcount.studies.head_roles.toggling import Toggled
-from headcount.studies.study import all_of
 
 NEAR = 0.25
 

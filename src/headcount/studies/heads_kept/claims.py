@@ -12,9 +12,9 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from headcount.claims import Claim, judge
 from headcount.curves.explained import Explained, ratio_of_counts
-from headcount.report.folder import Claim
-from headcount.stats import Interval, judge
+from headcount.stats import Interval
 
 NEAR = 1.25
 # By whether heads are ranked per task or per prompt.†

@@ -14,11 +14,9 @@ from functools import cached_property
 
 import numpy as np
 
+from headcount.claims import Claim, all_of, judge
 from headcount.curves import Curve
-from headcount.report.folder import Claim
-from headcount.stats import Interval, Resampling, judge
-from headcount.studies.estimate import Estimate, mean
-from headcount.studies.study import all_of
+from headcount.stats import Estimate, Interval, Resampling, mean_of
 
 MARGIN = 0.05
 FLAT = 0.25
@@ -73,7 +71,7 @@ def _claim(text: str, published: str, found: Interval, verdict: str) -> Claim:
 
 def _faster(panels: Sequence[Panel], counts: Sequence[int]) -> Claim:
     gaps = [
-        mean(
+        mean_of(
             [_at(p, curve, "top", count) - _at(p, curve, "random", count) for count in counts]
         ).interval
         for p in panels
@@ -89,7 +87,7 @@ def _faster(panels: Sequence[Panel], counts: Sequence[int]) -> Claim:
 
 
 def _accuracy_first(panels: Sequence[Panel], counts: Sequence[int]) -> Claim:
-    gap = mean(
+    gap = mean_of(
         [
             _scaled(p, p.accuracy, "top", count) - _scaled(p, p.similarity, "top", count)
             for p in panels
@@ -123,7 +121,7 @@ def _flat(panels: Sequence[Panel], count: int) -> Claim:
 
 def _onset(panels: Sequence[Panel], counts: tuple[int, int], total: int) -> Claim:
     before, after = (
-        mean([_scaled(p, p.accuracy, "top", count) for p in panels]).interval for count in counts
+        mean_of([_scaled(p, p.accuracy, "top", count) for p in panels]).interval for count in counts
     )
     shares = [100 * count / total for count in counts]
     return _claim(

@@ -14,17 +14,9 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float, Int
 
+from headcount.claims import Claim, all_of, judge
 from headcount.heads import HeadLayout
-from headcount.report.folder import Claim
-from headcount.stats import (
-    Interval,
-    bootstrap,
-    judge,
-    paired_difference,
-    ratio_of_means,
-    wilson,
-)
-from headcount.studies.study import all_of
+from headcount.stats import Interval, bootstrap, paired_difference, ratio_of_means, wilson
 from headcount.studies.token_insertion.look import Look
 
 TIMING = 0.8

@@ -6,7 +6,7 @@ import warnings
 
 import numpy as np
 
-from headcount.studies.estimate import Estimate
+from headcount.stats import Estimate
 
 
 def test_few_items_give_an_unknown_interval_without_a_warning() -> None:

@@ -1,0 +1,98 @@
+"""Claims and verdicts: what was published, what was measured, and what may be concluded.
+
+A verdict compares an interval with a margin that is fixed in code before the run:
+
+supported        the whole interval lies where the claim says
+refuted          no part of it does
+undecided        neither: the sample is too small to tell
+not comparable   the set-up rules the comparison out: another metric, another share of the heads, a
+                 task at chance. The rule looks at nothing that the claim is about.
+not tested       what the claim is about was not run
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from headcount.stats import Interval
+
+Verdict = Literal["supported", "refuted", "undecided", "not comparable", "not tested"]
+
+
+@dataclass(frozen=True)
+class Claim:
+    """One statement, what was published about it, what was measured, and the verdict.
+
+    `reason` is the rule behind a verdict that an interval alone does not explain.
+    """
+
+    claim: str
+    published: str | None
+    measured: float
+    low: float
+    high: float
+    verdict: str
+    reason: str = ""
+
+    @classmethod
+    def of(cls, claim: str, published: str | None, found: Interval, verdict: Verdict) -> Claim:
+        """A claim that was judged by an interval."""
+        return cls(claim, published, found.value, found.low, found.high, verdict)
+
+    @classmethod
+    def not_comparable(cls, claim: str, published: str | None, reason: str) -> Claim:
+        """A claim that this set-up cannot judge, whatever it measures."""
+        return cls(claim, published, math.nan, math.nan, math.nan, "not comparable", reason)
+
+    @classmethod
+    def not_tested(cls, claim: str, published: str | None, reason: str) -> Claim:
+        """A claim about something that was not run."""
+        return cls(claim, published, math.nan, math.nan, math.nan, "not tested", reason)
+
+
+def judge(
+    interval: Interval,
+    *,
+    above: float | None = None,
+    below: float | None = None,
+    within: tuple[float, float] | None = None,
+) -> Verdict:
+    """Hold a claim against an interval, never against its point.
+
+    The claim is that the true value lies above a bound, below one, or within two (bounds included).
+    It is supported if that holds for the whole interval, refuted if for no part of it.
+
+    >>> fall = Interval(-0.12, low=-0.2, high=-0.04, n=50)
+    >>> judge(fall, below=0.0), judge(fall, below=-0.05), judge(fall, within=(-0.03, 0.03))
+    ('supported', 'undecided', 'refuted')
+    """
+    if sum(claim is not None for claim in (above, below, within)) != 1:
+        raise ValueError("a claim has one of above, below and within")
+    low, high = interval.low, interval.high  # comparisons with NaN are false: undecided
+    if above is not None:
+        supported, refuted = low > above, high <= above
+    elif below is not None:
+        supported, refuted = high < below, low >= below
+    else:
+        least, most = within or (math.nan, math.nan)
+        supported, refuted = least <= low and high <= most, high < least or low > most
+    return "supported" if supported else "refuted" if refuted else "undecided"
+
+
+def all_of(verdicts: Sequence[Verdict]) -> Verdict:
+    """The verdict on a claim that says "on every …".
+
+    What is not comparable or was not tested takes part only where nothing else is left.
+
+    >>> all_of(["supported", "undecided"]), all_of(["undecided", "refuted"])
+    ('undecided', 'refuted')
+    >>> all_of(["supported", "not comparable"]), all_of(["not comparable"])
+    ('supported', 'not comparable')
+    """
+    for verdict in ("refuted", "undecided", "supported", "not comparable"):
+        if verdict in verdicts:
+            return verdict
+    return "not tested"

@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from headcount.curves import Curve as Curve
     from headcount.curves import curve as curve
-    from headcount.engine.measure.evaluate import evaluate as evaluate
     from headcount.engine.read.collect import collect as collect
     from headcount.engine.write.decode import generate as generate
     from headcount.errors import HeadcountError as HeadcountError
     from headcount.heads import Head as Head
     from headcount.heads import HeadLayout as HeadLayout
     from headcount.heads import HeadScores as HeadScores
+    from headcount.lab import Lab as Lab
+    from headcount.lab import evaluate as evaluate
     from headcount.models.export import export as export
     from headcount.models.gated import gated as gated
     from headcount.models.model import load_model as load_model
@@ -38,10 +39,11 @@ _HOMES = {
     "HeadLayout": "headcount.heads",
     "HeadScores": "headcount.heads",
     "HeadcountError": "headcount.errors",
+    "Lab": "headcount.lab",
     "Store": "headcount.store",
     "Task": "headcount.tasks.task",
     "curve": "headcount.curves",
-    "evaluate": "headcount.engine.measure.evaluate",
+    "evaluate": "headcount.lab",
     "generate": "headcount.engine.write.decode",
     "gated": "headcount.models.gated",
     "export": "headcount.models.export",

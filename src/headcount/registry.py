@@ -6,14 +6,15 @@ that a log can name them and rebuild the object.
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from numbers import Integral, Real
 from typing import Any, Generic, TypeVar
 
-from headcount.errors import HeadcountError, did_you_mean
+from headcount.errors import HeadcountError, did_you_mean, unknown
 
 T = TypeVar("T")
 
@@ -33,6 +34,13 @@ class Entry(Generic[T]):
     key: str
     name: str
     function: Callable[..., T]
+    config: type | None = None  # a dataclass of settings, where they are many
+
+    def arguments(self, settings: Mapping[str, Any]) -> dict[str, Any]:
+        """Bound settings as the factory takes them: by name, or as one config."""
+        if self.config is None:
+            return dict(settings)
+        return {"settings": self.config(**settings)}
 
     @property
     def summary(self) -> str:
@@ -41,6 +49,8 @@ class Entry(Generic[T]):
 
     def defaults(self) -> dict[str, Any]:
         """The parameters that a caller may set, with their defaults."""
+        if self.config is not None:
+            return {field.name: field.default for field in dataclasses.fields(self.config)}
         parameters = inspect.signature(self.function).parameters.values()
         return {
             p.name: p.default
@@ -54,27 +64,33 @@ class Entry(Generic[T]):
         One that is unknown, or of another kind than its default, is refused by name.
         """
         known = self.defaults()
-        bound = dict(known)
-        for name, value in chosen.items():
-            if name not in known:
-                options = ", ".join(known) or "none"
-                raise HeadcountError(
-                    f'{self.key} has no setting "{name}" (it has: {options}).'
-                    f"{did_you_mean(name, known)}"
-                )
-            default = type(known[name])
-            if default not in _KINDS:
-                bound[name] = value
-                continue
-            kind, types = _KINDS[default]
-            # Python counts truth values among the whole numbers.
-            if not isinstance(value, types) or (type(value) is bool and default is int):
-                raise HeadcountError(
-                    f'The setting "{name}" of {self.key} is {kind}, such as {known[name]!r}, not '
-                    f"{value!r}."
-                )
-            bound[name] = default(value)  # plain values, as logs can hold them
-        return bound
+        checked = {
+            name: check_setting(self.key, name, value, known) for name, value in chosen.items()
+        }
+        return {**known, **checked}
+
+
+def check_setting(owner: str, name: str, value: Any, known: Mapping[str, Any]) -> Any:
+    """The value of a setting; one that is unknown, or of another kind than its default, is refused.
+
+    >>> check_setting("square", "side", 3, {"side": 2})
+    3
+    """
+    if name not in known:
+        options = ", ".join(known) or "none"
+        raise HeadcountError(
+            f'{owner} has no setting "{name}" (it has: {options}).{did_you_mean(name, known)}'
+        )
+    default = type(known[name])
+    if default not in _KINDS:
+        return value
+    kind, types = _KINDS[default]
+    # Python counts truth values among the whole numbers.
+    if not isinstance(value, types) or (type(value) is bool and default is int):
+        raise HeadcountError(
+            f'The setting "{name}" of {owner} is {kind}, such as {known[name]!r}, not {value!r}.'
+        )
+    return default(value)  # plain values, as logs can hold them
 
 
 @dataclass
@@ -96,23 +112,26 @@ class Registry(Generic[T]):
     kind: str
     entries: dict[str, Entry[T]] = field(default_factory=dict)
 
-    def register(self, key: str, name: str) -> Callable[[Callable[..., T]], Callable[..., T]]:
-        """Register the decorated factory under `key`; `name` is what figures print."""
+    def register(
+        self, key: str, name: str, config: type | None = None
+    ) -> Callable[[Callable[..., T]], Callable[..., T]]:
+        """Register the decorated factory under `key`; `name` is what figures print.
+
+        Its settings are its keyword arguments that have a default, or the fields of `config`, of
+        which it is then given one as `settings`.
+        """
 
         def decorate(function: Callable[..., T]) -> Callable[..., T]:
             if key in self.entries:
                 raise ValueError(f"{self.kind} {key!r} is registered twice")
-            self.entries[key] = Entry(key, name, function)
+            self.entries[key] = Entry(key, name, function, config)
             return function
 
         return decorate
 
     def __getitem__(self, key: str) -> Entry[T]:
         if key not in self.entries:
-            raise HeadcountError(
-                f'There is no {self.kind} "{key}" (known: {", ".join(self.entries)}).'
-                f"{did_you_mean(key, self.entries)}"
-            )
+            raise unknown(self.kind, key, self.entries)
         return self.entries[key]
 
     def __iter__(self) -> Iterator[Entry[T]]:

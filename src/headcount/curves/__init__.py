@@ -3,11 +3,21 @@
 from headcount.curves.curve import (
     SERIES,
     Curve,
+    CurveRequest,
+    CurveSettings,
     Mode,
     Point,
     curve,
     default_counts,
-    interval_of,
 )
 
-__all__ = ["SERIES", "Curve", "Mode", "Point", "curve", "default_counts", "interval_of"]
+__all__ = [
+    "SERIES",
+    "Curve",
+    "CurveRequest",
+    "CurveSettings",
+    "Mode",
+    "Point",
+    "curve",
+    "default_counts",
+]

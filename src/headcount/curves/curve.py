@@ -1,5 +1,8 @@
 """Curves: orders × counts × seeds, one tidy table with intervals.
 
+A curve is described before it is measured (`CurveRequest`): which heads it masks may depend on a
+ranking, how many head sets it has does not.
+
 series     the k heads that are masked (or, in mode "keep", the only ones that are not)
 top        the best of the ranking
 bottom     the worst
@@ -9,27 +12,30 @@ matched    the same, with as many in each layer as the best k have there
 
 from __future__ import annotations
 
-import csv
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 from jaxtyping import Float
 
-from headcount.engine.measure.evaluate import Values, evaluate
-from headcount.engine.write.decode import Scope
-from headcount.errors import HeadcountError, did_you_mean
+from headcount.engine.measure.cost import Counter
+from headcount.engine.measure.head_sets import Entry, HeadSets, Pending, head_gates
+from headcount.engine.measure.sweep import Sweep, Values
+from headcount.engine.write.writing import Scope
+from headcount.errors import HeadcountError, unknown
 from headcount.figures.html import frame, line_chart, table
 from headcount.heads import HeadLayout, HeadScores, check_counts
+from headcount.lab import Lab
 from headcount.metrics import Metric, get_metric
 from headcount.metrics.text import TextMetric
 from headcount.models.model import Model
-from headcount.rankings import rank
+from headcount.rankings import Ranking, fitting, rank
 from headcount.rankings.random_draws import draw_matched, draw_random
-from headcount.stats import Interval, accuracy_interval, bootstrap, paired_difference
-from headcount.store import Store
+from headcount.stats import Interval, paired_difference
+from headcount.system.files import write_csv
 from headcount.tasks import Task
 
 Mode = Literal["mask", "keep"]
@@ -60,16 +66,33 @@ class Point:
 
 @dataclass(frozen=True, eq=False)
 class Curve:
-    """Points, and the values behind them: (draws, examples) for each series and count."""
+    """Points, and the values behind them, labelled by series and count."""
 
     points: tuple[Point, ...]
-    raw: dict[tuple[str, int], Float[np.ndarray, "draws examples"]]
+    values: Values
     scores: HeadScores
-    metric: Metric | TextMetric
     mode: Mode
-    stand_in: str
-    clusters: np.ndarray
     left_out: tuple[str, ...] = ()  # sentences about points that could not be made
+
+    @property
+    def raw(self) -> dict[tuple[str, int], Float[np.ndarray, "draws examples"]]:
+        """The values behind each series and count: (draws, examples)."""
+        return {(p.series, p.count): self.values.of((p.series, p.count)) for p in self.points}
+
+    @property
+    def metric(self) -> Metric | TextMetric:
+        """The metric that was measured."""
+        return self.values.metric
+
+    @property
+    def stand_in(self) -> str:
+        """What absent heads said, in words."""
+        return self.values.stand_in
+
+    @property
+    def clusters(self) -> np.ndarray:
+        """The cluster of each example."""
+        return self.values.clusters
 
     def series(self, name: str) -> list[Point]:
         """The points of one series, by count."""
@@ -78,16 +101,14 @@ class Curve:
     def difference(self, one: str, other: str, count: int) -> Interval:
         """The paired difference of two series at one count, with its interval."""
         return paired_difference(
-            self.raw[one, count], self.raw[other, count], clusters=self.clusters
+            self.values.of((one, count)),
+            self.values.of((other, count)),
+            clusters=self.values.clusters,
         )
 
     def to_csv(self, path: str | Path) -> None:
         """Write the tidy table."""
-        with Path(path).open("w", newline="", encoding="utf-8") as file:
-            writer = csv.writer(file)
-            writer.writerow([field.name for field in fields(Point)])
-            for point in self.points:
-                writer.writerow([getattr(point, field.name) for field in fields(Point)])
+        write_csv(path, [asdict(point) for point in self.points])
 
     def __repr__(self) -> str:
         counts = ", ".join(map(str, self._counts))
@@ -140,26 +161,168 @@ def default_counts(layout: HeadLayout) -> list[int]:
     return counts
 
 
+@dataclass(frozen=True)
+class CurveSettings:
+    """What a curve masks, and how.
+
+    counts     numbers of heads; 0, 1, 2, 4, … up to half of all unless given
+    series     of SERIES
+    seeds      draws of the random series
+    mode       "mask" switches the heads off; "keep" switches all others off
+    stand_in   what absent heads say
+    scope      of metrics of written texts: see `evaluate`
+    epsilon    what masked heads are multiplied by
+    """
+
+    counts: Sequence[int] | None = None
+    series: Sequence[str] = ("top", "random", "matched")
+    seeds: int = 5
+    mode: Mode = "mask"
+    stand_in: str = "zero"
+    scope: Scope = "all"
+    epsilon: float = 0.0
+
+    def __post_init__(self) -> None:
+        for name in self.series:
+            if name not in SERIES:
+                raise unknown("series", name, SERIES)
+        if self.seeds < 1:
+            raise HeadcountError(f"Random controls need at least one seed, not {self.seeds}.")
+        if not np.isfinite(self.epsilon):
+            raise HeadcountError(f"epsilon is a number, such as 0 or 0.001, not {self.epsilon}.")
+        if self.mode not in ("mask", "keep"):
+            raise unknown("mode", self.mode, ("mask", "keep"))
+
+
+@dataclass(frozen=True, eq=False)
+class CurveRequest:
+    """A curve as a request: it can be counted, and carried out in a lab."""
+
+    model: Model
+    task: Task
+    ranking: Ranking | HeadScores
+    metric: Metric | TextMetric
+    settings: CurveSettings = CurveSettings()
+
+    @cached_property
+    def counts(self) -> list[int]:
+        """The numbers of heads, in their order; refuses those that the model does not have."""
+        layout, chosen = self.model.layout, self.settings.counts
+        return default_counts(layout) if chosen is None else check_counts(chosen, layout)
+
+    @cached_property
+    def points(self) -> tuple[list[tuple[str, int]], tuple[str, ...]]:
+        """The series and counts that can be drawn, and a sentence for each that cannot."""
+        total = self.model.layout.total
+        points, left_out = [], []
+        for name in self.settings.series:
+            for count in self.counts:
+                if name in ("random", "matched") and 2 * count > total:
+                    left_out.append(
+                        f"{SERIES[name]} at {count} heads is left out: only {total - count} of "
+                        f"{total} heads are outside the top {count}."
+                    )
+                else:
+                    points.append((name, count))
+        if not points:
+            raise HeadcountError(
+                " ".join(left_out) or "A curve needs at least one series and count."
+            )
+        return points, tuple(left_out)
+
+    def entries(self, scores: HeadScores | None) -> Iterator[Entry]:
+        """The head sets of all points; pending where they depend on scores that are not known."""
+        for series, count in self.points[0]:
+            draws = self.settings.seeds if series in ("random", "matched") else 1
+            for draw in range(draws):
+                gates: Float[np.ndarray, "heads"] | Pending
+                if count in (0, self.model.layout.total):
+                    gates = self._gates(range(count))  # none or all: whatever the ranking says
+                elif scores is None and isinstance(self.ranking, Ranking):
+                    how = self.settings.mode, self.settings.epsilon
+                    gates = Pending((self.ranking.key, how, series, count, draw))
+                else:
+                    assert scores is not None
+                    gates = self._gates(self._heads(scores, series, count, draw)[0])
+                yield Entry((series, count), gates)
+
+    def _gates(self, heads: Sequence[int]) -> Float[np.ndarray, "heads"]:
+        keep, epsilon = self.settings.mode == "keep", self.settings.epsilon
+        return head_gates(self.model.layout, heads, keep=keep, off=epsilon)
+
+    def _heads(
+        self, scores: HeadScores, series: str, count: int, draw: int
+    ) -> tuple[list[int], float]:
+        """The heads of one draw of a point, and the share of them that could not be matched."""
+        layout, order = self.model.layout, scores.order()
+        top = order[:count].tolist()
+        if series == "top":
+            return top, 0.0
+        if series == "bottom":
+            return order[len(order) - count :].tolist(), 0.0
+        if series == "random":
+            return draw_random(layout, count, outside=top, seed=draw).tolist(), 0.0
+        heads, unmatched = draw_matched(layout, top, seed=draw)
+        return heads.tolist(), unmatched
+
+    def _sweep(self, head_sets: HeadSets) -> Sweep:
+        chosen = self.settings
+        return Sweep(
+            self.model, self.task, self.metric, head_sets, "test", chosen.stand_in, chosen.scope
+        )
+
+    def count(self, counter: Counter) -> None:
+        """Tell the cost of the ranking, and of all head sets."""
+        scores: HeadScores | None = None
+        if isinstance(self.ranking, Ranking):
+            scores = self.ranking.known(counter.store)
+            self.ranking.count(counter)
+        else:
+            scores = self.ranking
+        empty = HeadSets.of(np.ones(self.model.layout.total), self.model.layout)
+        counter.sweep(self._sweep(empty), self.entries(scores))
+
+    def result(self, lab: Lab) -> Curve:
+        """Rank on the ranking part, then mask (or keep) more and more heads on the test part."""
+        points, left_out = self.points  # refuses before anything is measured
+        ranking = self.ranking
+        scores = ranking.result(lab) if isinstance(ranking, Ranking) else ranking
+        table = HeadSets.build(self.model.layout, self.entries(fitting(scores, self.model)))
+        values = lab.measure(self._sweep(table))
+        drawn = []
+        for series, count in points:
+            interval, draws = values.interval((series, count)), len(table.rows[series, count])
+            unmatched = [self._heads(scores, series, count, draw)[1] for draw in range(draws)]
+            drawn.append(
+                Point(
+                    model=self.model.name,
+                    task=self.task.name,
+                    series=series,
+                    metric=values.metric.key,
+                    count=count,
+                    value=interval.value,
+                    low=interval.low,
+                    high=interval.high,
+                    n=len(values.examples),
+                    draws=draws,
+                    unmatched=float(np.mean(unmatched)),
+                )
+            )
+        return Curve(tuple(drawn), values, scores, self.settings.mode, left_out)
+
+
 def curve(
     model: Model,
     task: Task,
     ranking: str | Callable[[Model, Task], HeadScores] | HeadScores = "attribution",
     *,
-    counts: Sequence[int] | None = None,
-    series: Sequence[str] = ("top", "random", "matched"),
-    seeds: int = 5,
-    mode: Mode = "mask",
     metric: str | Metric | TextMetric = "accuracy",
-    stand_in: str = "zero",
-    scope: Scope = "all",
-    epsilon: float = 0.0,
-    store: Store | None = None,
-    progress: bool = True,
+    lab: Lab | None = None,
+    **settings: Any,
 ) -> Curve:
     """Rank heads on the ranking part, then mask (or keep) more and more of them on the test part.
 
-    Masked heads are multiplied by `epsilon`. `scope` is for metrics of written texts: see
-    `evaluate`.
+    Settings are those of `CurveSettings`.
 
     >>> from headcount import curve, load_model, make_task
     >>> model = load_model("smollm2-135m")
@@ -168,122 +331,10 @@ def curve(
     >>> [point.count for point in result.points]
     [0, 8]
     """
-    for name in series:
-        if name not in SERIES:
-            raise HeadcountError(
-                f'There is no series "{name}" (known: {", ".join(SERIES)}).'
-                f"{did_you_mean(name, SERIES)}"
-            )
-    if seeds < 1:
-        raise HeadcountError(f"Random controls need at least one seed, not {seeds}.")
-    if not np.isfinite(epsilon):
-        raise HeadcountError(f"epsilon is a number, such as 0 or 0.001, not {epsilon}.")
-    if mode not in ("mask", "keep"):
-        raise HeadcountError(f'There is no mode "{mode}" (known: mask, keep).')
-    layout = model.layout
-    counts = default_counts(layout) if counts is None else check_counts(counts, layout)
-    metric = get_metric(metric)  # an unknown one is refused before anything is measured
-    scores = rank(model, task, ranking, store=store, progress=progress)
-    plan = _Plan(layout, scores, mode, epsilon)
-    left_out: list[str] = []
-    for name in series:
-        for count in counts:
-            if name in ("random", "matched") and 2 * count > layout.total:
-                left_out.append(
-                    f"{SERIES[name]} at {count} heads is left out: only {layout.total - count} of "
-                    f"{layout.total} heads are outside the top {count}."
-                )
-            else:
-                plan.add(name, count, seeds)
-    if not plan.gates:
-        raise HeadcountError(" ".join(left_out) or "A curve needs at least one series and count.")
-    gates = np.stack(plan.gates)
-    values = evaluate(
-        model,
-        task,
-        gates,
-        metric=metric,
-        stand_in=stand_in,
-        scope=scope,
-        store=store,
-        progress=progress,
-    )
-    points, raw = [], {}
-    for (name, count), rows in plan.rows.items():
-        raw[name, count] = values.values[rows]
-        interval = interval_of(raw[name, count], values)
-        points.append(
-            Point(
-                model=model.name,
-                task=task.name,
-                series=name,
-                metric=values.metric.key,
-                count=count,
-                value=interval.value,
-                low=interval.low,
-                high=interval.high,
-                n=len(values.examples),
-                draws=len(rows),
-                unmatched=plan.unmatched.get((name, count), 0.0),
-            )
-        )
-    return Curve(
-        tuple(points),
-        raw,
-        scores,
-        values.metric,
-        mode,
-        values.stand_in,
-        values.clusters,
-        tuple(left_out),
-    )
-
-
-def interval_of(values: Float[np.ndarray, "draws examples"], measured: Values) -> Interval:
-    """The mean over draws and examples, with the interval that suits the metric."""
-    estimate: Any = accuracy_interval if measured.metric.binary else bootstrap
-    interval: Interval = estimate(values, clusters=measured.clusters)
-    return interval
-
-
-class _Plan:
-    """Which head sets to measure: each once, however many points share it."""
-
-    def __init__(
-        self, layout: HeadLayout, scores: HeadScores, mode: Mode, epsilon: float = 0.0
-    ) -> None:
-        self.layout, self.epsilon = layout, epsilon
-        self.order = scores.order()
-        self.mode = mode
-        self.gates: list[Float[np.ndarray, "heads"]] = []
-        self.rows: dict[tuple[str, int], list[int]] = {}
-        self.unmatched: dict[tuple[str, int], float] = {}
-        self._known: dict[bytes, int] = {}
-
-    def add(self, series: str, count: int, seeds: int) -> None:
-        """Plan one point: one head set for a fixed order, one for each draw otherwise."""
-        top = self.order[:count].tolist()
-        if series == "top":
-            sets = [top]
-        elif series == "bottom":
-            sets = [self.order[len(self.order) - count :].tolist()]
-        elif series == "random":
-            sets = [
-                draw_random(self.layout, count, outside=top, seed=seed).tolist()
-                for seed in range(seeds)
-            ]
-        else:
-            drawn = [draw_matched(self.layout, top, seed=seed) for seed in range(seeds)]
-            sets = [heads.tolist() for heads, _ in drawn]
-            self.unmatched[series, count] = float(np.mean([share for _, share in drawn]))
-        self.rows[series, count] = [self._row(heads) for heads in sets]
-
-    def _row(self, heads: Sequence[int]) -> int:
-        chosen = np.zeros(self.layout.total, dtype=bool)
-        chosen[list(heads)] = True
-        kept = chosen if self.mode == "keep" else ~chosen
-        gates = np.where(kept, 1, self.epsilon).astype(np.float32)
-        row = self._known.setdefault(gates.tobytes(), len(self.gates))
-        if row == len(self.gates):
-            self.gates.append(gates)
-        return row
+    chosen, metric = CurveSettings(**settings), get_metric(metric)
+    asked: Ranking | HeadScores
+    if isinstance(ranking, str):
+        asked = Ranking.of(model, task, ranking)
+    else:
+        asked = rank(model, task, ranking)
+    return CurveRequest(model, task, asked, metric, chosen).result(lab or Lab())

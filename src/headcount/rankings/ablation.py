@@ -1,7 +1,7 @@
 """Rankings by intervention: what the metric loses when one head is replaced, exactly.
 
 Each head is replaced by its stand-in while all others run on, so later layers react to its absence.
-One forward pass per head and example, less what the engine's plans save: the measure against which
+One forward pass per head and example, minus what the engine's plans save: the measure against which
 first-order estimates such as attribution are held.
 """
 
@@ -9,68 +9,49 @@ from __future__ import annotations
 
 import numpy as np
 
-from headcount.engine.measure.evaluate import evaluate
+from headcount.engine.measure.head_sets import Entry, HeadSets
+from headcount.engine.measure.sweep import Sweep
 from headcount.heads import HeadScores
+from headcount.lab import Lab
+from headcount.metrics import get_metric
 from headcount.models.model import Model
-from headcount.store import Store
 from headcount.tasks import Task
 
 
 def ablation(
-    model: Model,
-    task: Task,
-    *,
-    metric: str = "logprob",
-    stand_in: str = "zero",
-    store: Store | None = None,
-    progress: bool = True,
+    model: Model, task: Task, *, metric: str = "logprob", stand_in: str = "zero", lab: Lab
 ) -> HeadScores:
-    """The metric of the whole model less that without the head, averaged over the ranking part."""
-    return _effects(model, task, "ablation", metric, stand_in, store, progress)
+    """The metric of the whole model minus that without the head, averaged over the ranking part."""
+    return _effects("ablation", single_heads(model, task, metric, stand_in), lab)
 
 
 def patching(
-    model: Model,
-    task: Task,
-    *,
-    metric: str = "logprob",
-    stand_in: str = "corrupted",
-    store: Store | None = None,
-    progress: bool = True,
+    model: Model, task: Task, *, metric: str = "logprob", stand_in: str = "corrupted", lab: Lab
 ) -> HeadScores:
     """What the metric loses when a head says what it says on the corrupted twin.
 
     Only for tasks whose examples have twins of equal length.
     """
-    return _effects(model, task, "patching", metric, stand_in, store, progress)
+    return _effects("patching", single_heads(model, task, metric, stand_in), lab)
 
 
-def _effects(
-    model: Model,
-    task: Task,
-    method: str,
-    metric: str,
-    stand_in: str,
-    store: Store | None,
-    progress: bool,
-) -> HeadScores:
-    total = model.layout.total
-    gates = np.concatenate([np.ones((1, total)), 1 - np.eye(total)])  # the whole model first
-    measured = evaluate(
-        model,
-        task,
-        gates,
-        metric=metric,
-        stand_in=stand_in,
-        part="ranking",
-        store=store,
-        progress=progress,
-    )
-    samples = (measured.values[:1] - measured.values[1:]).T  # (examples, heads)
+def single_heads(model: Model, task: Task, metric: str, stand_in: str) -> Sweep:
+    """The whole model, and the model without each of its heads, on the ranking part."""
+    gates = 1 - np.eye(model.layout.total, dtype=np.float32)
+    entries = [Entry("whole", np.ones_like(gates[0])), *map(Entry, range(len(gates)), gates)]
+    table = HeadSets.build(model.layout, entries)
+    return Sweep(model, task, get_metric(metric), table, "ranking", stand_in)
+
+
+def _effects(method: str, sweep: Sweep, lab: Lab) -> HeadScores:
+    measured = lab.measure(sweep)
+    whole = measured.of("whole")  # (1, examples)
+    heads = range(sweep.model.layout.total)
+    samples = np.concatenate([whole - measured.of(head) for head in heads]).T  # (examples, heads)
     return HeadScores(
-        model.layout,
+        sweep.model.layout,
         samples.mean(0),
         method,
-        parameters={"whole": float(measured.values[0].mean()), "stand_in_used": measured.stand_in},
+        parameters={"whole": float(whole.mean()), "stand_in_used": measured.stand_in},
         samples=samples,
     )

@@ -7,38 +7,34 @@ Every example has its own row of gates, so one backward pass gives one derivativ
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import torch
 from jaxtyping import Float
 
-from headcount.engine.measure.ablations import make_stand_in
-from headcount.engine.measure.batch import make_batches
-from headcount.engine.measure.forward import check_finite, measuring, score
+from headcount.engine.measure.ablations import StandIn, make_stand_in
+from headcount.engine.measure.batch import Batch, make_batches
+from headcount.engine.measure.executor import Emit, Unit
+from headcount.engine.measure.forward import check_finite, frozen, measuring, score
 from headcount.engine.measure.plan import default_tokens
-from headcount.engine.measure.rates import timing
 from headcount.errors import HeadcountError
 from headcount.heads import HeadScores
+from headcount.lab import Lab
 from headcount.metrics import METRICS, Metric, get_logit_metric
 from headcount.models.gate import gating
 from headcount.models.model import Model
+from headcount.system.files import digest
 from headcount.system.progress import progress as progress_bar
-from headcount.tasks import Task, encode, require_foils
+from headcount.tasks import Encoded, Task, encode, require_foils
 
 
 def attribution(
-    model: Model,
-    task: Task,
-    *,
-    metric: str = "logprob",
-    stand_in: str = "zero",
-    progress: bool = True,
+    model: Model, task: Task, *, metric: str = "logprob", stand_in: str = "zero", lab: Lab
 ) -> HeadScores:
     """The derivative of the metric in each head's gate at 1, averaged over the ranking part."""
-    samples, _ = _derivatives(model, task, metric, stand_in, np.ones(1), progress)
+    samples, _ = _derivatives(model, task, metric, stand_in, lab)
     return HeadScores(model.layout, samples.mean(0), "attribution", samples=samples)
 
 
@@ -49,7 +45,7 @@ def integrated_gradients(
     metric: str = "logprob",
     stand_in: str = "zero",
     steps: int = 16,
-    progress: bool = True,
+    lab: Lab,
 ) -> HeadScores:
     """The derivative along the way on which all gates go together from 0 to 1.
 
@@ -58,10 +54,7 @@ def integrated_gradients(
     """
     if steps < 1:
         raise HeadcountError(f"Integrated gradients need at least 1 step, not {steps}.")
-    # Gauss–Legendre: for smooth paths the error falls far faster than with equal steps.
-    points, weights = np.polynomial.legendre.leggauss(steps)
-    at, weights = (points + 1) / 2, weights / 2
-    samples, ends = _derivatives(model, task, metric, stand_in, at, progress, weights, ends=True)
+    samples, ends = _derivatives(model, task, metric, stand_in, lab, steps)
     return HeadScores(
         model.layout,
         samples.mean(0),
@@ -71,78 +64,99 @@ def integrated_gradients(
     )
 
 
-def _derivatives(
-    model: Model,
-    task: Task,
-    metric: str | Metric,
-    stand_in: str,
-    at: Float[np.ndarray, "points"],
-    show: bool,
-    weights: Float[np.ndarray, "points"] | None = None,
-    ends: bool = False,
-) -> tuple[Float[np.ndarray, "examples heads"], Float[np.ndarray, "examples"]]:
-    """Derivatives with all gates at each of `at`, weighted and summed.
+@dataclass(frozen=True, eq=False)
+class DerivativeJob:
+    """Derivatives with all gates together at each of some points, weighted and summed.
 
-    With `ends` also metric(all heads) − metric(no head), otherwise zeros.
+    The work of a unit is the examples of one batch. With `ends` it also gives metric(all heads) −
+    metric(no head), otherwise zeros.
     """
+
+    examples: Sequence[Encoded]
+    metric: Metric
+    ablation: str
+    tokens: int
+    points: Float[np.ndarray, "points"]
+    weights: Float[np.ndarray, "points"]
+    ends: bool
+
+    def ready(self, model: Model) -> Callable[[Sequence[int], Emit], None]:
+        """Take the derivatives of batches with a model; emits (examples, slopes, differences)."""
+        filler = make_stand_in(self.ablation, model, self.examples, self.examples, self.tokens)
+
+        def derive(places: Sequence[int], emit: Emit) -> None:
+            options = {"device": model.device, "places": places}
+            (batch,) = make_batches(self.examples, tokens=1 << 60, **options)  # type: ignore[arg-type]
+            with measuring(model), frozen(model):
+                emit((batch.examples, *self._derive(model, batch, filler)))
+
+        return derive
+
+    def _derive(
+        self, model: Model, batch: Batch, filler: StandIn
+    ) -> tuple[Float[np.ndarray, "rows heads"], Float[np.ndarray, "rows"]]:
+        z0, total = filler.provide(batch), model.layout.total
+
+        def run(gates: torch.Tensor) -> torch.Tensor:
+            every_site = gates.requires_grad
+            with gating(model.module, model.sites, gates, stand_ins=z0, every_site=every_site):
+                values = self.metric.function(score(model, batch))
+            check_finite(values, model)
+            return values
+
+        differences = np.zeros(batch.rows)
+        if self.ends:
+            with torch.no_grad():
+                whole = torch.ones(1, total)
+                difference = run(whole) - run(torch.zeros_like(whole))
+            differences = difference.double().cpu().numpy()
+        slopes = np.zeros((batch.rows, total))
+        for point, weight in zip(self.points, self.weights, strict=True):
+            gates = torch.full((batch.rows, total), float(point))
+            gates = gates.to(model.device).requires_grad_()
+            with torch.enable_grad():
+                (slope,) = torch.autograd.grad(run(gates).sum(), gates)
+            slopes += weight * slope.double().cpu().numpy()
+        return slopes, differences
+
+
+def _derivatives(
+    model: Model, task: Task, metric: str, stand_in: str, lab: Lab, steps: int = 0
+) -> tuple[Float[np.ndarray, "examples heads"], Float[np.ndarray, "examples"]]:
+    """The derivative at gates of 1, or with `steps` its integral from 0 to 1 and the difference."""
     chosen = get_logit_metric(metric)
     if not chosen.differentiable:
         usable = ", ".join(m.key for m in METRICS.values() if m.differentiable)
         raise HeadcountError(
             f'The metric "{chosen.key}" has no derivative to rank heads by: use one of {usable}.'
         )
-    ranking = encode(task.part("ranking"), model.tokenizer)
+    examples = encode(task.part("ranking"), model.tokenizer)
     if chosen.needs_foils:
-        require_foils(ranking, f"the metric {chosen.key}")
-    model.short_cuts  # noqa: B018  (proven at first sight, and that must not happen under gates)
+        require_foils(examples, f"the metric {chosen.key}")
+    points, weights = np.ones(1), np.ones(1)
+    if steps:
+        # Gauss–Legendre: for smooth paths the error falls far faster than with equal steps.
+        points, weights = np.polynomial.legendre.leggauss(steps)
+        points, weights = (points + 1) / 2, weights / 2
     # A backward pass keeps the activations of every layer, so half a batch fits where one did.
     tokens = default_tokens(model) // 2
-    filler = make_stand_in(stand_in, model, ranking, ranking, tokens)
-    samples = np.zeros((len(ranking), model.layout.total))
-    differences = np.zeros(len(ranking))
-    weights = np.ones(len(at)) if weights is None else weights
-    batches = make_batches(ranking, tokens=tokens, device=model.device)
-    total = len(ranking) * len(at)
-    with (
-        progress_bar("ranking", total, show=show) as bar,
-        measuring(model),
-        _frozen(model),
-        timing(model, sum(one.length for one in ranking) * len(at), "gradients"),
-    ):
-        for batch in batches:
-            rows, z0 = list(batch.examples), filler.provide(batch)
+    job = DerivativeJob(examples, chosen, stand_in, tokens, points, weights, bool(steps))
+    units = [
+        Unit(
+            digest("".join(examples[place].key for place in batch.examples)),
+            f"{task.name}, derivatives of {batch.rows} examples",
+            batch.examples,
+        )
+        for batch in make_batches(examples, tokens=tokens)
+    ]
+    samples, differences = np.zeros((len(examples), model.layout.total)), np.zeros(len(examples))
+    with progress_bar("ranking", len(examples), show=lab.progress) as bar:
 
-            def run(gates: torch.Tensor, batch: Any = batch, z0: Any = z0) -> torch.Tensor:
-                with gating(
-                    model.module, model.sites, gates, stand_ins=z0, every_site=gates.requires_grad
-                ):
-                    values = chosen.function(score(model, batch))
-                check_finite(values, model)
-                return values
+        def keep(unit: Unit, derived: tuple[Sequence[int], np.ndarray, np.ndarray]) -> None:
+            places = list(derived[0])
+            samples[places], differences[places] = derived[1], derived[2]
+            bar.update(len(places))
 
-            if ends:
-                with torch.no_grad():
-                    whole = torch.ones(1, model.layout.total)
-                    difference = run(whole) - run(torch.zeros_like(whole))
-                differences[rows] = difference.double().cpu().numpy()
-            for point, weight in zip(at, weights, strict=True):
-                gates = torch.full((batch.rows, model.layout.total), float(point))
-                gates = gates.to(model.device).requires_grad_()
-                with torch.enable_grad():
-                    (slope,) = torch.autograd.grad(run(gates).sum(), gates)
-                samples[rows] += weight * slope.double().cpu().numpy()
-                bar.update(batch.rows)
+        ahead = sum(example.length for example in examples) * len(points)
+        lab.run(model, job, units, keep, tokens=ahead, kind="gradients")
     return samples, differences
-
-
-@contextmanager
-def _frozen(model: Model) -> Iterator[None]:
-    """No derivative in the weights inside: only the gates are asked for, and memory is short."""
-    trained = [p for p in model.module.parameters() if p.requires_grad]
-    for parameter in trained:
-        parameter.requires_grad_(False)
-    try:
-        yield
-    finally:
-        for parameter in trained:
-            parameter.requires_grad_(True)

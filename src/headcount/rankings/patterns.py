@@ -15,6 +15,7 @@ from torch import Tensor
 from headcount.engine.read.attention import attend
 from headcount.errors import HeadcountError
 from headcount.heads import HeadScores
+from headcount.lab import Lab
 from headcount.models.model import Model
 from headcount.models.sites import HeadSite, plain
 from headcount.tasks import Encoded, Task, encode
@@ -27,7 +28,7 @@ def attention_induction(
     length: int = 24,
     sequences: int = 16,
     seed: int = 0,
-    progress: bool = True,
+    lab: Lab,
 ) -> HeadScores:
     """On random tokens said twice, the attention to what followed last time.
 
@@ -46,11 +47,11 @@ def attention_induction(
     def reduce(site: HeadSite, weights: Tensor, places: Sequence[int]) -> Tensor:
         return weights[:, :, first + length, first + 1].float().mean(-1)
 
-    samples = attend(model, [(*front, *text) for text in texts], reduce, progress=progress)
+    samples = attend(model, [(*front, *text) for text in texts], reduce, progress=lab.progress)
     return HeadScores(model.layout, samples.mean(0), "attention-induction", samples=samples)
 
 
-def attention_previous(model: Model, task: Task, *, progress: bool = True) -> HeadScores:
+def attention_previous(model: Model, task: Task, *, lab: Lab) -> HeadScores:
     """The mean attention of a prompt's tokens to the token right before them."""
     prompts = [one.prompt for one in encode(task.part("ranking"), model.tokenizer)]
     short = sum(len(prompt) < 2 for prompt in prompts)
@@ -63,25 +64,18 @@ def attention_previous(model: Model, task: Task, *, progress: bool = True) -> He
     def reduce(site: HeadSite, weights: Tensor, places: Sequence[int]) -> Tensor:
         return weights.diagonal(-1, 2, 3).float().mean(-1)
 
-    samples = attend(model, prompts, reduce, progress=progress)
+    samples = attend(model, prompts, reduce, progress=lab.progress)
     return HeadScores(model.layout, samples.mean(0), "attention-previous", samples=samples)
 
 
-def attention_retrieval(model: Model, task: Task, *, progress: bool = True) -> HeadScores:
+def attention_retrieval(model: Model, task: Task, *, lab: Lab) -> HeadScores:
     """The attention to the answer in the prompt, from the positions that predict it.
 
     The share of a head's attention that rests on tokens of the answer, wherever the prompt holds
     it, averaged over the positions that predict the target's tokens.
     """
     examples = encode(task.part("ranking"), model.tokenizer)
-    places_of_answer = [answer_places(one, model) for one in examples]
-    having = sum(map(bool, places_of_answer))
-    if having < len(examples):
-        raise HeadcountError(
-            f'Only {having} of {len(examples)} prompts of the task "{task.name}" '
-            f"({having / len(examples):.0%}) hold their answer's tokens, and retrieval is "
-            "attention to them: choose a task in which every prompt holds the answer."
-        )
+    places_of_answer = answer_positions(task, model)
 
     def reduce(site: HeadSite, weights: Tensor, places: Sequence[int]) -> Tensor:
         rows = []
@@ -92,8 +86,22 @@ def attention_retrieval(model: Model, task: Task, *, progress: bool = True) -> H
         return torch.stack(rows)
 
     texts = [(*one.prompt, *one.target[:-1]) for one in examples]
-    samples = attend(model, texts, reduce, progress=progress)
+    samples = attend(model, texts, reduce, progress=lab.progress)
     return HeadScores(model.layout, samples.mean(0), "attention-retrieval", samples=samples)
+
+
+def answer_positions(task: Task, model: Model) -> list[list[int]]:
+    """Where each prompt of the ranking part holds its answer; refuses a task where some do not."""
+    examples = encode(task.part("ranking"), model.tokenizer)
+    places = [answer_places(one, model) for one in examples]
+    having = sum(map(bool, places))
+    if having < len(examples):
+        raise HeadcountError(
+            f'Only {having} of {len(examples)} prompts of the task "{task.name}" '
+            f"({having / len(examples):.0%}) hold their answer's tokens, and retrieval is "
+            "attention to them: choose a task in which every prompt holds the answer."
+        )
+    return places
 
 
 def answer_places(one: Encoded, model: Model) -> list[int]:

@@ -10,64 +10,54 @@ This file is about items and scores; the classifier is in `classifier.py`.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Int
 
-from headcount.errors import HeadcountError, did_you_mean
+from headcount.errors import HeadcountError, did_you_mean, unknown
 from headcount.heads import HeadLayout, HeadScores
+from headcount.lab import Lab
 from headcount.models.model import Model
 from headcount.rankings.probe_classifier import Fit, Training, fit
 from headcount.rankings.probe_features import Features, answer_features, held_out, one_template_each
-from headcount.tasks import Task, encode
+from headcount.system.files import digest
+from headcount.tasks import FUNCTIONS, TASKS, Task, encode, make_task
 
-# The cognitive functions, by their names among the tasks.
-FUNCTIONS = (
-    "retrieval",
-    "knowledge-recall",
-    "semantic",
-    "syntactic",
-    "math",
-    "inference",
-    "logical",
-    "decision",
-)
 LEAST = 5  # items of a function: one in five is held out
 
 
 @dataclass(frozen=True)
-class ProbeSettings:
-    """How a probe is made.
+class ProbeSettings(Training):
+    """How a probe is made; the other settings are those of its training.
 
+    against         the other functions, separated by commas; all of them unless given
     answers         "generated": the model's own answers, up to a line break; "gold": the targets
     tokens          of an answer: None for all, or the k that surprised the model most
     items           of each function, at most
     max_new_tokens  of a generated answer
     seeds           so many probes, each with its own split, start and order
     unseen          also measure accuracy on templates that were left out of the training
-    training        of the classifier
     """
 
+    against: str = ""
     answers: str = "generated"
-    tokens: int | None = None
+    tokens: int | str | None = None
     items: int = 100
     max_new_tokens: int = 32
+    unseen: bool = False
     seed: int = 0
     seeds: int = 1
-    unseen: bool = False
-    training: Training = field(default_factory=Training)
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.answers not in ("generated", "gold"):
-            raise HeadcountError(
-                f'There are no answers "{self.answers}" for a probe (known: generated, gold).'
-                f"{did_you_mean(self.answers, ('generated', 'gold'))}"
-            )
-        if self.tokens is not None and self.tokens < 1:
+            raise unknown("kind of answers", self.answers, ("generated", "gold"))
+        if self.tokens not in (None, "all") and not isinstance(self.tokens, int):
+            raise HeadcountError(f"tokens is a whole number, or None for all, not {self.tokens!r}.")
+        if isinstance(self.tokens, int) and self.tokens < 1:
             raise HeadcountError(f"A probe reads at least 1 token of an answer, not {self.tokens}.")
         if self.seeds < 1 or self.items < LEAST:
             raise HeadcountError(
@@ -97,9 +87,7 @@ class ProbeResult:
     def scores(self, function: str) -> HeadScores:
         """The scores of one function: mean absolute importance, one sample per seed."""
         if function not in self.functions:
-            raise HeadcountError(
-                f'The probe knows no function "{function}" (known: {", ".join(self.functions)}).'
-            )
+            raise unknown("function of this probe", function, self.functions)
         signed = self.importance[:, self.functions.index(function)]  # (seeds, heads)
         values = np.abs(signed).mean(0)
         facts = {
@@ -130,7 +118,7 @@ def fit_probe(
         model,
         tasks,
         answers=settings.answers,
-        tokens=settings.tokens,
+        tokens=settings.tokens if isinstance(settings.tokens, int) else None,
         items=settings.items,
         max_new_tokens=settings.max_new_tokens,
         progress=progress,
@@ -161,14 +149,10 @@ def probe_features(
     unseen: list[float] = []
     for seed in range(settings.seed, settings.seed + settings.seeds):
         chosen = held_out(features, seed)
-        fits.append(
-            fit(features.sites, features.labels, chosen, settings.training, seed, show=progress)
-        )
+        fits.append(fit(features.sites, features.labels, chosen, settings, seed, show=progress))
         if settings.unseen:
             left_out = one_template_each(features, seed)
-            again = fit(
-                features.sites, features.labels, left_out, settings.training, seed, show=progress
-            )
+            again = fit(features.sites, features.labels, left_out, settings, seed, show=progress)
             unseen.append(again.accuracy)
     return ProbeResult(
         layout,
@@ -203,46 +187,14 @@ def elbow(values: Float[np.ndarray, "heads"]) -> int:
     return place + int(height[place] > 0)
 
 
-def probe(
-    model: Model,
-    task: Task,
-    *,
-    against: str = "",
-    answers: str = "generated",
-    tokens: int | str | None = None,
-    epochs: int = 100,
-    lr: float = 1e-4,
-    width: int = 64,
-    hidden: int = 512,
-    dropout: float = 0.3,
-    batch: int = 64,
-    standardise: bool = False,
-    items: int = 100,
-    max_new_tokens: int = 32,
-    unseen: bool = False,
-    seed: int = 0,
-    seeds: int = 1,
-    progress: bool = True,
-) -> HeadScores:
+def probe(model: Model, task: Task, settings: ProbeSettings, *, lab: Lab) -> HeadScores:
     """Gradient × feature of a classifier that tells the cognitive functions by the heads' outputs.
 
-    The task must be a cognitive function; `against` names the others, separated by commas, and is
-    all of them unless given. Features are not standardised unless asked for, as published.
+    The task must be a cognitive function. Features are not standardised unless asked for, as
+    published.
     """
-    if tokens is not None and tokens != "all" and not isinstance(tokens, int):
-        raise HeadcountError(f"tokens is a whole number, or None for all, not {tokens!r}.")
-    settings = ProbeSettings(
-        answers=answers,
-        tokens=tokens if isinstance(tokens, int) else None,
-        items=items,
-        max_new_tokens=max_new_tokens,
-        seed=seed,
-        seeds=seeds,
-        unseen=unseen,
-        training=Training(epochs, lr, width, hidden, dropout, batch, standardise),
-    )
-    tasks = probe_tasks(model, task, against)
-    return fit_probe(model, tasks, settings, progress=progress).scores(task.name)
+    tasks = probe_tasks(model, task, settings.against)
+    return fit_probe(model, tasks, settings, progress=lab.progress).scores(task.name)
 
 
 def probe_tasks(model: Model, task: Task, against: str = "") -> dict[str, Task]:
@@ -251,8 +203,6 @@ def probe_tasks(model: Model, task: Task, against: str = "") -> dict[str, Task]:
     The others are made with the settings of `task`, where they have them, so that prompts differ in
     nothing but the function.
     """
-    from headcount.tasks import TASKS, make_task
-
     known = ", ".join(FUNCTIONS)
     if task.name not in FUNCTIONS:
         raise HeadcountError(
@@ -281,5 +231,5 @@ def probe_context(model: Model, task: Task, parameters: Mapping[str, Any]) -> di
     found = {}
     for name, other in probe_tasks(model, task, parameters["against"]).items():
         keys = "".join(one.key for one in encode(other.part("ranking"), model.tokenizer))
-        found[name] = [other.version, hashlib.sha256(keys.encode()).hexdigest()]
+        found[name] = [other.version, digest(keys)]
     return found

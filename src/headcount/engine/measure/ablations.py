@@ -9,7 +9,6 @@ corrupted   its output on the example's corrupted twin, position by position
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -23,9 +22,10 @@ from torch import Tensor
 from headcount.engine.measure.batch import Batch, make_batches
 from headcount.engine.measure.forward import measuring, score, within_memory
 from headcount.engine.read.collect import reading
-from headcount.errors import HeadcountError, did_you_mean
+from headcount.errors import unknown
 from headcount.models.gate import StandIns
 from headcount.models.model import Model
+from headcount.system.files import digest
 from headcount.tasks.encoding import Encoded, require_twin
 
 StandInName = Literal["zero", "mean", "corrupted"]
@@ -49,10 +49,7 @@ def make_stand_in(
 ) -> StandIn:
     """Make a stand-in for `examples`; the mean is taken over `ranking`."""
     if name not in get_args(StandInName):
-        raise HeadcountError(
-            f'There is no stand-in "{name}" (known: {", ".join(get_args(StandInName))}).'
-            f"{did_you_mean(name, get_args(StandInName))}"
-        )
+        raise unknown("stand-in", name, get_args(StandInName))
     if name == "zero":
         return StandIn("zero", "zero", "zero", lambda batch: None)
     if name == "corrupted":
@@ -77,8 +74,6 @@ def head_outputs(model: Model, batch: Batch) -> list[Float[Tensor, "rows tokens 
 
 def _corrupted(model: Model, examples: Sequence[Encoded]) -> Callable[[Batch], StandIns]:
     def provide(batch: Batch) -> StandIns:
-        if batch.mask is not None:
-            raise HeadcountError("The corrupted stand-in needs batches without padding.")
         rows = [examples[place] for place in batch.examples]
         (twins,) = make_batches(rows, tokens=batch.ids.numel(), device=model.device, corrupted=True)
         return head_outputs(model, twins)
@@ -123,15 +118,13 @@ def _mean(
     def provide(batch: Batch) -> StandIns:
         if not by_position:
             return [mean[None] for mean in means()["", 0]]  # (1, 1, width)
-        if batch.mask is not None:
-            raise HeadcountError("The mean stand-in by position needs batches without padding.")
         rows = [means()[place(examples[e], corrupted=False)] for e in batch.examples]
         return [torch.stack(site) for site in zip(*rows, strict=True)]
 
     prompts = "corrupted prompts" if any(one.corrupted for one in ranking) else "prompts"
     where = "per position within one template and length" if by_position else "over all positions"
     grouped = [(one.key, one.example.template if by_position else "") for one in ranking]
-    keys = hashlib.sha256(json.dumps(grouped).encode()).hexdigest()
+    keys = digest(json.dumps(grouped))
     return StandIn(
         "mean",
         f"mean over {len(ranking)} {prompts} of the ranking part, {where}",

@@ -5,15 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import takewhile
-from typing import Literal
 
 import torch
 from jaxtyping import Int
 from torch import Tensor
 
 from headcount.tasks.encoding import Encoded
-
-Padding = Literal["none", "left", "right"]
 
 
 @dataclass(frozen=True)
@@ -28,19 +25,12 @@ class Batch:
     scored: Int[Tensor, "rows targets"]  # the positions that predict the target's tokens
     targets: Int[Tensor, "rows targets"]
     foils: Int[Tensor, "rows foils"]  # first tokens; -1 where a row has fewer
-    mask: Int[Tensor, "rows tokens"] | None = None  # 0 on padding; None without any
-    also: Int[Tensor, "rows also"] | None = None  # those of further right answers
+    also: Int[Tensor, "rows also"]  # those of further right answers
 
     @property
     def rows(self) -> int:
         """How many examples there are."""
         return self.ids.shape[0]
-
-    def positions(self) -> Int[Tensor, "rows tokens"] | None:
-        """Position ids that do not count padding; None where there is none."""
-        if self.mask is None:
-            return None
-        return (self.mask.cumsum(-1) - 1).clamp(min=0)
 
     def shared_prefix(self) -> int:
         """How many tokens all rows begin with, up to the last that need not be scored.
@@ -64,8 +54,7 @@ class Batch:
             self.scored[rows],
             self.targets[rows],
             self.foils[rows],
-            None if self.mask is None else self.mask[rows],
-            None if self.also is None else self.also[rows],
+            self.also[rows],
         )
 
 
@@ -74,28 +63,24 @@ def make_batches(
     *,
     tokens: int,
     device: torch.device | str = "cpu",
-    padding: Padding = "none",
     corrupted: bool = False,
     places: Sequence[int] | None = None,
     shared_once: int | None = None,
 ) -> list[Batch]:
     """Group examples into batches of about `tokens` tokens.
 
-    Without padding all sequences of a batch have one length; with it, shorter ones are filled up on
-    that side. `corrupted` takes each example's twin in place of its prompt, same target. `places`
-    are those of the examples that are wanted: all unless given. With `shared_once`, tokens at the
-    start that all sequences of a length share count as none where there are at least so many.
+    All sequences of a batch have one length. `corrupted` takes each example's twin in place of its
+    prompt, same target. `places` are those of the examples that are wanted: all unless given. With
+    `shared_once`, tokens at the start that all sequences of a length share count as none where
+    there are at least so many.
     """
     groups: dict[tuple[int, int], list[int]] = {}
     for place in range(len(encoded)) if places is None else places:
         one = encoded[place]
         prompt = _prompt(one, corrupted)
-        length = len(prompt) if padding == "none" else 0
-        groups.setdefault((length, len(one.target)), []).append(place)
+        groups.setdefault((len(prompt), len(one.target)), []).append(place)
     batches = []
     for group in groups.values():
-        # Longest first: what does not fit into memory is noticed at once.
-        group.sort(key=lambda place: -len(_prompt(encoded[place], corrupted)))
         longest = len(_prompt(encoded[group[0]], corrupted)) + len(encoded[group[0]].target) - 1
         if shared_once is not None and len(group) > 1:
             prompts = [_prompt(encoded[place], corrupted) for place in group]
@@ -107,7 +92,7 @@ def make_batches(
         rows = _even_rows(len(group), max(1, tokens // longest))
         for start in range(0, len(group), rows):
             chosen = group[start : start + rows]
-            batches.append(_batch(encoded, chosen, padding, corrupted, device))
+            batches.append(_batch(encoded, chosen, corrupted, device))
     return batches
 
 
@@ -130,31 +115,18 @@ def _prompt(one: Encoded, corrupted: bool) -> tuple[int, ...]:
 
 
 def _batch(
-    encoded: Sequence[Encoded],
-    places: Sequence[int],
-    padding: Padding,
-    corrupted: bool,
-    device: torch.device | str,
+    encoded: Sequence[Encoded], places: Sequence[int], corrupted: bool, device: torch.device | str
 ) -> Batch:
     sequences = [(*_prompt(encoded[p], corrupted), *encoded[p].target[:-1]) for p in places]
-    width = max(map(len, sequences))
-    ids = torch.zeros(len(places), width, dtype=torch.long)
-    mask = torch.zeros(len(places), width, dtype=torch.long)
-    ends = torch.empty(len(places), dtype=torch.long)  # one past each sequence's last token
-    for row, sequence in enumerate(sequences):
-        start = width - len(sequence) if padding == "left" else 0
-        ends[row] = start + len(sequence)
-        ids[row, start : ends[row]] = torch.tensor(sequence)
-        mask[row, start : ends[row]] = 1
     targets = torch.tensor([encoded[p].target for p in places])
-    length = targets.shape[1]
+    count = targets.shape[1]
+    scored = len(sequences[0]) - count + torch.arange(count)
     return Batch(
         tuple(places),
-        ids.to(device),
-        (ends[:, None] - length + torch.arange(length)).to(device),
+        torch.tensor(sequences).to(device),
+        scored.expand(len(places), -1).to(device),
         targets.to(device),
         _first_tokens([encoded[p].foils for p in places]).to(device),
-        None if padding == "none" else mask.to(device),
         _first_tokens([encoded[p].also for p in places]).to(device),
     )
 

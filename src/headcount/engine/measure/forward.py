@@ -25,19 +25,29 @@ def measuring(model: Model) -> Iterator[None]:
         yield
 
 
+@contextmanager
+def frozen(model: Model) -> Iterator[None]:
+    """No derivative in the weights inside: only the gates are asked for, and memory is short."""
+    trained = [p for p in model.module.parameters() if p.requires_grad]
+    for parameter in trained:
+        parameter.requires_grad_(False)
+    try:
+        yield
+    finally:
+        for parameter in trained:
+            parameter.requires_grad_(True)
+
+
 def score(model: Model, batch: Batch) -> Scored:
     """Run the model on a batch and keep the logits at the positions that predict the targets."""
-    options: dict[str, object] = {"use_cache": False}
-    if batch.mask is not None:
-        options |= {"attention_mask": batch.mask, "position_ids": batch.positions()}
     count = batch.targets.shape[1]
-    only_scored = batch.mask is None and model.short_cuts.head
+    only_scored = model.short_cuts.head
     with (
         scored_logits(model.module, count) if only_scored else nullcontext(),
         # A user's compiled graph does not see hooks that came after it.
         torch.compiler.set_stance("force_eager"),
     ):
-        output = model.module(input_ids=batch.ids, **accepted(model.module, **options))
+        output = model.module(input_ids=batch.ids, **accepted(model.module, use_cache=False))
     logits: Tensor = output.logits  # (rows, tokens or scored, vocab)
     if not only_scored:
         at = batch.scored[..., None].expand(-1, -1, logits.shape[-1])

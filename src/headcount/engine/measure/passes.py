@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -12,6 +12,7 @@ from jaxtyping import Bool, Float
 
 from headcount.engine.measure.ablations import StandIn
 from headcount.engine.measure.batch import Batch
+from headcount.engine.measure.executor import Emit
 from headcount.engine.measure.forward import check_finite, out_of_memory, too_large
 from headcount.engine.measure.plan import Plan
 from headcount.engine.measure.runner import Runner, chunks
@@ -19,14 +20,11 @@ from headcount.heads import HeadLayout
 from headcount.metrics import Metric
 from headcount.models.model import Model
 
-# What is done with values of some head sets (rows) and examples (columns).
-Keep = Callable[[list[int], list[int], Float[np.ndarray, "sets examples"]], object]
 
+class Passes:
+    """The missing values of a sweep, measured batch by batch.
 
-class Work:
-    """The missing values of one call of `evaluate`, measured batch by batch.
-
-    What is found goes to `keep`, which also notes that it is not missing any more.
+    What is measured is not missing any more, and goes to `emit` as (head sets, examples, values).
     """
 
     def __init__(
@@ -37,13 +35,13 @@ class Work:
         stand_in: StandIn,
         plan: Plan,
         missing: Bool[np.ndarray, "sets examples"],
-        keep: Keep,
+        emit: Emit = lambda measured: None,
     ) -> None:
-        self.model, self.sets, self.missing, self.keep = model, sets, missing, keep
+        self.model, self.sets, self.missing, self.emit = model, sets, missing, emit
         self.metric, self.stand_in, self.plan = metric, stand_in, plan
         self.rows = np.arange(len(sets))  # the head sets that are run now
         self.starts = first_sites(sets, model.layout)
-        # Batches as cut.
+        # Limits, which fall when memory runs out.
         self.most_tokens, self.most_rows = 5 * plan.tokens // 4, missing.shape[1]
         self.pending: list[tuple[list[int], list[int], torch.Tensor]] = []
         self.asked = time.monotonic()
@@ -85,6 +83,8 @@ class Work:
         Parts are cut between passes: run for themselves they make the passes that `run` makes.
         """
         gated, untouched = self._wanted(batch)
+        if of == 1:
+            return gated + untouched
         runner = self._runner(batch, gated)
         passes = list(self._passes(runner, gated))
         some = passes[len(passes) * part // of : len(passes) * (part + 1) // of]
@@ -155,7 +155,8 @@ class Work:
         pending, self.pending = self.pending, []
         for rows, columns, values in pending:
             check_finite(values, self.model)
-            self.keep(rows, columns, values.double().cpu().numpy())
+            self.missing[np.ix_(rows, columns)] = False
+            self.emit((rows, columns, values.double().cpu().numpy()))
         self.asked = time.monotonic()
 
 

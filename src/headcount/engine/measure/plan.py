@@ -34,7 +34,7 @@ class Plan:
 
     def prefix(self, batch: Batch) -> int:
         """How many tokens of a batch run once for all its rows."""
-        if not self.cuts.cache or batch.mask is not None or batch.rows < 2:
+        if not self.cuts.cache or batch.rows < 2:
             return 0
         shared = batch.shared_prefix()
         return shared if shared >= SHORTEST_PREFIX else 0
@@ -47,7 +47,6 @@ class Plan:
         examples = sum(batch.rows for batch in batches)
         lengths = _span([batch.ids.shape[1] for batch in batches])
         prefixes = [prefix for batch in batches if (prefix := self.prefix(batch))]
-        padded = any(batch.mask is not None for batch in batches)
         at_end = "the last positions of each pass: logits"
         if self.cuts.scored:
             at_end += " and the last block's MLP"
@@ -57,7 +56,7 @@ class Plan:
             f"passes start at the first gated head, at its {self._start()}"
             if self.cuts.trunk is not None
             else "every pass runs all blocks",
-            f"only at {at_end}" if self.cuts.head and not padded else "logits at all positions",
+            f"only at {at_end}" if self.cuts.head else "logits at all positions",
             f"the first {_span(prefixes)} tokens, where a batch (and its stand-ins) shares them, "
             "once per head set"
             if prefixes

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, nullcontext
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
@@ -57,14 +57,8 @@ class Runner:
             batch.ids[:, prefix:], self.count, _columns(stand_ins, slice(prefix, None))
         )
         self.cache: Any = None  # keys and values of the undisturbed prefix
-        # Passes with a cache or a mask differ from block to block in what would be compiled.
-        self.compile = (
-            plan.compile
-            and not prefix
-            and batch.mask is None
-            and not model.spread
-            and can_compile(model.sites)
-        )
+        # Passes with a cache differ from block to block in what would be compiled.
+        self.compile = plan.compile and not prefix and not model.spread and can_compile(model.sites)
         on_gpu = model.device.type == "cuda"
         self.graphs = Graphs(model.module, model.device) if self.compile and on_gpu else None
 
@@ -151,18 +145,11 @@ class Runner:
             return self._run(stretch, stretch.ids.repeat(folds, 1), cache)
 
     def _run(self, stretch: _Stretch, ids: Tensor, cache: Any) -> Tensor:
-        module, cuts, batch = self.model.module, self.plan.cuts, self.batch
+        module, cuts = self.model.module, self.plan.cuts
         options: dict[str, Any] = {"use_cache": False}
         if cache is not None:
             options = {"past_key_values": cache, "use_cache": True}
-        if batch.mask is not None:
-            copies = len(ids) // batch.rows
-            positions = batch.positions()
-            assert positions is not None
-            options["attention_mask"] = batch.mask.repeat(copies, 1)
-            options["position_ids"] = positions.repeat(copies, 1)
-        scored = scored_end(module, cuts, stretch.scored) if batch.mask is None else nullcontext()
-        with scored:
+        with scored_end(module, cuts, stretch.scored):
             output = module(input_ids=ids, **accepted(module, **options))
         logits: Tensor = output.logits
         return logits

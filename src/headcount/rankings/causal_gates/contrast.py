@@ -19,12 +19,13 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from headcount.engine.measure.forward import measuring
+from headcount.engine.measure.forward import frozen, measuring
 from headcount.errors import HeadcountError
 from headcount.heads import HeadLayout, HeadScores
+from headcount.lab import Lab
 from headcount.models.model import Model
-from headcount.rankings.attribution import _frozen
-from headcount.rankings.causal_gates.checkpoints import Row, Shelf, fit_rows
+from headcount.rankings.causal_gates.checkpoints import TICK, Checkpoints, Event, Row
+from headcount.rankings.causal_gates.fit import FitSettings
 from headcount.rankings.causal_gates.passes import GatedPasses
 from headcount.rankings.causal_gates.prompts import Laid, Prompts, lay_out, load_prompts
 from headcount.rankings.causal_gates.schedule import (
@@ -35,7 +36,6 @@ from headcount.rankings.causal_gates.schedule import (
     orders,
 )
 from headcount.rankings.causal_gates.training import Gradient
-from headcount.store import Store
 from headcount.system.progress import progress as progress_bar
 from headcount.tasks import Task, encode
 
@@ -58,21 +58,15 @@ class ContrastiveGates:
 
 
 def fit_contrastive(
-    model: Model,
-    keep: Task,
-    forget: Task,
-    *,
-    updates: int = 500,
-    batch: int = 64,
-    seeds: int = 10,
-    tokens: int | None = None,
-    store: Store | None = None,
-    progress: bool = True,
+    model: Model, keep: Task, forget: Task, *, lab: Lab | None = None, **settings: Any
 ) -> ContrastiveGates:
     """Fit gates that keep the skill of one task and lose that of another, on their ranking parts.
 
-    As `fit_gates`, in one stage whose learning rate goes from 0.1 to 0.01.
+    Settings are those of `FitSettings`; there is one stage, whose learning rate goes from 0.1 to
+    0.01.
     """
+    lab, chosen = lab or Lab(), FitSettings(**settings)
+    updates, batch, seeds = chosen.updates, chosen.batch, chosen.seeds
     if updates < 1 or batch < 1 or seeds < 1:
         raise HeadcountError(
             f"A fit needs at least 1 update, a batch of 1 and 1 seed, not {updates}, {batch} and "
@@ -84,12 +78,8 @@ def fit_contrastive(
         batch, note = check_examples(len(examples), task.name, batch)
         notes += [f"{task.name}: {note}"] if note else []
     stage = Stage(updates, 0.1, 0.01)
-    schedule = Schedule(stage, stage, batch)
-    model.short_cuts  # noqa: B018  (proven at first sight, and that must not happen under gates)
-    shelf = Shelf(store, model, list(zip((keep, forget), encoded, strict=True)), schedule)
     prompts = [load_prompts(model, examples) for examples in encoded]
-    run = GatedPasses(model, tokens=tokens)
-    rows = [Row(seed, "contrast") for seed in range(seeds)]
+    run = GatedPasses(model, tokens=chosen.tokens)
 
     def gradient(group: Sequence[Row]) -> Gradient:
         kept, forgot = (
@@ -98,22 +88,25 @@ def fit_contrastive(
         )
         return contrast(run, prompts[0], prompts[1], kept, forgot)
 
-    total = updates * len(shelf.pending(rows))
-    with (
-        progress_bar("contrast: gates", total, show=progress, unit="update") as bar,
-        measuring(model),
-        _frozen(model),
-    ):
-        logits = fit_rows(
-            shelf,
-            rows,
-            [first_logits(row.seed, model.layout.total) for row in rows],
-            stage,
-            gradient,
-            device=model.device,
-            where=f" of {model.name} that keep {keep.name} and forget {forget.name}",
-            tick=bar.update,
-        ).astype(np.float64)
+    names = list(zip((keep, forget), encoded, strict=True))
+    checkpoints = Checkpoints(lab.store, model, names, Schedule(stage, stage, batch))
+    numbered = [Row(seed, "contrast") for seed in range(seeds)]
+    rows = checkpoints.load(numbered)
+    starts = [first_logits(row.seed, model.layout.total) for row in numbered]
+    where = f" of {model.name} that keep {keep.name} and forget {forget.name}"
+    total = updates * len(rows.pending(numbered))
+    with progress_bar("contrast: gates", total, show=lab.progress, unit="update") as bar:
+
+        def hear(event: Event) -> None:
+            if event[0] == TICK:
+                bar.update(event[2])
+            checkpoints.keep(event)
+
+        rows.tell = hear
+        with measuring(model), frozen(model):
+            logits = rows.fit(
+                numbered, starts, stage, gradient, device=model.device, where=where
+            ).astype(np.float64)
     facts = {"keep": keep.name, "forget": forget.name, "updates": updates, "batch": batch}
     facts |= {"seeds": seeds, **({"note": "; ".join(notes)} if notes else {})}
     return ContrastiveGates(model.layout, 1 / (1 + np.exp(-logits)), facts)

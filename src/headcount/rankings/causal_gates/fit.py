@@ -6,32 +6,39 @@ Each head's output is multiplied by a gate G = σ(M), and M is learned while the
 
 First with λ = 0; from there once with λ = +0.1, which pays for open gates (G⁺), and once with
 λ = −0.1, which pays for shut ones (G⁻). Every seed, and either sign, is a row of its own, and all
-rows are fitted side by side.
+rows that one process fits are fitted side by side.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Int
 
-from headcount.engine.measure.forecast import forecast, placeholders, setting_up
-from headcount.engine.measure.forward import measuring
+from headcount.engine.measure.cost import Counter
+from headcount.engine.measure.executor import Emit, Unit
+from headcount.engine.measure.forward import frozen, measuring
 from headcount.errors import HeadcountError
+from headcount.lab import Lab
 from headcount.models.model import Model
-from headcount.rankings.attribution import _frozen
-from headcount.rankings.causal_gates.checkpoints import Row, Shelf, fit_rows
+from headcount.rankings.causal_gates.checkpoints import (
+    TICK,
+    Checkpoints,
+    Event,
+    Row,
+    Rows,
+)
 from headcount.rankings.causal_gates.passes import GatedPasses
 from headcount.rankings.causal_gates.prompts import Prompts, lay_out, load_prompts, passes
 from headcount.rankings.causal_gates.result import CausalGates
 from headcount.rankings.causal_gates.schedule import (
     Schedule,
-    Stage,
     check_examples,
     first_logits,
     make_schedule,
@@ -39,207 +46,250 @@ from headcount.rankings.causal_gates.schedule import (
 )
 from headcount.rankings.causal_gates.training import State, fidelity
 from headcount.store import Store
+from headcount.system.files import canonical, digest
 from headcount.system.progress import progress as progress_bar
-from headcount.tasks import Task, encode
+from headcount.tasks import Encoded, Task, encode
 
 TIMED = 3  # passes, after a first one to warm up
 
 
-@dataclass(eq=False)
-class _Fit:
-    """All that a fit of one model on one task needs."""
+@dataclass(frozen=True)
+class RoleSettings:
+    """What determines fitted gates.
+
+    updates    of each of the two stages
+    batch      prompts of an update
+    seeds      fits from different starts, on batches in different orders
+    variant    the schedule that the paper prints ("published") or that its code runs ("released")
+    """
+
+    updates: int = 500
+    batch: int = 64
+    seeds: int = 10
+    variant: str = "published"
+
+
+@dataclass(frozen=True)
+class FitSettings(RoleSettings):
+    """How gates are fitted.
+
+    tokens     that run at once; as many as fit unless given
+    compiled   whether blocks are compiled, which may be faster on a GPU
+    """
+
+    tokens: int | None = None
+    compiled: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class GateFit:
+    """A request for the causal gates of a model on a task, fitted on the task's ranking part."""
 
     model: Model
     task: Task
-    prompts: Prompts
+    settings: FitSettings = FitSettings()
+
+    @cached_property
+    def examples(self) -> list[Encoded]:
+        """The examples of the ranking part."""
+        return encode(self.task.part("ranking"), self.model.tokenizer)
+
+    @cached_property
+    def schedule(self) -> Schedule:
+        """How long, how fast, and on how many prompts at a time; refuses what cannot be fitted."""
+        chosen = self.settings
+        schedule = make_schedule(chosen.variant, chosen.updates, chosen.batch)
+        if chosen.seeds < 1:
+            raise HeadcountError(f"A fit needs at least 1 seed, not {chosen.seeds}.")
+        batch, _ = check_examples(len(self.examples), self.task.name, chosen.batch)
+        return replace(schedule, batch=batch)
+
+    def rows(self, stage: str) -> list[Row]:
+        """The rows of the free or of the pushed stage."""
+        stages = ("free",) if stage == "free" else ("plus", "minus")
+        return [Row(seed, name) for name in stages for seed in range(self.settings.seeds)]
+
+    def progress(self, store: Store | None) -> Rows:
+        """How far the store has this fit."""
+        checkpoints = Checkpoints(store, self.model, [(self.task, self.examples)], self.schedule)
+        return checkpoints.load([*self.rows("free"), *self.rows("pushed")])
+
+    def job(self, rows: Rows) -> FitJob:
+        """The fit as executors take it, from where `rows` are."""
+        where = f' of {self.model.name} on "{self.task.name}"'
+        return FitJob(self.examples, self.settings, self.schedule, rows.documents, where)
+
+    def tokens(self, rows: Rows) -> int:
+        """How many tokens the updates that are still to be made run over."""
+        lengths = np.array([example.length for example in self.examples])
+        total = 0
+        for stage in ("free", "pushed"):
+            for done, group in rows.pending(self.rows(stage)).items():
+                order = _orders(group, len(self.examples), self.schedule)
+                total += int(lengths[order[:, done:]].sum())
+        return total
+
+    def count(self, counter: Counter) -> None:
+        """Tell the updates that are still to be made."""
+        rows = self.progress(counter.store)
+        key = ("gates", id(self.model), self.task.name, repr(self.settings))
+        if tokens := self.tokens(rows):
+            counter.passes(self.model, tokens, "gradients", key=key)
+
+    def result(self, lab: Lab) -> CausalGates:
+        """The gates: what the lab's store holds is not fitted again."""
+        rows = self.progress(lab.store)
+        seeds, store = self.settings.seeds, rows.tell
+        pending = [row for stage in ("free", "pushed") for row in self.rows(stage)]
+        pending = [row for row in pending if rows.finished(row) is None]
+        groups = sum(len(rows.pending(self.rows(stage))) for stage in ("free", "pushed"))
+        label, total = f"{self.task.name}: gates", self.settings.updates * groups
+        with progress_bar(label, total, show=lab.progress, unit="update") as bar:
+
+            def hear(event: Event) -> None:
+                if event[0] == TICK:
+                    bar.update(event[2])
+                store(event)
+
+            rows.tell = hear
+            if pending:
+                units = self._units(sorted({row.seed for row in pending}), lab)
+                lab.run(self.model, self.job(rows), units, lambda unit, event: rows.note(event))
+        end = np.stack([self._logits(rows, row) for row in self.rows("pushed")])
+        gates = 1 / (1 + np.exp(-end.astype(np.float64)))  # (signs · seeds, heads)
+        _, note = check_examples(len(self.examples), self.task.name, self.settings.batch)
+        parameters = {
+            "variant": self.settings.variant,
+            "updates": self.settings.updates,
+            "batch": self.schedule.batch,
+            "seeds": seeds,
+            "examples": len(self.examples),
+            **({"note": note} if note else {}),
+        }
+        return CausalGates(self.model.layout, gates[:seeds], gates[seeds:], parameters)
+
+    def _units(self, seeds: list[int], lab: Lab) -> list[Unit]:
+        """All seeds side by side here; for workers, as many groups of them as there are workers."""
+        groups = min(max(lab.executor.workers(self.model), 1), len(seeds))
+        units = []
+        for group in range(groups):
+            some = seeds[group::groups]
+            facts = {"task": self.task.name, "fit": asdict(self.settings), "seeds": some}
+            name = f"{self.task.name}, gates of {len(some)} seeds"
+            units.append(Unit(digest(canonical(facts)), name, some))
+        return units
+
+    @staticmethod
+    def _logits(rows: Rows, row: Row) -> np.ndarray:
+        logits = rows.finished(row)
+        assert logits is not None
+        return logits
+
+    def seconds(self, store: Store | None) -> float:
+        """About how long the fit will take here, by timing a few passes."""
+        rows = self.progress(store)
+        groups = [
+            g for stage in ("free", "pushed") for g in rows.pending(self.rows(stage)).values()
+        ]
+        if not groups:
+            return 0.0
+        largest = max(groups, key=len)
+        order = _orders(largest, len(self.examples), self.schedule)[:, 0]
+        return self.job(rows).seconds_per_token(self.model, order) * self.tokens(rows)
+
+
+@dataclass(frozen=True, eq=False)
+class FitJob:
+    """A fit as plain data; the work of a unit is a list of seeds.
+
+    `documents` are those of `Rows`: what is finished, and where an interruption left the others.
+    """
+
+    examples: Sequence[Encoded]
+    settings: FitSettings
     schedule: Schedule
-    run: GatedPasses
-    shelf: Shelf
-    free: list[Row]
-    pushed: list[Row]
-    note: str  # on what is unlike what was asked
+    documents: dict[tuple[str, Row], Any]
+    where: str
 
-    def stage(self, rows: Sequence[Row]) -> Stage:
-        """The stage that these rows are in."""
-        return self.schedule.free if rows[0].stage == "free" else self.schedule.pushed
+    def ready(self, model: Model) -> Callable[[Sequence[int], Emit], None]:
+        """Fit the gates of some seeds with a model."""
+        prompts, run = self._prepared(model)
 
-    def orders(self, rows: Sequence[Row]) -> Int[np.ndarray, "rows updates batch"]:
-        """Which examples each row sees; both signs of a seed see the same."""
-        return orders(
-            [row.seed for row in rows],
-            int(rows[0].stage != "free"),
-            len(self.prompts),
-            self.schedule.batch,
-            self.stage(rows).updates,
-        )
+        def gradient(group: Sequence[Row]) -> Any:
+            return fidelity(run, prompts, _orders(group, len(prompts), self.schedule))
 
-    def pending(self) -> list[tuple[int, list[Row]]]:
-        """The rows of both stages that run side by side, and the updates behind them."""
-        stages = (self.free, self.pushed)
-        return [pair for rows in stages for pair in self.shelf.pending(rows).items()]
+        def fit(seeds: Sequence[int], emit: Emit) -> None:
+            rows = Rows(self.schedule, dict(self.documents), tell=emit)
+            options: dict[str, Any] = {"device": model.device, "where": self.where}
+            free = [Row(seed, "free") for seed in seeds]
+            pushed = [Row(seed, sign) for sign in ("plus", "minus") for seed in seeds]
+            starts = [first_logits(seed, model.layout.total) for seed in seeds]
+            with measuring(model), frozen(model):
+                ends = rows.fit(free, starts, self.schedule.free, gradient, **options)
+                rows.fit(pushed, [*ends, *ends], self.schedule.pushed, gradient, **options)
 
-    def fit(
-        self, rows: Sequence[Row], starts: Sequence[np.ndarray], bar: Any
-    ) -> Float[np.ndarray, "rows heads"]:
-        """The logits of the rows of one stage."""
-        return fit_rows(
-            self.shelf,
-            rows,
-            starts,
-            self.stage(rows),
-            lambda group: fidelity(self.run, self.prompts, self.orders(group)),
-            device=self.model.device,
-            where=f' of {self.model.name} on "{self.task.name}"',
-            tick=bar.update,
-        )
+        return fit
+
+    def _prepared(self, model: Model) -> tuple[Prompts, GatedPasses]:
+        chosen = self.settings
+        run = GatedPasses(model, tokens=chosen.tokens, compiled=chosen.compiled)
+        return load_prompts(model, self.examples), run
+
+    def seconds_per_token(self, model: Model, batches: np.ndarray) -> float:
+        """How long a token takes in passes like those of a first update."""
+        prompts, run = self._prepared(model)
+        laid = lay_out(prompts, batches)
+        starts = [first_logits(row, model.layout.total) for row in range(len(batches))]
+        logits = State.at(starts, model.device).logits
+
+        def value(values: torch.Tensor, _: slice) -> torch.Tensor:
+            return -values
+
+        def one_pass() -> Iterator[int]:
+            while True:
+                for some in passes(laid, run.tokens, prompts.mixed):
+                    run.one_pass(logits, prompts, laid, some, value)
+                    yield int(laid.lengths[some.start : some.stop].sum())
+
+        with measuring(model), frozen(model):
+            if model.device.type == "cuda":  # how much fits at once
+                run.gradient(logits, prompts, laid, value)
+            ran = one_pass()
+            next(ran)
+            _wait(model)
+            begin = time.perf_counter()
+            done = sum(next(ran) for _ in range(TIMED))
+            _wait(model)
+            return (time.perf_counter() - begin) / done
 
 
-def fit_gates(
-    model: Model,
-    task: Task,
-    *,
-    updates: int = 500,
-    batch: int = 64,
-    seeds: int = 10,
-    variant: str = "published",
-    tokens: int | None = None,
-    compiled: bool = False,
-    store: Store | None = None,
-    progress: bool = True,
-) -> CausalGates:
+def fit_gates(model: Model, task: Task, *, lab: Lab | None = None, **settings: Any) -> CausalGates:
     """Fit the gates of every head of `model` to `task`, on the task's ranking part.
 
-    `variant` is the schedule that the paper prints ("published") or that its code runs
-    ("released"). Up to `tokens` tokens run at once, as many as fit unless given; `compiled` blocks
-    may be faster on a GPU. With a store, every finished stage of every seed is kept, and an
-    interrupted one every hundred updates: the same call again goes on from there, and more seeds
-    later cost only themselves.
+    Settings are those of `FitSettings`. With a store, every finished stage of every seed is kept,
+    and an interrupted one every hundred updates: the same call again goes on from there, and more
+    seeds later cost only themselves.
 
     >>> from headcount import load_model, make_task
     >>> model = load_model("smollm2-135m")
     >>> task = make_task("ioi", model.tokenizer, n=24)
-    >>> gates = fit_gates(model, task, updates=1, batch=2, seeds=1, progress=False)
+    >>> gates = fit_gates(model, task, updates=1, batch=2, seeds=1)
     >>> gates.plus.shape
     (1, 270)
     """
-    with setting_up():
-        fit = _prepare(model, task, updates, batch, seeds, variant, tokens, compiled, store)
-    if (expected := forecast()) is not None and fit.pending():
-        expected.add(model, "pass", 0, _tokens_left(fit), kind="gradients")
-        there = placeholders(2 * seeds, model.layout.total)
-        return CausalGates(model.layout, there[:seeds], there[seeds:], {"updates": updates})
-    total = updates * len(fit.pending())
-    with (
-        progress_bar(f"{task.name}: gates", total, show=progress, unit="update") as bar,
-        measuring(model),
-        _frozen(model),
-    ):
-        heads = model.layout.total
-        free = fit.fit(fit.free, [first_logits(row.seed, heads) for row in fit.free], bar)
-        end = fit.fit(fit.pushed, [*free, *free], bar)
-    gates = 1 / (1 + np.exp(-end.astype(np.float64)))  # (signs · seeds, heads)
-    parameters = {
-        "variant": variant,
-        "updates": updates,
-        "batch": fit.schedule.batch,
-        "seeds": seeds,
-        "examples": len(fit.prompts),
-        **({"note": fit.note} if fit.note else {}),
-    }
-    return CausalGates(model.layout, gates[:seeds], gates[seeds:], parameters)
+    return GateFit(model, task, FitSettings(**settings)).result(lab or Lab())
 
 
-def fit_time(
-    model: Model,
-    task: Task,
-    *,
-    updates: int = 500,
-    batch: int = 64,
-    seeds: int = 10,
-    variant: str = "published",
-    tokens: int | None = None,
-    compiled: bool = False,
-    store: Store | None = None,
-) -> float:
-    """About how many seconds `fit_gates` will take with these settings, by timing a few passes."""
-    if forecast() is not None:  # which has its own way to tell
-        return 0.0
-    fit = _prepare(model, task, updates, batch, seeds, variant, tokens, compiled, store)
-    groups = fit.pending()
-    if not groups:
-        return 0.0
-    _, largest = max(groups, key=lambda pair: len(pair[1]))
-    with measuring(model), _frozen(model):
-        rate = _seconds_per_token(fit, fit.orders(largest)[:, 0])
-    return rate * _tokens_left(fit)
-
-
-def _tokens_left(fit: _Fit) -> int:
-    """How many tokens the updates that are still to be made run over."""
-    lengths = fit.prompts.lengths
-    return sum(int(lengths[fit.orders(rows)[:, done:]].sum()) for done, rows in fit.pending())
-
-
-def _seconds_per_token(fit: _Fit, batches: np.ndarray) -> float:
-    """How long a token takes in passes like those of a first update."""
-    laid = lay_out(fit.prompts, batches)
-    starts = [first_logits(row, fit.model.layout.total) for row in range(len(batches))]
-    logits = State.at(starts, fit.model.device).logits
-
-    def value(values: torch.Tensor, _: slice) -> torch.Tensor:
-        return -values
-
-    def one_pass() -> Iterator[int]:
-        while True:
-            for one in passes(laid, fit.run.tokens, fit.prompts.mixed):
-                fit.run.one_pass(logits, fit.prompts, laid, one, value)
-                yield int(laid.lengths[one.start : one.stop].sum())
-
-    if fit.model.device.type == "cuda":  # how much fits at once
-        fit.run.gradient(logits, fit.prompts, laid, value)
-    ran = one_pass()
-    next(ran)
-    _wait(fit.model)
-    begin = time.perf_counter()
-    done = sum(next(ran) for _ in range(TIMED))
-    _wait(fit.model)
-    return (time.perf_counter() - begin) / done
+def _orders(
+    rows: Sequence[Row], examples: int, schedule: Schedule
+) -> Int[np.ndarray, "rows updates batch"]:
+    """Which examples each row sees; both signs of a seed see the same."""
+    free = rows[0].stage == "free"
+    stage = schedule.free if free else schedule.pushed
+    seeds = [row.seed for row in rows]
+    return orders(seeds, int(not free), examples, schedule.batch, stage.updates)
 
 
 def _wait(model: Model) -> None:
     if model.device.type == "cuda":
         torch.cuda.synchronize(model.device)
-
-
-def _prepare(
-    model: Model,
-    task: Task,
-    updates: int,
-    batch: int,
-    seeds: int,
-    variant: str,
-    tokens: int | None,
-    compiled: bool,
-    store: Store | None,
-) -> _Fit:
-    """All that a fit needs before its first update."""
-    schedule = make_schedule(variant, updates, batch)
-    if seeds < 1:
-        raise HeadcountError(f"A fit needs at least 1 seed, not {seeds}.")
-    encoded = encode(task.part("ranking"), model.tokenizer)
-    batch, note = check_examples(len(encoded), task.name, batch)
-    schedule = Schedule(schedule.free, schedule.pushed, batch)
-    model.short_cuts  # noqa: B018  (proven at first sight, and that must not happen under gates)
-    prompts = load_prompts(model, encoded)
-    numbers = range(seeds)
-    return _Fit(
-        model,
-        task,
-        prompts,
-        schedule,
-        GatedPasses(model, tokens=tokens, compiled=compiled),
-        Shelf(store, model, [(task, encoded)], schedule),
-        free=[Row(seed, "free") for seed in numbers],
-        pushed=[Row(seed, sign) for sign in ("plus", "minus") for seed in numbers],
-        note=note,
-    )

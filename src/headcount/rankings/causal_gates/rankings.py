@@ -1,49 +1,34 @@
-"""Rankings by causal gates: by how much each head facilitates, is irrelevant, or interferes."""
+"""Rankings by causal gates: by how much each head facilitates, is irrelevant, or interferes.
+
+Each is the mean over seeds, with one sample per seed, fitted on the ranking part as `fit_gates`
+does. With a store all three share one fit.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from dataclasses import asdict
 
 from headcount.heads import HeadScores
+from headcount.lab import Lab
 from headcount.models.model import Model
-from headcount.rankings.causal_gates.fit import fit_gates
-from headcount.store import Store
+from headcount.rankings.causal_gates.fit import FitSettings, GateFit, RoleSettings
 from headcount.tasks import Task
 
 
-def _ranking(role: str, summary: str) -> Callable[..., HeadScores]:
-    def by_gates(
-        model: Model,
-        task: Task,
-        *,
-        updates: int = 500,
-        batch: int = 64,
-        seeds: int = 10,
-        variant: str = "published",
-        store: Store | None = None,
-        progress: bool = True,
-    ) -> HeadScores:
-        gates = fit_gates(
-            model,
-            task,
-            updates=updates,
-            batch=batch,
-            seeds=seeds,
-            variant=variant,
-            store=store,
-            progress=progress,
-        )
-        return gates.ranking(role)
-
-    by_gates.__name__ = by_gates.__qualname__ = role
-    by_gates.__doc__ = f"""{summary}
-
-    The mean over seeds, with one sample per seed; fitted on the ranking part as `fit_gates` does.
-    With a store all three rankings by gates share one fit.
-    """
-    return by_gates
+def facilitation(model: Model, task: Task, settings: RoleSettings, *, lab: Lab) -> HeadScores:
+    """Learned gates: how open a head stays when pushed shut."""
+    return _ranking(model, task, "facilitation", settings, lab)
 
 
-facilitation = _ranking("facilitation", "Learned gates: how open a head stays when pushed shut.")
-irrelevance = _ranking("irrelevance", "Learned gates: how freely a head opens and shuts.")
-interference = _ranking("interference", "Learned gates: how shut a head stays when pushed open.")
+def irrelevance(model: Model, task: Task, settings: RoleSettings, *, lab: Lab) -> HeadScores:
+    """Learned gates: how freely a head opens and shuts."""
+    return _ranking(model, task, "irrelevance", settings, lab)
+
+
+def interference(model: Model, task: Task, settings: RoleSettings, *, lab: Lab) -> HeadScores:
+    """Learned gates: how shut a head stays when pushed open."""
+    return _ranking(model, task, "interference", settings, lab)
+
+
+def _ranking(model: Model, task: Task, role: str, settings: RoleSettings, lab: Lab) -> HeadScores:
+    return GateFit(model, task, FitSettings(**asdict(settings))).result(lab).ranking(role)

@@ -1,0 +1,130 @@
+"""Head sets: a labelled table of gates, in which each different head set stands once.
+
+TopK curves, heads kept, toggled roles and single heads are different ways to build this table, and
+nothing more. A table is built from *entries*; an entry that depends on a ranking which nobody has
+computed yet carries a `Pending` key in place of its gates, so that a forecast can count it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+from jaxtyping import Bool, Float
+
+from headcount.heads import HeadLayout, check_gates
+
+Label = Hashable
+
+
+@dataclass(frozen=True)
+class Pending:
+    """Stands for a head set that is not known yet; equal keys stand for the same head set."""
+
+    key: Hashable
+
+
+class Entry(NamedTuple):
+    """One head set under a label: for all examples, or for the example at one place only."""
+
+    label: Label
+    gates: Float[np.ndarray, "heads"] | Pending
+    example: int | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class HeadSets:
+    """Different head sets, the labels that name them, and which examples want which of them.
+
+    gates         one row for each different head set
+    rows          label → rows of `gates`: one for each draw, or one for each example
+    per_example   labels whose rows are for one example each
+    wanted        which examples want which head set; None where all want all
+
+    >>> layout = HeadLayout((2,))
+    >>> sets = HeadSets.build(layout, [Entry("all", np.ones(2)), Entry("again", np.ones(2))])
+    >>> len(sets), sets.rows["again"]
+    (1, (0,))
+    """
+
+    gates: Float[np.ndarray, "sets heads"]
+    rows: Mapping[Label, tuple[int, ...]]
+    per_example: frozenset[Label] = frozenset()
+    wanted: Bool[np.ndarray, "sets examples"] | None = None
+
+    def __len__(self) -> int:
+        return len(self.gates)
+
+    @classmethod
+    def build(cls, layout: HeadLayout, entries: Iterable[Entry], examples: int = 0) -> HeadSets:
+        """The table of these entries; `examples` is needed where some are for single examples."""
+        entries = list(entries)
+        # Adding zero turns -0 into 0: both are the same gate.
+        gates = check_gates([entry.gates for entry in entries], layout) + 0
+        gates, place = np.unique(gates, axis=0, return_inverse=True)
+        rows: dict[Label, list[int]] = {}
+        wanted = np.zeros((len(gates), examples), dtype=bool)
+        for entry, row in zip(entries, place.reshape(-1).tolist(), strict=True):
+            rows.setdefault(entry.label, []).append(row)
+            wanted[row, slice(None) if entry.example is None else entry.example] = True
+        per_example = frozenset(entry.label for entry in entries if entry.example is not None)
+        return cls(
+            gates,
+            {label: tuple(numbers) for label, numbers in rows.items()},
+            per_example,
+            wanted if per_example else None,
+        )
+
+    @classmethod
+    def of(cls, gates: Any, layout: HeadLayout) -> HeadSets:
+        """A table of gates whose labels are their numbers, 0, 1, 2, …"""
+        table = check_gates(gates, layout)
+        return cls.build(layout, [Entry(number, row) for number, row in enumerate(table)])
+
+    def asked(self, examples: int) -> Bool[np.ndarray, "sets examples"]:
+        """Which values are asked for."""
+        if self.wanted is None:
+            return np.ones((len(self.gates), examples), dtype=bool)
+        return self.wanted
+
+
+def head_gates(
+    layout: HeadLayout, heads: Sequence[int] | np.ndarray, *, keep: bool = False, off: float = 0.0
+) -> Float[np.ndarray, "heads"]:
+    """Gates that are `off` for these heads and 1 for all others, or with `keep` the reverse.
+
+    >>> head_gates(HeadLayout((2, 1)), [0], keep=True)
+    array([1., 0., 0.], dtype=float32)
+    """
+    chosen = np.zeros(layout.total, dtype=bool)
+    chosen[list(heads)] = True
+    return np.where(chosen == keep, 1, off).astype(np.float32)
+
+
+@dataclass(frozen=True)
+class Expected:
+    """The head sets of a table that may hold pending ones, as a forecast counts them.
+
+    `known` is the table of those whose gates are known; `pending` says which examples (None: all)
+    want each of the others.
+    """
+
+    known: HeadSets | None
+    pending: Mapping[Hashable, frozenset[int] | None] = field(default_factory=dict)
+
+    @classmethod
+    def build(cls, layout: HeadLayout, entries: Iterable[Entry], examples: int) -> Expected:
+        """Sort entries into those that are known and those that are not."""
+        known: list[Entry] = []
+        pending: dict[Hashable, frozenset[int] | None] = {}
+        for entry in entries:
+            if not isinstance(entry.gates, Pending):
+                known.append(entry)
+            elif entry.example is None:
+                pending[entry.gates.key] = None
+            elif (some := pending.get(entry.gates.key, frozenset())) is not None:
+                pending[entry.gates.key] = some | {entry.example}
+        table = HeadSets.build(layout, known, examples) if known else None
+        return cls(table, pending)

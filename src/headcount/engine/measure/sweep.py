@@ -1,0 +1,139 @@
+"""A measurement, written down before anything runs: what a `Lab` is asked for, and its answer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from headcount.engine.measure.ablations import StandIn, make_stand_in
+from headcount.engine.measure.head_sets import HeadSets, Label
+from headcount.engine.measure.plan import MEASUREMENT, default_tokens
+from headcount.engine.write.writing import Scope, Writing, check_scope
+from headcount.errors import HeadcountError
+from headcount.metrics import Metric
+from headcount.metrics.text import TextMetric
+from headcount.models.model import Model
+from headcount.stats import Interval, accuracy_interval, bootstrap
+from headcount.tasks import Encoded, Task, encode, require_foils
+from headcount.tasks.task import Part
+
+
+@dataclass(frozen=True, eq=False)
+class Sweep:
+    """One metric of one model on one split of a task, under each head set.
+
+    Without its head sets it is what the store knows a value by, beside example and gates: one more
+    head set computes one more head set. `scope` is about texts: "decode" gates only what comes
+    after the first new token.
+    """
+
+    model: Model
+    task: Task
+    metric: Metric | TextMetric
+    head_sets: HeadSets
+    split: Part = "test"
+    ablation: str = "zero"
+    scope: Scope = "all"
+
+    def check(self) -> None:
+        """Refuse what cannot be measured."""
+        check_scope(self.scope)
+        metric = self.metric
+        if not isinstance(metric, TextMetric):
+            if self.scope != "all":
+                raise HeadcountError(
+                    f'Scope "{self.scope}" is about what a model writes, and {metric.key} is read '
+                    "off the logits of given answers: choose a metric of texts, such as "
+                    "exact_match."
+                )
+            if metric.needs_foils:
+                require_foils(self.examples, f"the metric {metric.key}")
+        elif self.head_sets.wanted is not None:
+            raise HeadcountError(
+                f"The metric {metric.key} is of written texts: measure it under every head set, "
+                "not under other head sets for each example."
+            )
+        elif self.ablation != "zero":
+            raise HeadcountError(
+                f"The metric {metric.key} lets the model write, and absent heads then say nothing: "
+                'leave the stand-in at "zero".'
+            )
+
+    @cached_property
+    def examples(self) -> list[Encoded]:
+        """The examples of the split, as token ids."""
+        return encode(self.task.part(self.split), self.model.tokenizer)
+
+    @cached_property
+    def ranking(self) -> list[Encoded]:
+        """The examples that a mean is taken over; none where no mean is."""
+        if self.ablation != "mean":
+            return []
+        return encode(self.task.part("ranking"), self.model.tokenizer)
+
+    def stand_in(self, tokens: int | None = None) -> StandIn:
+        """What absent heads say; up to `tokens` tokens run at once to find out."""
+        tokens = default_tokens(self.model) if tokens is None else tokens
+        return make_stand_in(self.ablation, self.model, self.examples, self.ranking, tokens)
+
+    def writing(self) -> Writing:
+        """What the model is let write for a metric of texts: its head sets, after the whole one."""
+        return Writing(self.model, self.task, self.head_sets, self.split, self.scope)
+
+    def context(self, ablation: str) -> dict[str, Any]:
+        """Everything but gates and examples that determines a value."""
+        if isinstance(self.metric, TextMetric):
+            facts = {"metric": self.metric.key, "metric_identity": self.metric.identity()}
+            return self.writing().context() | facts
+        return {
+            "model": self.model.name,
+            **self.model.identity,
+            "task": self.task.name,
+            "task_version": self.task.version,
+            "metric": self.metric.key,
+            "stand_in": ablation,
+            "measurement": MEASUREMENT,
+        }
+
+
+@dataclass(frozen=True, eq=False)
+class Values:
+    """One value per head set and example, and what is needed to average them honestly.
+
+    `values` has one row for each label of the head sets that were asked for, in their order, where
+    every label names one head set; `of` gives the values of any label.
+    """
+
+    table: Float[np.ndarray, "different examples"]
+    head_sets: HeadSets
+    examples: tuple[str, ...]
+    clusters: Int[np.ndarray, "examples"]
+    metric: Metric | TextMetric
+    stand_in: str
+
+    @cached_property
+    def values(self) -> Float[np.ndarray, "sets examples"]:
+        """The values of each label's head set."""
+        rows = [row for rows in self.head_sets.rows.values() for row in rows]
+        return self.table[rows]
+
+    def of(self, label: Label) -> Float[np.ndarray, "draws examples"]:
+        """The values of a label: one row for each draw, or one where examples have their own."""
+        rows = list(self.head_sets.rows[label])
+        if label in self.head_sets.per_example:
+            return self.table[rows, range(self.table.shape[1])][None]
+        return self.table[rows]
+
+    def mean(self) -> Float[np.ndarray, "sets"]:
+        """The mean over examples of each head set."""
+        return np.asarray(self.values.mean(axis=1))
+
+    def interval(self, label: Label) -> Interval:
+        """The mean over draws and examples, with the interval that suits the metric."""
+        estimate: Any = accuracy_interval if self.metric.binary else bootstrap
+        interval: Interval = estimate(self.of(label), clusters=self.clusters)
+        return interval

@@ -1,0 +1,282 @@
+"""The lab: sweeps in, values out.
+
+A `Lab` carries out what is asked: it looks into the store, hands what is missing to its executor,
+and keeps every result as it comes. It is an ordinary object that is handed on.
+"""
+
+from __future__ import annotations
+
+import logging
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from headcount.engine.measure.cost import Cost, Counter, Request
+from headcount.engine.measure.executor import Executor, Job, Local, Unit
+from headcount.engine.measure.head_sets import Entry, HeadSets
+from headcount.engine.measure.measuring import Measured, MeasuringJob
+from headcount.engine.measure.plan import Plan, best_plan, default_tokens
+from headcount.engine.measure.rates import Kind, timing
+from headcount.engine.measure.sweep import Sweep, Values
+from headcount.engine.write.writing import Answers, Scope, Writing, check_scope
+from headcount.metrics import Metric, get_metric
+from headcount.metrics.text import TextMetric, Written
+from headcount.models.model import Model
+from headcount.store import Store, StoreContext
+from headcount.system.progress import progress as progress_bar
+from headcount.tasks import Task
+from headcount.tasks.task import Part
+
+LOG = logging.getLogger("headcount.plan")  # every plan, in words, before it is carried out
+
+
+def _say_nothing(text: str) -> None:
+    """Nobody listens."""
+
+
+@dataclass(eq=False)
+class Lab:
+    """Carries out sweeps.
+
+    store      where measurements are looked up and kept; None keeps nothing
+    executor   who does the work: this process, or a cluster's workers
+    progress   whether bars are shown, where somebody watches
+    plan       how passes are made; the best one for the model unless given
+    say        takes sentences about what is being done
+
+    >>> from headcount import Lab, evaluate, load_model, make_task
+    >>> model = load_model("smollm2-135m")
+    >>> task = make_task("ioi", model.tokenizer, n=8)
+    >>> values = evaluate(model, task, model.layout.gates(off=[]), lab=Lab(progress=False))
+    >>> values.table.shape[0]
+    1
+    """
+
+    store: Store | None = None
+    executor: Executor = field(default_factory=Local)
+    progress: bool = True
+    plan: Plan | None = None
+    say: Callable[[str], object] = _say_nothing
+    measured: dict[str, int] = field(default_factory=lambda: {"value": 0, "text": 0})
+
+    @contextmanager
+    def remembering(self) -> Iterator[Lab]:
+        """This lab, or where it has no store one with a store that lasts for the block.
+
+        What several requests share is then measured once.
+        """
+        if self.store is not None:
+            yield self
+            return
+        with tempfile.TemporaryDirectory() as folder, Store(Path(folder) / "s.sqlite") as store:
+            yield replace(self, store=store)
+
+    def cost(self, requests: Iterable[Request]) -> Cost:
+        """What these requests would measure, at most; nothing is measured to find out."""
+        counter = Counter(self.store)
+        for request in requests:
+            request.count(counter)
+        return counter.cost
+
+    def measure(self, sweep: Sweep) -> Values:
+        """The values of a sweep."""
+        sweep.check()
+        if isinstance(sweep.metric, TextMetric):
+            return self._score_texts(sweep, sweep.metric)
+        tokens = default_tokens(sweep.model) if self.plan is None else self.plan.tokens
+        filler = sweep.stand_in(tokens)
+        context = self._context(sweep.model, lambda: sweep.context(filler.identity))
+        shelf = self._shelf(context, sweep.model)
+        gates, keys = sweep.head_sets.gates, [example.key for example in sweep.examples]
+        table = np.full((len(gates), len(keys)), np.nan)
+        if shelf is not None:
+            table = shelf.read(gates, keys)
+        asked = sweep.head_sets.asked(len(keys))
+        missing = np.isnan(table) & asked
+        if missing.any():
+            self._measure(sweep, context, shelf, table, asked, missing)
+        else:
+            LOG.info("  nothing to do: all %d values are known already", missing.size)
+        names = tuple(example.example.id for example in sweep.examples)
+        clusters = sweep.task.part(sweep.split).clusters
+        return Values(table, sweep.head_sets, names, clusters, sweep.metric, filler.description)
+
+    def _measure(
+        self,
+        sweep: Sweep,
+        context: dict[str, Any],
+        shelf: StoreContext | None,
+        table: np.ndarray,
+        asked: np.ndarray,
+        missing: np.ndarray,
+    ) -> None:
+        """Measure what is missing in the table, and keep it."""
+        model, examples, gates = sweep.model, sweep.examples, sweep.head_sets.gates
+        ahead = sum(examples[e].length for e in missing.nonzero()[1])
+        tokens = default_tokens(model) if self.plan is None else self.plan.tokens
+        plan = self.plan or best_plan(model, ahead)
+        metric: Any = sweep.metric
+        job = MeasuringJob(gates, examples, sweep.ranking, metric, sweep.ablation, tokens, plan)
+        parts = job.parts(model, asked, missing)
+        if LOG.isEnabledFor(logging.INFO):
+            known = int(asked.sum() - missing.sum())
+            batches = [batch for _, batch in parts]
+            LOG.info("%s", plan.explain(batches, int(missing.any(axis=1).sum()), known))
+        passes = job.passes(model, sweep.stand_in(tokens))
+        passes.missing[:] = missing
+        units = job.units(context, passes, parts, self.executor.workers(model))
+        label = f"{sweep.task.name}: {metric.key}"
+        with progress_bar(label, int(missing.sum()), show=self.progress) as bar:
+
+            def keep(unit: Unit, measured: Measured) -> None:
+                rows, columns, values = measured
+                cells = np.ix_(rows, columns)
+                bar.update(int(missing[cells].sum()))
+                self.measured["value"] += int(missing[cells].sum())
+                missing[cells] = False
+                table[cells] = values
+                if shelf is not None:
+                    some = [examples[column] for column in columns]
+                    keys, names = [e.key for e in some], [e.example.id for e in some]
+                    shelf.write(gates[rows], keys, names, table[cells])
+
+            self.run(model, job, units, keep, tokens=ahead)
+
+    def write(self, writing: Writing) -> Answers:
+        """The texts that a request asks for."""
+        check_scope(writing.scope)
+        model, examples = writing.model, writing.examples
+        gates, keys = writing.head_sets.gates, [example.key for example in examples]
+        context = self._context(model, writing.context)
+        shelf = self._shelf(context, model)
+        ends = self._shelf({**context, "metric": "finished"}, model)
+        texts = np.full((len(gates), len(keys)), None, dtype=object)
+        finished = np.full(texts.shape, np.nan)
+        if shelf is not None and ends is not None:
+            texts, finished = shelf.read_texts(gates, keys), ends.read(gates, keys)
+        missing = np.array([[text is None for text in row] for row in texts])
+        units = writing.units(context, missing) if missing.any() else []
+        label = f"{writing.task.name}: answers"
+        with progress_bar(label, int(missing.sum()), show=self.progress) as bar:
+
+            def keep(unit: Unit, written: list[tuple[str, float]]) -> None:
+                for cell, (text, whole) in zip(unit.work, written, strict=True):
+                    texts[cell], finished[cell] = text, whole
+                self.measured["text"] += len(written)
+                if shelf is not None and ends is not None:
+                    rows, columns = (sorted(set(some)) for some in zip(*unit.work, strict=True))
+                    cells = np.ix_(rows, columns)
+                    some = [examples[column] for column in columns]
+                    keys, names = [e.key for e in some], [e.example.id for e in some]
+                    # `finished` before the text, so that a stored text always has its flag.
+                    if not np.isnan(finished[cells]).any():
+                        ends.write(gates[rows], keys, names, finished[cells])
+                    shelf.write_texts(gates[rows], keys, names, texts[cells])
+                bar.update(len(written))
+
+            if units:
+                tokens = writing.tokens(missing)
+                self.run(model, writing.job(), units, keep, tokens=tokens, kind="writing")
+        names = tuple(example.example.id for example in examples)
+        clusters = writing.task.part(writing.split).clusters
+        return Answers(texts, finished, writing.head_sets, names, clusters)
+
+    def _score_texts(self, sweep: Sweep, metric: TextMetric) -> Values:
+        """Let the model answer under each head set and with all its heads; compare the texts."""
+        model, table = sweep.model, sweep.head_sets
+        ones = Entry("whole", np.ones(model.layout.total, dtype=np.float32))
+        rows = [Entry(number, row) for number, row in enumerate(table.gates)]
+        with_whole = HeadSets.build(model.layout, [ones, *rows])
+        answers = self.write(replace(sweep.writing(), head_sets=with_whole))
+        keys = [example.key for example in sweep.examples]
+        values = np.full((len(table), len(keys)), np.nan)
+        shelf = self._shelf(self._context(model, lambda: sweep.context("zero")), model)
+        if shelf is not None:
+            values = shelf.read(table.gates, keys)
+        missing = np.flatnonzero(np.isnan(values).any(axis=1))
+        if len(missing):
+            texts = [text for row in missing for text in answers.of(int(row))]
+            times, examples = len(missing), [example.example for example in sweep.examples]
+            written = Written(
+                texts,
+                [example.target.strip() for example in examples] * times,
+                answers.of("whole") * times,
+                [example.prompt for example in examples] * times,
+            )
+            scored = np.asarray(metric.function(written), dtype=np.float64)
+            values[missing] = scored.reshape(times, len(keys))
+            if shelf is not None:
+                shelf.write(table.gates[missing], keys, answers.examples, values[missing])
+        return Values(values, table, answers.examples, answers.clusters, metric, "zero")
+
+    def document(
+        self, kind: str, context: Callable[[], Mapping[str, Any]], make: Callable[[], Any]
+    ) -> Any:
+        """A JSON value that is no number per example: looked up in the store, or made and kept."""
+        if self.store is None:
+            return make()
+        facts = context()
+        known = self.store.get_document(kind, facts)
+        if known is None:
+            known = make()
+            self.store.put_document(kind, facts, known)
+        return known
+
+    def run(
+        self,
+        model: Model,
+        job: Job,
+        units: list[Unit],
+        keep: Callable[[Unit, Any], None],
+        *,
+        tokens: int = 0,
+        kind: Kind = "passes",
+    ) -> None:
+        """Let the executor do the units of a job; how long `tokens` took here is remembered."""
+        here = not self.executor.workers(model)
+        clock: AbstractContextManager[None] = timing(model, tokens, kind) if here else nullcontext()
+        with clock:
+            self.executor.run(model, job, units, keep)
+
+    def _context(self, model: Model, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+        """What determines a value; without a store or workers nobody asks for fingerprints."""
+        if self.store is None and not self.executor.workers(model):
+            return {"task": ""}
+        return make()
+
+    def _shelf(self, context: dict[str, Any], model: Model) -> StoreContext | None:
+        return None if self.store is None else self.store.context(context, layout=model.layout)
+
+
+def evaluate(
+    model: Model,
+    task: Task,
+    gates: Any,
+    *,
+    metric: str | Metric | TextMetric = "logprob",
+    stand_in: str = "zero",
+    part: Part = "test",
+    scope: Scope = "all",
+    lab: Lab | None = None,
+) -> Values:
+    """Measure `metric` on every example of one part of `task` under each head set.
+
+    `gates` has one row per head set and one number per head: 1 leaves a head alone, 0 replaces it
+    by its stand-in, any other number scales it. Metrics of texts let the model write, greedily;
+    `scope` "decode" then gates only what comes after the first new token.
+
+    >>> from headcount import evaluate, load_model, make_task
+    >>> model = load_model("smollm2-135m")
+    >>> task = make_task("ioi", model.tokenizer, n=20)
+    >>> values = evaluate(model, task, model.layout.gates(off=[]), metric="accuracy")
+    >>> bool(values.mean() > 0.7)
+    True
+    """
+    table = gates if isinstance(gates, HeadSets) else HeadSets.of(gates, model.layout)
+    sweep = Sweep(model, task, get_metric(metric), table, part, stand_in, scope)
+    return (lab or Lab()).measure(sweep)

@@ -1,0 +1,153 @@
+"""A ranking as a request: looked up, counted or carried out; and the registry of all methods."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+from headcount.engine.measure.cost import Counter
+from headcount.engine.measure.plan import MEASUREMENT
+from headcount.errors import HeadcountError
+from headcount.heads import HeadScores
+from headcount.lab import Lab
+from headcount.models.model import Model
+from headcount.registry import Registry
+from headcount.store import Store
+from headcount.system.files import digest
+from headcount.tasks import Task, encode
+
+RANKINGS: Registry[HeadScores] = Registry("ranking")
+"""Ranking methods: each takes model and task, its settings by keyword, and a `lab`."""
+
+# Methods whose cost is not one pass over the ranking part: they tell a counter themselves.
+COSTS: dict[str, Callable[[Counter, Model, Task, Mapping[str, Any]], None]] = {}
+# What determines the scores of some methods besides model, task and settings.
+FURTHER: dict[str, Callable[[Model, Task, Mapping[str, Any]], dict[str, Any]]] = {}
+
+
+@dataclass(frozen=True, eq=False)
+class Ranking:
+    """A request for the scores of one method on one task; `settings` are bound and checked."""
+
+    model: Model
+    task: Task
+    method: str
+    settings: Mapping[str, Any]
+
+    @classmethod
+    def of(cls, model: Model, task: Task, method: str, **settings: Any) -> Ranking:
+        """The request with all settings of the method; refuses what the method does not have."""
+        return cls(model, task, method, RANKINGS[method].bind(**settings))
+
+    @cached_property
+    def context(self) -> dict[str, Any]:
+        """All that determines the scores."""
+        further: dict[str, Any] = {}
+        if self.method in FURTHER:
+            further = FURTHER[self.method](self.model, self.task, self.settings)
+        return {
+            "model": self.model.name,
+            **self.model.identity,
+            "task": self.task.name,
+            "task_version": self.task.version,
+            "examples": examples_key(self.task, self.model),
+            "method": self.method,
+            **self.settings,
+            "measurement": MEASUREMENT,
+            **({"further": further} if further else {}),
+        }
+
+    @property
+    def key(self) -> tuple[Any, ...]:
+        """What tells this ranking from others in one process, without a fingerprint."""
+        examples = examples_key(self.task, self.model)
+        return id(self.model), examples, self.method, repr(sorted(self.settings.items()))
+
+    def known(self, store: Store | None) -> HeadScores | None:
+        """The scores, if the store holds them."""
+        found = None if store is None else store.get_document("ranking", self.context)
+        return None if found is None else HeadScores.from_json(found)
+
+    def count(self, counter: Counter) -> None:
+        """Tell what will run, unless the store holds the scores."""
+        if self.known(counter.store) is not None:
+            return
+        if self.method in COSTS:
+            COSTS[self.method](counter, self.model, self.task, self.settings)
+        else:
+            counter.passes(self.model, ranking_tokens(self.model, self.task), key=self.key)
+
+    def result(self, lab: Lab) -> HeadScores:
+        """The scores: from the store, or computed and kept."""
+        known = self.known(lab.store)
+        if known is not None:
+            return known
+        entry = RANKINGS[self.method]
+        means = {"lab": lab} if "lab" in inspect.signature(entry.function).parameters else {}
+        scores = entry.function(self.model, self.task, **entry.arguments(self.settings), **means)
+        provenance = {
+            "model": self.model.name,
+            "task": self.task.name,
+            "task_settings": dict(self.task.parameters),
+            **self.settings,
+            **scores.parameters,
+        }
+        scores = replace(scores, method=self.method, parameters=provenance)
+        if lab.store is not None:
+            lab.store.put_document("ranking", self.context, scores.to_json())
+        return scores
+
+
+def rank(
+    model: Model,
+    task: Task,
+    method: str | Callable[[Model, Task], HeadScores] | HeadScores = "attribution",
+    *,
+    lab: Lab | None = None,
+    **settings: Any,
+) -> HeadScores:
+    """Score every head of `model` for `task`, on the task's ranking part.
+
+    `method` is a name, a function of model and task, or ready scores. What the lab's store holds
+    is not computed again.
+
+    >>> from headcount import load_model, make_task, rank
+    >>> model = load_model("smollm2-135m")
+    >>> scores = rank(model, make_task("ioi", model.tokenizer, n=8), "attribution")
+    >>> scores.values.shape
+    (270,)
+    """
+    if isinstance(method, str):
+        return Ranking.of(model, task, method, **settings).result(lab or Lab())
+    if settings:
+        raise HeadcountError(
+            f"Settings ({', '.join(settings)}) go with the name of a ranking, not with ready "
+            "scores or a function."
+        )
+    scores = method if isinstance(method, HeadScores) else method(model, task)
+    return fitting(scores, model)
+
+
+def fitting(scores: HeadScores, model: Model) -> HeadScores:
+    """Refuse scores of another model, whose numbers would name other heads here."""
+    if scores.layout != model.layout:
+        raise HeadcountError(
+            f'The scores "{scores.method}" belong to another model: they are for '
+            f"{scores.layout.total} heads in {len(scores.layout.counts)} layers, and {model.name} "
+            f"has {model.layout.total} in {len(model.layout.counts)}."
+        )
+    return scores
+
+
+def examples_key(task: Task, model: Model) -> str:
+    """The sha256 of the keys of the ranking part's examples."""
+    examples = encode(task.part("ranking"), model.tokenizer)
+    return digest("".join(example.key for example in examples))
+
+
+def ranking_tokens(model: Model, task: Task) -> int:
+    """How many tokens a pass over the ranking part has."""
+    return sum(example.length for example in encode(task.part("ranking"), model.tokenizer))

@@ -1,0 +1,152 @@
+"""What every study is: a config, the requests that it describes, and what it concludes from them.
+
+A study's config is one frozen dataclass. From it come the command line, the table in the docs, the
+settings in `run.json` and the key by which a finished run is known again. `describe` turns models
+and a config into a `Description`; nothing runs before that is carried out, so that it can be counted
+first.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from headcount.engine.measure.cost import Cost, Counter
+from headcount.errors import HeadcountError, unknown
+from headcount.lab import Lab
+from headcount.models.model import Model
+from headcount.registry import check_setting
+from headcount.studies.study import Study
+from headcount.system.files import canonical, digest, to_json
+
+Results = Mapping[Hashable, Any]
+
+
+def setting(default: Any, text: str, *, option: str = "", choices: Sequence[str] = ()) -> Any:
+    """A field of a config: its default, and what the command line and the docs say about it.
+
+    `option` is its name on the command line, where that is another one.
+    """
+    return field(
+        default=default, metadata={"help": text, "option": option, "choices": tuple(choices)}
+    )
+
+
+class StudyRequest(Protocol):
+    """Something that a study asks for: it can be counted, and carried out in a lab."""
+
+    def count(self, counter: Counter) -> None:
+        """Tell the counter what will be measured."""
+
+    def result(self, lab: Lab) -> Any:
+        """Carry it out."""
+
+
+@dataclass(frozen=True, eq=False)
+class Tolerated:
+    """A request whose refusal does not end the study: its result is then the refusal itself."""
+
+    request: StudyRequest
+
+    def count(self, counter: Counter) -> None:
+        """Count it, unless it is refused."""
+        try:
+            self.request.count(counter)
+        except HeadcountError:
+            return
+
+    def result(self, lab: Lab) -> Any:
+        """Its result, or the refusal."""
+        try:
+            return self.request.result(lab)
+        except HeadcountError as refusal:
+            return refusal
+
+
+@dataclass(frozen=True, eq=False)
+class Description:
+    """All that a study will measure, in order, and what it makes of the results.
+
+    requests   by a key that `conclude` finds their results under
+    conclude   estimates, claims, tables and figures: nothing is measured any more
+    before     a last look before anything is measured, such as a refusal of many hours
+    sayings    what the lab says when it comes to a request
+    """
+
+    requests: Mapping[Hashable, StudyRequest]
+    conclude: Callable[[Results], Study]
+    before: Callable[[Lab], None] = lambda lab: None
+    sayings: Mapping[Hashable, str] = field(default_factory=dict)
+
+    def cost(self, lab: Lab) -> Cost:
+        """What the study will measure, at most."""
+        return lab.cost(self.requests.values())
+
+    def carry_out(self, lab: Lab) -> Study:
+        """Measure all requests, and conclude."""
+        self.before(lab)
+        results = {}
+        with lab.remembering() as remembering:
+            for key, request in self.requests.items():
+                if key in self.sayings:
+                    lab.say(self.sayings[key])
+                results[key] = request.result(remembering)
+        return self.conclude(results)
+
+
+@dataclass(frozen=True, eq=False)
+class StudyKind:
+    """A registered study.
+
+    key       as the command line names it
+    name      what it is about, in a few words
+    config    the dataclass of its settings
+    presets   settings by the name of the preset
+    models    what it runs on unless told otherwise
+    describe  from models and a config to a description
+    """
+
+    key: str
+    name: str
+    config: type
+    presets: Mapping[str, Mapping[str, Any]]
+    models: tuple[str, ...]
+    describe: Callable[[Sequence[Model], Any], Description]
+
+    @property
+    def summary(self) -> str:
+        """The first line of the config's docstring."""
+        return (self.config.__doc__ or "").split("\n", 1)[0]
+
+    def configure(self, preset: str = "quick", **settings: Any) -> Any:
+        """The config of a preset with some settings in place of its own; refuses others by name."""
+        if preset not in self.presets:
+            raise unknown(f"preset of {self.key}", preset, self.presets)
+        known = {item.name: item.default for item in dataclasses.fields(self.config)}
+        chosen = {**self.presets[preset], **settings}
+        bound = {
+            name: check_setting(self.key, name, value, known) for name, value in chosen.items()
+        }
+        return self.config(**bound)
+
+
+STUDIES: dict[str, StudyKind] = {}
+
+
+def study_kind(key: str) -> StudyKind:
+    """The study of this name."""
+    if key not in STUDIES:
+        raise unknown("study", key, STUDIES)
+    return STUDIES[key]
+
+
+def resume_key(study: str, config: Any, models: Sequence[Model]) -> str:
+    """What a finished run is known by: the study, its whole config, and the models' weights."""
+    facts = {
+        "study": study,
+        "config": to_json(dataclasses.asdict(config)),
+        "models": [{"name": model.name, **model.identity} for model in models],
+    }
+    return digest(canonical(facts))

@@ -2,8 +2,7 @@
 
 A study's config is one frozen dataclass. From it come the command line, the table in the docs, the
 settings in `run.json` and the key by which a finished run is known again. `describe` turns models
-and a config into a `Description`; nothing runs before that is carried out, so that it can be counted
-first.
+and a config into a `Description`, which can be counted before it is carried out.
 """
 
 from __future__ import annotations

@@ -292,7 +292,7 @@ def _headcount(problem: Problem) -> Sweep:
 
     def sweep(sets: Sequence[HeadSet]) -> Tensor:
         gates = np.stack([model.layout.gates(off=heads) for heads in sets])
-        values = evaluate(model, problem.task, gates, part="all", store=None, progress=False)
+        values = evaluate(model, problem.task, gates, part="all")
         return torch.from_numpy(values.values)
 
     return sweep

@@ -77,7 +77,7 @@ def measure(model: Model, prompts: int, tokens: int, sets: int, gated: int) -> t
         gc.collect()
         memory.start()
         begin = time.process_time()
-        evaluate(model, task, gates, part="all", store=None, progress=False)
+        evaluate(model, task, gates, part="all")
         times.append(time.process_time() - begin)
     return min(times), memory.read() - memory.before
 

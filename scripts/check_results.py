@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from headcount.lab import Lab
 from headcount.errors import HeadcountError
 from headcount.models.model import Model, load_model
 from headcount.studies import STUDIES, run_study
@@ -100,7 +101,7 @@ def compare(folder: Path, model: Model | None = None) -> list[Compared]:
             "model with --model."
         )
     settings = narrowed(study, run)
-    again = run_study(study, model, progress=True, **settings)
+    again = run_study(study, model, **settings, lab=Lab(progress=True))
     with (folder / "curves.csv").open(newline="", encoding="utf-8") as file:
         # of a folder that compares models, only the rows of the one that runs again
         ours = [row for row in csv.DictReader(file) if row.get("model", label) == label]

@@ -15,6 +15,7 @@ import torch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from headcount.lab import Lab
 from headcount import Curve, Head, HeadScores, Store, Task, curve, evaluate, load_model, make_task
 from headcount.claims import judge
 from headcount.figures.curve import plot_curve
@@ -34,13 +35,13 @@ def main() -> None:
     model = load_model(MODEL)
     task = make_task("ioi", model.tokenizer, n=EXAMPLES)
     with Store.open(None) as store:
-        scores = rank(model, task, "attribution", store=store)
+        scores = rank(model, task, "attribution", lab=Lab(store))
         save("ranking", draw_ranking(scores))
         looks = ("attention-retrieval", "attention-previous")  # at the answer; at the token before
-        heads = [rank(model, task, method, store=store).top(1)[0] for method in looks]
+        heads = [rank(model, task, method, lab=Lab(store)).top(1)[0] for method in looks]
         save("head", draw_heads(heads))
         save("gate", draw_gates(model, task, scores.top(8), store))
-        drawn = curve(model, task, scores, counts=[0, 1, 2, 4, 8, 16], seeds=5, store=store)
+        drawn = curve(model, task, scores, counts=[0, 1, 2, 4, 8, 16], seeds=5, lab=Lab(store))
         save("curve", plot_curve(drawn))
         save("claim", draw_claims(drawn))
 
@@ -94,7 +95,7 @@ def draw_gates(model: Model, task: Task, heads: Sequence[Head], store: Store) ->
     axes = figure.add_subplot()
     for stand_in, colour in (("zero", GREY), ("mean", ORANGE), ("corrupted", BLUE)):
         found = evaluate(
-            model, task, gates, metric="logit_difference", stand_in=stand_in, store=store
+            model, task, gates, metric="logit_difference", stand_in=stand_in, lab=Lab(store)
         )
         lines = [bootstrap(row, clusters=found.clusters) for row in found.values]
         _band(axes, values, lines, f"stand-in: {stand_in}", colour)

@@ -39,7 +39,7 @@ BLOCK = 256  # tokens, in training
 def task_values(model: Model, task: Task) -> np.ndarray[Any, Any]:
     """The metric of every prompt with all heads."""
     gates = np.ones((1, model.layout.total), dtype=np.float32)
-    found = evaluate(model, task, gates, metric=METRICS[task.name], progress=False)
+    found = evaluate(model, task, gates, metric=METRICS[task.name])
     return np.asarray(found.values, dtype=float).reshape(-1)
 
 

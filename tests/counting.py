@@ -15,7 +15,7 @@ import torch
 from headcount.engine.measure import ablations as stand_in
 from headcount.engine.measure.plan import SHORTEST_PREFIX
 from headcount.engine.measure.runner import Runner
-from headcount.engine.write import answers
+from headcount.engine.write import writing
 from headcount.engine.write.steps import shared_start
 from headcount.rankings.causal_gates.passes import GatedPasses
 
@@ -32,7 +32,7 @@ def counting() -> Iterator[Counter[str]]:
         "whole": Runner.whole,
         "under": Runner.under,
         "outputs": stand_in.head_outputs,
-        "generate": answers.generate,
+        "generate": writing.generate,
         "score": attribution.score,
         "one_pass": GatedPasses.one_pass,
     }
@@ -68,7 +68,7 @@ def counting() -> Iterator[Counter[str]]:
         mock.patch.object(Runner, "whole", whole),
         mock.patch.object(Runner, "under", under),
         mock.patch.object(stand_in, "head_outputs", outputs),
-        mock.patch.object(answers, "generate", generate),
+        mock.patch.object(writing, "generate", generate),
         mock.patch.object(attribution, "score", score),
         mock.patch.object(GatedPasses, "one_pass", one_pass),
     ):

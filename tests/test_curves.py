@@ -34,12 +34,12 @@ def redundant() -> Plant:
 @cache
 def scores(planted: Any) -> HeadScores:
     chosen: Plant = planted()
-    return rank(chosen.model, chosen.task, "attribution", metric="logit_difference", progress=False)
+    return rank(chosen.model, chosen.task, "attribution", metric="logit_difference")
 
 
 def draw(planted: Any, **options: Any) -> Curve:
     chosen: Plant = planted()
-    options = {"counts": [0, 1, 2, 3, 4, 5, 6], "seeds": 3, "progress": False, **options}
+    options = {"counts": [0, 1, 2, 3, 4, 5, 6], "seeds": 3, **options}
     return curve(chosen.model, chosen.task, scores(planted), **options)
 
 
@@ -127,7 +127,7 @@ def test_unmatched_shares_are_reported() -> None:
     values = np.array([9.0, 8, 7, 0, 6, 1, 2, 3, 0, 0, 0, 0])
     chosen = whole()
     by_hand = HeadScores(chosen.model.layout, values, method="by hand")
-    result = curve(chosen.model, chosen.task, by_hand, counts=[1, 4], seeds=2, progress=False)
+    result = curve(chosen.model, chosen.task, by_hand, counts=[1, 4], seeds=2)
     shares = {(p.series, p.count): p.unmatched for p in result.points}
     assert shares == {
         ("top", 1): 0,
@@ -224,7 +224,7 @@ def test_default_counts_double_up_to_half(counts: list[int]) -> None:
 
 def test_default_counts_have_all_controls() -> None:
     chosen = whole()
-    result = curve(chosen.model, chosen.task, scores(whole), seeds=1, progress=False)
+    result = curve(chosen.model, chosen.task, scores(whole), seeds=1)
     assert [point.count for point in result.series("matched")] == [0, 1, 2, 4]
     assert result.left_out == ()
 
@@ -233,7 +233,7 @@ def test_with_a_store_the_second_curve_computes_nothing(tmp_path: Path) -> None:
     chosen = whole()
     passes: list[int] = []
     with Store(tmp_path / "store.sqlite") as store:
-        options: dict[str, Any] = {"counts": [0, 2], "seeds": 2, "store": store, "progress": False}
+        options: dict[str, Any] = {"counts": [0, 2], "seeds": 2, "store": store}
         first = curve(chosen.model, chosen.task, **options)
         handle = chosen.model.module.register_forward_pre_hook(lambda *_: passes.append(1))
         again = curve(chosen.model, chosen.task, **options)
@@ -273,6 +273,6 @@ def test_an_unknown_metric_is_refused_before_anything_is_measured() -> None:
     passes: list[int] = []
     handle = chosen.model.module.register_forward_pre_hook(lambda *_: passes.append(1))
     with pytest.raises(HeadcountError):
-        curve(chosen.model, chosen.task, "attribution", metric="acuracy", progress=False)
+        curve(chosen.model, chosen.task, "attribution", metric="acuracy")
     handle.remove()
     assert passes == []

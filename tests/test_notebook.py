@@ -32,15 +32,13 @@ def planted() -> Plant:
 
 @cache
 def scores() -> HeadScores:
-    return rank(planted().model, planted().task, "attribution", progress=False)
+    return rank(planted().model, planted().task, "attribution")
 
 
 @cache
 def measured(metric: str = "accuracy") -> Curve:
     one = planted()
-    return curve(
-        one.model, one.task, scores(), counts=[0, 1, 6], seeds=2, metric=metric, progress=False
-    )
+    return curve(one.model, one.task, scores(), counts=[0, 1, 6], seeds=2, metric=metric)
 
 
 def study(claims: int = 1) -> Study:

@@ -8,7 +8,7 @@ import torch
 from planted import INTERFERENCE, STRENGTH, Plant, plant
 
 from headcount import Head, HeadLayout, evaluate
-from headcount.engine.measure.evaluate import Values
+from headcount.engine.measure.sweep import Values
 from headcount.tasks import encode
 
 PLANTS = {

@@ -21,13 +21,13 @@ def test_a_few_heads_carry_indirect_object_identification() -> None:
     test = task.part("test")
     assert len(test) >= 12
 
-    scores = rank(model, task, "attribution", metric="logit_difference", progress=False)
+    scores = rank(model, task, "attribution", metric="logit_difference")
     top = [layout.number(head) for head in scores.top(8)]
     random = [draw_random(layout, 8, outside=top, seed=seed).tolist() for seed in range(3)]
     gates = np.ones((5, layout.total))
     for row, heads in zip(gates[1:], [top, *random], strict=True):
         row[heads] = 0
-    choice = evaluate(model, task, gates, metric="choice", progress=False).mean()
+    choice = evaluate(model, task, gates, metric="choice").mean()
     whole, without_top, *without_random = choice
     assert whole > 0.8
     # The giver is named twice: without the heads that look for the other one, it is the answer.

@@ -24,7 +24,7 @@ CLAIM = Claim("masking hurts", None, -0.5, -0.7, math.nan, "undecided")
 @cache
 def measured() -> tuple[Plant, Curve]:
     planted = plant(needed=["0.1"], interfering=["1.0"], layers=2, heads=2)
-    return planted, curve(planted.model, planted.task, counts=[0, 1, 3], seeds=2, progress=False)
+    return planted, curve(planted.model, planted.task, counts=[0, 1, 3], seeds=2)
 
 
 def write(folder: Path, **settings: object) -> list[Path]:

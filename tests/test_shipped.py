@@ -52,7 +52,7 @@ def test_the_sparse_model_loads_by_name_keeps_few_edges_and_still_does_its_job()
     assert 0.01 < shares.mean() < 0.1
     task = make_task("ioi", dense.tokenizer, n=24).part("test")
     whole = np.ones((1, 270), dtype=np.float32)
-    kept = evaluate(sparse, task, whole, metric="logit_difference", progress=False).values
+    kept = evaluate(sparse, task, whole, metric="logit_difference").values
     assert (np.asarray(kept) > 0).mean() >= 0.9
 
 

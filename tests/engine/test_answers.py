@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 from planted import Plant, plant
+from texts import answers
 
 from headcount import HeadcountError, Store, curve, evaluate
-from headcount.engine.write import answers as module
-from headcount.engine.write.answers import answers
+from headcount.engine.write import writing as module
+from headcount.lab import Lab
 from headcount.metrics.text import TextMetric, Written
 
 
@@ -29,7 +30,7 @@ def some_gates(planted: Plant) -> np.ndarray:
 
 
 def test_texts_are_what_the_circuit_says(planted: Plant) -> None:
-    found = answers(planted.model, planted.task, some_gates(planted), progress=False)
+    found = answers(planted.model, planted.task, some_gates(planted))
     test = planted.task.part("test")
     assert found.texts[0].tolist() == [example.target.strip() for example in test]
     assert set(found.texts[1]) == {"nobody"}
@@ -38,14 +39,14 @@ def test_texts_are_what_the_circuit_says(planted: Plant) -> None:
 
 def test_exact_match_equals_teacher_forcing(planted: Plant) -> None:
     gates = some_gates(planted)
-    written = evaluate(planted.model, planted.task, gates, metric="exact_match", progress=False)
-    forced = evaluate(planted.model, planted.task, gates, metric="accuracy", progress=False)
+    written = evaluate(planted.model, planted.task, gates, metric="exact_match")
+    forced = evaluate(planted.model, planted.task, gates, metric="accuracy")
     assert np.array_equal(written.values, forced.values)
     assert written.values.mean(1).tolist() == [1, 0, 1, 0]
 
 
 def test_curves_of_written_answers(planted: Plant) -> None:
-    options: dict[str, Any] = {"counts": [0, 2], "series": ["top"], "progress": False}
+    options: dict[str, Any] = {"counts": [0, 2], "series": ["top"]}
     result = curve(planted.model, planted.task, "ablation", metric="exact_match", **options)
     assert [point.value for point in result.points] == [1, 0]
     damped = curve(
@@ -59,10 +60,10 @@ def test_a_store_keeps_texts_for_every_metric(
 ) -> None:
     gates = some_gates(planted)
     length = TextMetric("length", "Length", lambda w: np.array([float(len(t)) for t in w.texts]))
-    options: dict[str, Any] = {"progress": False}
+    options: dict[str, Any] = {}
     with Store(tmp_path / "store.sqlite") as store:
         first = evaluate(
-            planted.model, planted.task, gates[:2], metric="exact_match", store=store, **options
+            planted.model, planted.task, gates[:2], metric="exact_match", **options, lab=Lab(store)
         )
         asked: list[int] = []
         decode = module.generate
@@ -73,12 +74,12 @@ def test_a_store_keeps_texts_for_every_metric(
 
         monkeypatch.setattr(module, "generate", counted)
         again = evaluate(
-            planted.model, planted.task, gates[:2], metric="exact_match", store=store, **options
+            planted.model, planted.task, gates[:2], metric="exact_match", **options, lab=Lab(store)
         )
         assert np.array_equal(first.values, again.values)
-        evaluate(planted.model, planted.task, gates[:2], metric=length, store=store, **options)
+        evaluate(planted.model, planted.task, gates[:2], metric=length, **options, lab=Lab(store))
         assert asked == []
-        evaluate(planted.model, planted.task, gates, metric=length, store=store, **options)
+        evaluate(planted.model, planted.task, gates, metric=length, **options, lab=Lab(store))
         assert asked == [2 * len(planted.task.part("test"))]
 
 
@@ -90,7 +91,7 @@ def test_a_metric_sees_gold_and_whole_answers(planted: Plant) -> None:
         return np.zeros(len(written.texts))
 
     metric = TextMetric("look", "Look", look)
-    evaluate(planted.model, planted.task, some_gates(planted)[1:2], metric=metric, progress=False)
+    evaluate(planted.model, planted.task, some_gates(planted)[1:2], metric=metric)
     (written,) = seen
     assert written.golds == written.whole  # the whole model is right
     assert set(written.texts) == {"nobody"}
@@ -109,7 +110,7 @@ def test_what_cannot_be_done_is_a_sentence(
     planted: Plant, options: dict[str, Any], words: str
 ) -> None:
     with pytest.raises(HeadcountError, match=words):
-        evaluate(planted.model, planted.task, some_gates(planted), progress=False, **options)
+        evaluate(planted.model, planted.task, some_gates(planted), **options)
 
 
 def test_answers_end_where_the_task_says() -> None:
@@ -123,9 +124,9 @@ def test_answers_end_where_the_task_says() -> None:
 def test_what_was_cut_is_known_and_kept(planted: Plant, tmp_path: Path) -> None:
     gates = some_gates(planted)[:1]
     with Store(tmp_path / "store.sqlite") as store:
-        first = answers(planted.model, planted.task, gates, store=store, progress=False)
+        first = answers(planted.model, planted.task, gates, lab=Lab(store))
         assert set(first.finished.ravel()) <= {0.0, 1.0}
-        again = answers(planted.model, planted.task, gates, store=store, progress=False)
+        again = answers(planted.model, planted.task, gates, lab=Lab(store))
     assert np.array_equal(first.finished, again.finished)
     assert np.array_equal(first.texts, again.texts)
 
@@ -134,7 +135,7 @@ def test_many_examples_are_written_in_pieces(
     planted: Plant, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gates = some_gates(planted)[1:2]
-    whole = answers(planted.model, planted.task, gates, progress=False)
+    whole = answers(planted.model, planted.task, gates)
     monkeypatch.setattr(module, "rows_at_once", lambda *_: 1)
     asked: list[int] = []
     decode = module.generate
@@ -149,8 +150,8 @@ def test_many_examples_are_written_in_pieces(
     total = len(planted.task.part("test"))
     with Store(tmp_path / "store.sqlite") as store:
         with pytest.raises(KeyboardInterrupt):
-            answers(planted.model, planted.task, gates, store=store, progress=False)
-        rest = answers(planted.model, planted.task, gates, store=store, progress=False)
+            answers(planted.model, planted.task, gates, lab=Lab(store))
+        rest = answers(planted.model, planted.task, gates, lab=Lab(store))
     assert asked[0] == module.BATCHES
     assert sum(asked[2:]) == total - module.BATCHES  # the first piece was kept
     assert np.array_equal(rest.texts, whole.texts)
@@ -158,7 +159,7 @@ def test_many_examples_are_written_in_pieces(
 
 def test_drawn_texts_have_keys_of_their_own(planted: Plant, tmp_path: Path) -> None:
     gates = some_gates(planted)[:1]
-    options: dict[str, Any] = {"progress": False}
+    options: dict[str, Any] = {}
     task = replace(planted.task, max_new_tokens=3)
     with Store(tmp_path / "store.sqlite") as store:
         drawn = [
@@ -167,7 +168,7 @@ def test_drawn_texts_have_keys_of_their_own(planted: Plant, tmp_path: Path) -> N
                 task,
                 gates,
                 sampled=module.Sampled(temperature=50.0, seed=seed),
-                store=store,
+                lab=Lab(store),
                 **options,
             ).texts
             for seed in (0, 1, 0)

@@ -1,4 +1,4 @@
-"""Batches: every example once, its tokens where they belong, on either side of the padding."""
+"""Batches: every example once, its tokens where they belong."""
 
 from __future__ import annotations
 
@@ -28,29 +28,21 @@ IDS = st.tuples(ids(1, 9), ids(1, 3), ANSWERS, st.none() | ids(1, 9), ANSWERS)
 @given(
     examples=st.lists(IDS, min_size=1, max_size=8),
     tokens=st.integers(1, 60),
-    padding=st.sampled_from(["none", "left", "right"]),
     corrupted=st.booleans(),
 )
 def test_batches_hold_each_example_once_and_whole(
-    examples: list[Any], tokens: int, padding: Any, corrupted: bool
+    examples: list[Any], tokens: int, corrupted: bool
 ) -> None:
     encoded = [Encoded(EXAMPLE, *parts) for parts in examples]
-    batches = make_batches(encoded, tokens=tokens, padding=padding, corrupted=corrupted)
+    batches = make_batches(encoded, tokens=tokens, corrupted=corrupted)
     assert sorted(e for batch in batches for e in batch.examples) == list(range(len(encoded)))
     for batch in batches:
         assert batch.rows == 1 or batch.ids.numel() <= 1.25 * tokens
-        assert (batch.mask is None) == (padding == "none")
         for row, place in enumerate(batch.examples):
             one = encoded[place]
             prompt = one.corrupted if corrupted and one.corrupted else one.prompt
             sequence = [*prompt, *one.target[:-1]]
             ids = batch.ids[row]
-            if batch.mask is not None:
-                assert ids[batch.mask[row] == 0].sum() == 0
-                positions = batch.positions()
-                assert positions is not None
-                assert positions[row][batch.mask[row] == 1].tolist() == list(range(len(sequence)))
-                ids = ids[batch.mask[row] == 1]
             assert ids.tolist() == sequence
             # A target's token is predicted where the token before it stands.
             before = [prompt[-1], *one.target[:-1]]
@@ -61,23 +53,12 @@ def test_batches_hold_each_example_once_and_whole(
                 assert found[row].tolist() == first + [-1] * filling
 
 
-def test_the_padding_is_on_the_side_that_was_asked_for() -> None:
-    short, long = (Encoded(EXAMPLE, prompt, (7,), (), None) for prompt in ((1, 2), (1, 2, 3, 4)))
-    (left,) = make_batches([short, long], tokens=99, padding="left")
-    (right,) = make_batches([short, long], tokens=99, padding="right")
-    assert left.mask is not None
-    assert right.mask is not None
-    assert sorted(left.mask.tolist()) == [[0, 0, 1, 1], [1, 1, 1, 1]]
-    assert sorted(right.mask.tolist()) == [[1, 1, 0, 0], [1, 1, 1, 1]]
-    assert len(make_batches([short, long], tokens=99)) == 2
-
-
 def test_some_rows_of_a_batch() -> None:
     encoded = [Encoded(EXAMPLE, (n, n + 1), (7,), ((8,),), None) for n in range(1, 5)]
-    (batch,) = make_batches(encoded, tokens=99, padding="left")
+    (batch,) = make_batches(encoded, tokens=99)
     part = batch.part(1, 3)
     assert part.examples == batch.examples[1:3]
-    for name in ("ids", "scored", "targets", "foils", "mask", "also"):
+    for name in ("ids", "scored", "targets", "foils", "also"):
         assert getattr(part, name).tolist() == getattr(batch, name)[1:3].tolist()
 
 

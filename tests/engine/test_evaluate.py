@@ -1,4 +1,4 @@
-"""evaluate against a slow loop, and what it promises about padding, stores and interruptions."""
+"""evaluate against a slow loop, and what it promises about stores and interruptions."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from toy import WORDS, toy_task, toy_tokenizer
 
 from headcount import HeadcountError, Store, evaluate, wrap
 from headcount.engine.measure.plan import PLAIN, Plan, best_plan
+from headcount.lab import Lab
 from headcount.metrics import METRICS, Metric
 from headcount.models.model import Model
 from headcount.tasks import Example, Task, encode
@@ -82,7 +83,7 @@ def test_equals_the_slow_loop(model_type: str, task: Task) -> None:
     assert {len(one.target) for one in examples} == {1, 2}
     expected = [[slow.metrics(one, row, slow.nothing()) for one in examples] for row in gates]
     for metric in METRICS if model_type in FEW else ["logprob", "logit_difference"]:
-        values = evaluate(model, task, gates, metric=metric, progress=False)
+        values = evaluate(model, task, gates, metric=metric)
         assert values.examples == tuple(one.example.id for one in examples)
         np.testing.assert_allclose(
             values.values, [[cell[metric] for cell in row] for row in expected], atol=1e-4
@@ -104,7 +105,7 @@ def test_equals_the_slow_loop_with_stand_ins(model_type: str, stand_in: str) -> 
         else:
             z0 = slow.mean(ranking, one, by_position=stand_in == "mean")
         expected.append([slow.metrics(one, row, z0)["logprob"] for row in gates])
-    values = evaluate(model, task, gates, stand_in=stand_in.split()[0], progress=False)
+    values = evaluate(model, task, gates, stand_in=stand_in.split()[0])
     where = {"mean": "per position", "mean over all": "over all positions", "corrupted": "twin"}
     assert where[stand_in] in values.stand_in
     np.testing.assert_allclose(values.values.T, expected, atol=1e-4)
@@ -117,7 +118,7 @@ def test_several_foils_count_by_the_strongest(llama: Model) -> None:
     examples = encode(task, llama.tokenizer)
     expected = [slow.metrics(one, gates[0], slow.nothing()) for one in examples]
     for metric in ("logit_difference", "choice"):
-        values = evaluate(llama, task, gates, metric=metric, part="all", progress=False)
+        values = evaluate(llama, task, gates, metric=metric, part="all")
         np.testing.assert_allclose(values.values[0], [e[metric] for e in expected], atol=1e-4)
 
 
@@ -152,8 +153,7 @@ def test_no_plan_changes_a_value(model_type: str, shared: int, stand_in: str) ->
     gates = staircase(model)
     plans = [best_plan(model, tokens=60), None, Plan(tokens=100, cuts=PLAIN)]
     *found, plain = (
-        evaluate(model, task, gates, stand_in=stand_in, plan=plan, progress=False).values
-        for plan in plans
+        evaluate(model, task, gates, stand_in=stand_in, lab=Lab(plan=plan)).values for plan in plans
     )
     for values, plan in zip(found, plans[:-1], strict=True):
         np.testing.assert_allclose(values, plain, atol=1e-4, err_msg=str(plan))
@@ -182,55 +182,16 @@ def test_parts_are_parts_of_the_whole(llama: Model, task: Task) -> None:
     gates = soft_gates(llama, sets=1)
     parts: dict[Any, dict[str, float]] = {}
     for part in ("ranking", "test", "all"):
-        values = evaluate(llama, task, gates, part=part, progress=False)
+        values = evaluate(llama, task, gates, part=part)
         parts[part] = dict(zip(values.examples, values.values[0].round(4), strict=True))
     assert parts["ranking"] | parts["test"] == parts["all"]
     assert len(parts["ranking"]) + len(parts["test"]) == len(task)
 
 
 def test_clusters_come_with_the_values(llama: Model, task: Task) -> None:
-    values = evaluate(llama, task, soft_gates(llama), progress=False)
+    values = evaluate(llama, task, soft_gates(llama))
     np.testing.assert_array_equal(values.clusters, task.part("test").clusters)
     np.testing.assert_allclose(values.mean(), values.values.mean(axis=1))
-
-
-# Padding
-
-# Left padding shifts positions that these compute for themselves, from 0 at the first column:
-# bart, blenderbot, marian, mbart, mvp, pegasus, plbart, trocr, roformer, xlm, bigbird_pegasus,
-# deepseek_v4, minimax_m3_vl_text, recurrent_gemma, axk2. RoBERTa and its kin count positions from
-# the padding id onwards. The engine does not pad unless it is asked to.
-
-
-@pytest.mark.parametrize("model_type", MODELS)
-def test_padding_changes_nothing(model_type: str, task: Task) -> None:
-    model, _ = built(model_type)
-    gates = soft_gates(model)
-    plain = evaluate(model, task, gates, progress=False).values
-    for side in ("left", "right"):
-        padded = evaluate(model, task, gates, padding=side, progress=False).values
-        np.testing.assert_allclose(padded, plain, atol=1e-4, err_msg=f"padded on the {side}")
-
-
-@pytest.mark.parametrize("stand_in", ["mean", "corrupted"])
-@pytest.mark.parametrize("side", ["left", "right"])
-def test_stand_ins_by_position_are_refused_with_padding(
-    llama: Model, stand_in: str, side: Any
-) -> None:
-    gates = soft_gates(llama, sets=1)
-    with pytest.raises(HeadcountError, match="needs batches without padding"):
-        evaluate(llama, toy_task(24), gates, stand_in=stand_in, padding=side, progress=False)
-
-
-def test_the_mean_over_all_positions_does_not_mind_padding(llama: Model) -> None:
-    task = toy_task(24, templates=False)
-    gates = soft_gates(llama, sets=1)
-    plain, left, right = (
-        evaluate(llama, task, gates, stand_in="mean", padding=side, progress=False).values
-        for side in ("none", "left", "right")
-    )
-    np.testing.assert_allclose(left, plain, atol=1e-4)
-    np.testing.assert_allclose(right, plain, atol=1e-4)
 
 
 # The same answer, and a clean model
@@ -241,9 +202,7 @@ def test_the_mean_over_all_positions_does_not_mind_padding(llama: Model) -> None
 def test_the_same_bits_twice(model_type: str, stand_in: str, task: Task) -> None:
     model, _ = built(model_type)
     gates = soft_gates(model)
-    first, second = (
-        evaluate(model, task, gates, stand_in=stand_in, progress=False).values for _ in range(2)
-    )
+    first, second = (evaluate(model, task, gates, stand_in=stand_in).values for _ in range(2))
     assert first.tobytes() == second.tobytes()
 
 
@@ -252,7 +211,7 @@ def test_nothing_is_left_behind(task: Task, fails: bool) -> None:
     module = tiny_model("llama", attention_dropout=0.5)
     model = wrap(module, toy_tokenizer())
     before = {name: value.clone() for name, value in module.state_dict().items()}
-    expected = evaluate(model, task, soft_gates(model), progress=False).values
+    expected = evaluate(model, task, soft_gates(model)).values
     module.train()
     module.model.layers[0].eval()
     modes = [part.training for part in module.modules()]
@@ -269,9 +228,9 @@ def test_nothing_is_left_behind(task: Task, fails: bool) -> None:
         seen = Metric("seen", "Seen", metric)
         if fails:
             with pytest.raises(RuntimeError, match="in the middle"):
-                evaluate(model, task, soft_gates(model), metric=seen, progress=False)
+                evaluate(model, task, soft_gates(model), metric=seen)
         else:
-            values = evaluate(model, task, soft_gates(model), metric=seen, progress=False).values
+            values = evaluate(model, task, soft_gates(model), metric=seen).values
             # Dropout would have changed them.
             np.testing.assert_allclose(values, expected, atol=1e-5)
         assert torch.get_float32_matmul_precision() == "medium"
@@ -285,7 +244,7 @@ def test_nothing_is_left_behind(task: Task, fails: bool) -> None:
 
 def test_randomness_elsewhere_is_not_disturbed(llama: Model, task: Task) -> None:
     state, numpy_state = torch.get_rng_state(), np.random.get_state()[1].tobytes()
-    evaluate(llama, task, soft_gates(llama), stand_in="mean", progress=False)
+    evaluate(llama, task, soft_gates(llama), stand_in="mean")
     assert torch.equal(state, torch.get_rng_state())
     assert np.random.get_state()[1].tobytes() == numpy_state
 
@@ -300,7 +259,7 @@ def test_logits_that_are_not_numbers_are_refused(task: Task) -> None:
         module.model.norm.weight.fill_(torch.nan)
     for metric in METRICS:
         with pytest.raises(HeadcountError, match=r"broken gave logits .* not finite"):
-            evaluate(model, task, soft_gates(model), metric=metric, progress=False)
+            evaluate(model, task, soft_gates(model), metric=metric)
 
 
 def test_nothing_of_a_broken_model_is_stored(task: Task, tmp_path: Path) -> None:
@@ -310,7 +269,7 @@ def test_nothing_of_a_broken_model_is_stored(task: Task, tmp_path: Path) -> None
         module.model.norm.weight.fill_(torch.inf)
     with Store(tmp_path / "store.sqlite") as store:
         with pytest.raises(HeadcountError):
-            evaluate(model, task, soft_gates(model), store=store, progress=False)
+            evaluate(model, task, soft_gates(model), lab=Lab(store))
         assert sum(row.values for row in store.summary()) == 0
 
 
@@ -321,35 +280,35 @@ def test_gates_of_the_wrong_shape_are_refused(
     llama: Model, task: Task, shape: tuple[int, ...]
 ) -> None:
     with pytest.raises(HeadcountError) as caught:
-        evaluate(llama, task, np.ones(shape), progress=False)
+        evaluate(llama, task, np.ones(shape))
     assert "(head sets, 8)" in str(caught.value)
     assert str(shape) in str(caught.value)
 
 
 def test_gates_may_be_lists_and_tensors(llama: Model, task: Task) -> None:
     gates = soft_gates(llama, sets=1)
-    expected = evaluate(llama, task, gates, progress=False).values
+    expected = evaluate(llama, task, gates).values
     for same in (gates[0], gates.tolist(), gates[0].tolist(), torch.from_numpy(gates)):
-        values = evaluate(llama, task, same, progress=False).values
+        values = evaluate(llama, task, same).values
         np.testing.assert_array_equal(values, expected)
 
 
 def test_names_that_are_nearly_right(llama: Model, task: Task) -> None:
     gates = soft_gates(llama)
     with pytest.raises(HeadcountError, match=r'no metric "acuracy".*Did you mean "accuracy"\?'):
-        evaluate(llama, task, gates, metric="acuracy", progress=False)
+        evaluate(llama, task, gates, metric="acuracy")
     with pytest.raises(HeadcountError, match=r'no stand-in "mena".*Did you mean "mean"\?'):
-        evaluate(llama, task, gates, stand_in="mena", progress=False)
+        evaluate(llama, task, gates, stand_in="mena")
     with pytest.raises(HeadcountError, match=r'no part "tst".*Did you mean "test"\?'):
-        evaluate(llama, task, gates, part="tst", progress=False)  # type: ignore[arg-type]
+        evaluate(llama, task, gates, part="tst")  # type: ignore[arg-type]
 
 
 def test_metrics_against_foils_need_them(llama: Model) -> None:
     task = toy_task(8, foils=0)
     for metric in ("logit_difference", "choice"):
         with pytest.raises(HeadcountError, match=f"no foil, and the metric {metric} needs one"):
-            evaluate(llama, task, soft_gates(llama), metric=metric, progress=False)
-    assert evaluate(llama, task, soft_gates(llama), progress=False).values.shape[0] == 2
+            evaluate(llama, task, soft_gates(llama), metric=metric)
+    assert evaluate(llama, task, soft_gates(llama)).values.shape[0] == 2
 
 
 # The store
@@ -366,9 +325,9 @@ def test_the_second_time_nothing_is_computed(
     llama: Model, task: Task, store: Store, stand_in: str
 ) -> None:
     gates = soft_gates(llama, sets=3)
-    first = evaluate(llama, task, gates, stand_in=stand_in, store=store, progress=False)
+    first = evaluate(llama, task, gates, stand_in=stand_in, lab=Lab(store))
     with counted(llama) as passes:
-        again = evaluate(llama, task, gates, stand_in=stand_in, store=store, progress=False)
+        again = evaluate(llama, task, gates, stand_in=stand_in, lab=Lab(store))
     assert passes == []
     assert again.values.tobytes() == first.values.tobytes()
     assert (again.examples, again.stand_in) == (first.examples, first.stand_in)
@@ -376,12 +335,12 @@ def test_the_second_time_nothing_is_computed(
 
 def test_only_new_head_sets_are_computed(llama: Model, task: Task, store: Store) -> None:
     gates = soft_gates(llama, sets=4)
-    expected = evaluate(llama, task, gates, progress=False).values
-    evaluate(llama, task, gates[[0, 2]], store=store, progress=False)
+    expected = evaluate(llama, task, gates).values
+    evaluate(llama, task, gates[[0, 2]], lab=Lab(store))
     with counted(llama) as alone:
-        evaluate(llama, task, gates[[1, 3]], progress=False)
+        evaluate(llama, task, gates[[1, 3]])
     with counted(llama) as rest:
-        values = evaluate(llama, task, gates, store=store, progress=False).values
+        values = evaluate(llama, task, gates, lab=Lab(store)).values
     assert sum(rest) <= sum(alone)
     np.testing.assert_allclose(values, expected, atol=1e-5)
 
@@ -391,12 +350,12 @@ def test_only_new_examples_are_computed(llama: Model, store: Store) -> None:
     gates = soft_gates(llama, sets=2)
     some = replace(task, examples=task.examples[:7])
     others = replace(task, examples=task.examples[7:])
-    expected = evaluate(llama, task, gates, part="all", progress=False).values
-    evaluate(llama, some, gates, part="all", store=store, progress=False)
+    expected = evaluate(llama, task, gates, part="all").values
+    evaluate(llama, some, gates, part="all", lab=Lab(store))
     with counted(llama) as alone:
-        evaluate(llama, others, gates, part="all", progress=False)
+        evaluate(llama, others, gates, part="all")
     with counted(llama) as rest:
-        values = evaluate(llama, task, gates, part="all", store=store, progress=False).values
+        values = evaluate(llama, task, gates, part="all", lab=Lab(store)).values
     assert sum(rest) <= sum(alone)
     np.testing.assert_allclose(values, expected, atol=1e-5)
 
@@ -406,10 +365,10 @@ def test_a_head_set_that_comes_twice_is_computed_once(
 ) -> None:
     gates = soft_gates(llama, sets=1)
     with counted(llama) as once:
-        expected = evaluate(llama, task, gates, progress=False).values
+        expected = evaluate(llama, task, gates).values
     twice = np.concatenate([gates, gates])
     with counted(llama) as passes:
-        values = evaluate(llama, task, twice, store=store, progress=False).values
+        values = evaluate(llama, task, twice, lab=Lab(store)).values
     np.testing.assert_allclose(values, np.concatenate([expected, expected]), atol=1e-5)
     assert sum(passes) <= sum(once)
 
@@ -436,10 +395,10 @@ def test_what_differs_in_anything_does_not_collide(store: Store) -> None:
     cases += [(0, other_twins, {"stand_in": name}) for name in ("mean", "corrupted")]
     cases += [(0, other_foils, {"metric": "logit_difference"})]
     models = [wrap(tiny_model("llama", seed=seed), toy_tokenizer(), name="m") for seed in (0, 1)]
-    plain = [evaluate(models[s], t, gates, **o, progress=False).values for s, t, o in cases]
+    plain = [evaluate(models[s], t, gates, **o).values for s, t, o in cases]
     for _ in range(2):  # the second time everything comes from the store
         for (seed, one, options), expected in zip(cases, plain, strict=True):
-            stored = evaluate(models[seed], one, gates, **options, store=store, progress=False)
+            stored = evaluate(models[seed], one, gates, **options, lab=Lab(store))
             np.testing.assert_allclose(stored.values, expected, atol=1e-5)
     assert len({values.tobytes() for values in plain}) == len(plain)
 
@@ -452,20 +411,18 @@ def test_templates_are_part_of_what_a_mean_depends_on(llama: Model, store: Store
         examples=tuple(replace(e, template=f"t{i % 2}") for i, e in enumerate(task.examples)),
     )
     gates = np.zeros((1, 8))
-    whole, split = (
-        evaluate(llama, t, gates, stand_in="mean", progress=False) for t in (task, halves)
-    )
+    whole, split = (evaluate(llama, t, gates, stand_in="mean") for t in (task, halves))
     assert whole.stand_in == split.stand_in
     assert "per position" in whole.stand_in
     assert not np.allclose(whole.values, split.values, atol=1e-3)
     for one, expected in ((task, whole), (halves, split)):
-        stored = evaluate(llama, one, gates, stand_in="mean", store=store, progress=False)
+        stored = evaluate(llama, one, gates, stand_in="mean", lab=Lab(store))
         np.testing.assert_allclose(stored.values, expected.values, atol=1e-5)
 
 
 def test_an_interrupted_run_goes_on_where_it_was(llama: Model, task: Task, store: Store) -> None:
     gates = soft_gates(llama, sets=3)
-    expected = evaluate(llama, task, gates, progress=False).values
+    expected = evaluate(llama, task, gates).values
     calls = 0
 
     def interrupted(scored: Any) -> torch.Tensor:
@@ -478,13 +435,13 @@ def test_an_interrupted_run_goes_on_where_it_was(llama: Model, task: Task, store
     metric = Metric("logprob", "Interrupted", interrupted)
     plan = best_plan(llama, tokens=16)
     with pytest.raises(KeyboardInterrupt):
-        evaluate(llama, task, gates, metric=metric, store=store, plan=plan, progress=False)
+        evaluate(llama, task, gates, metric=metric, lab=Lab(store, plan=plan))
     kept = sum(row.values for row in store.summary())
     assert 3 <= kept < expected.size
     with counted(llama) as whole:
-        evaluate(llama, task, gates, plan=plan, progress=False)
+        evaluate(llama, task, gates, lab=Lab(plan=plan))
     with counted(llama) as rest:
-        values = evaluate(llama, task, gates, store=store, plan=plan, progress=False).values
+        values = evaluate(llama, task, gates, lab=Lab(store, plan=plan)).values
     np.testing.assert_allclose(values, expected, atol=1e-5)
     assert 0 < sum(rest) < sum(whole)
 
@@ -494,6 +451,6 @@ def test_examples_with_equal_tokens_share_a_measurement(llama: Model, store: Sto
     other = replace(example, id="other name", prompt=f"{example.prompt} ")
     assert isinstance(other, Example)
     task = Task("doubled", 1, (example, other))
-    values = evaluate(llama, task, np.ones(8), part="all", store=store, progress=False)
+    values = evaluate(llama, task, np.ones(8), part="all", lab=Lab(store))
     np.testing.assert_allclose(values.values[0, 0], values.values[0, 1], atol=1e-5)
     assert sum(row.values for row in store.summary()) == 1

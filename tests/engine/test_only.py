@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,6 +14,8 @@ from tiny import tiny_model
 from toy import WORDS, toy_task, toy_tokenizer
 
 from headcount import HeadcountError, Store, evaluate, wrap
+from headcount.engine.measure.head_sets import Entry, HeadSets
+from headcount.lab import Lab
 from headcount.models.model import Model
 from headcount.tasks import Task, encode
 
@@ -27,20 +30,36 @@ def task() -> Task:
     return toy_task(24)
 
 
+def head_sets(model: Model, gates: np.ndarray, only: np.ndarray) -> HeadSets:
+    """Head sets that only some examples want."""
+    entries = [
+        Entry(number, row, None if only[number].all() else int(example))
+        for number, row in enumerate(gates)
+        for example in ([0] if only[number].all() else np.flatnonzero(only[number]))
+    ]
+    return HeadSets.build(model.layout, entries, only.shape[1])
+
+
+def measured(model: Model, task: Task, table: HeadSets, **options: Any) -> np.ndarray:
+    """Values by label: (labels, examples), NaN where none was asked for."""
+    found = evaluate(model, task, table, **options)
+    return np.stack([found.table[rows[0]] for rows in table.rows.values()])
+
+
 @pytest.mark.parametrize("stand_in", ["zero", "mean", "corrupted"])
 def test_only_what_is_asked_for_is_measured(model: Model, task: Task, stand_in: str) -> None:
     examples = len(task.part("test"))
     gates = soft_gates(model, sets=examples + 1)
-    whole = evaluate(model, task, gates, stand_in=stand_in, progress=False).values
+    whole = evaluate(model, task, gates, stand_in=stand_in).values
     only = np.eye(examples + 1, examples, dtype=bool)  # each its own
     only[-1] = True  # and one for all
     with counted(model) as tokens:
-        some = evaluate(model, task, gates, stand_in=stand_in, only=only, progress=False).values
+        some = measured(model, task, head_sets(model, gates, only), stand_in=stand_in)
         fewer = sum(tokens)
     assert (~np.isnan(some) == only).all()
     np.testing.assert_allclose(some[only], whole[only], atol=1e-4)
     with counted(model) as tokens:
-        evaluate(model, task, gates, stand_in=stand_in, progress=False)
+        evaluate(model, task, gates, stand_in=stand_in)
     assert fewer < 0.6 * sum(tokens)
 
 
@@ -49,8 +68,10 @@ def test_equal_head_sets_of_different_examples_are_one(model: Model, task: Task)
     gates = np.repeat(soft_gates(model, sets=1), 2, axis=0)
     only = np.zeros((2, examples), dtype=bool)
     only[0, 0] = only[1, 1:] = True
-    values = evaluate(model, task, gates, only=only, progress=False).values
-    whole = evaluate(model, task, gates[:1], progress=False).values[0]
+    table = head_sets(model, gates, only)
+    assert len(table) == 1
+    values = measured(model, task, table)
+    whole = evaluate(model, task, gates[:1]).values[0]
     np.testing.assert_allclose(values[0], whole, atol=1e-4)
     np.testing.assert_allclose(values[1], whole, atol=1e-4)
 
@@ -59,19 +80,29 @@ def test_the_store_knows_them(model: Model, task: Task, tmp_path: Path) -> None:
     examples = len(task.part("test"))
     gates, only = soft_gates(model, sets=examples), np.eye(examples, dtype=bool)
     with Store(tmp_path / "store.sqlite") as store:
-        first = evaluate(model, task, gates, only=only, store=store, progress=False).values
+        table = head_sets(model, gates, only)
+        first = measured(model, task, table, lab=Lab(store))
         with counted(model) as tokens:
-            again = evaluate(model, task, gates, only=only, store=store, progress=False).values
+            again = measured(model, task, table, lab=Lab(store))
             assert not tokens
     np.testing.assert_array_equal(first, again)
 
 
-def test_bad_shapes_and_metrics_of_texts_are_refused(model: Model, task: Task) -> None:
-    with pytest.raises(HeadcountError, match="one truth value for each of 2 head sets"):
-        evaluate(model, task, soft_gates(model), only=np.ones((1, 1), dtype=bool))
-    only = np.ones((2, len(task.part("test"))), dtype=bool)
-    with pytest.raises(HeadcountError, match="without `only`"):
-        evaluate(model, task, soft_gates(model), only=only, metric="exact_match")
+def test_values_of_a_label_are_those_of_each_example(model: Model, task: Task) -> None:
+    examples = len(task.part("test"))
+    gates = soft_gates(model, sets=examples)
+    own = [Entry("own", row, place) for place, row in enumerate(gates)]
+    found = evaluate(model, task, HeadSets.build(model.layout, own, examples))
+    whole = evaluate(model, task, gates).values
+    assert found.of("own").shape == (1, examples)
+    np.testing.assert_allclose(found.of("own")[0], whole.diagonal(), atol=1e-4)
+
+
+def test_metrics_of_texts_want_the_same_head_sets_for_all(model: Model, task: Task) -> None:
+    only = np.eye(2, len(task.part("test")), dtype=bool)
+    table = head_sets(model, soft_gates(model, sets=2), only)
+    with pytest.raises(HeadcountError, match="other head sets for each example"):
+        evaluate(model, task, table, metric="exact_match")
 
 
 def test_several_right_and_wrong_answers_of_different_number(model: Model) -> None:
@@ -88,7 +119,7 @@ def test_several_right_and_wrong_answers_of_different_number(model: Model) -> No
     gates = soft_gates(model, sets=2)
     encoded = encode(task, model.tokenizer)
     for metric in ("logit_difference", "mass_difference", "choice"):
-        values = evaluate(model, task, gates, metric=metric, part="all", progress=False).values
+        values = evaluate(model, task, gates, metric=metric, part="all").values
         expected = [
             [slow.metrics(e, row, slow.nothing())[metric] for e in encoded] for row in gates
         ]

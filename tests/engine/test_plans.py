@@ -27,6 +27,7 @@ from headcount.engine.measure import compiled
 from headcount.engine.measure.batch import make_batches
 from headcount.engine.measure.plan import PLAIN, Plan, best_plan
 from headcount.engine.measure.runner import Runner, chunks
+from headcount.lab import Lab
 from headcount.models.model import Model
 from headcount.tasks import encode
 
@@ -134,7 +135,6 @@ class Case:
     prefix: int
     twins: str
     stand_in: str
-    padding: Any
     tokens: int
     fold: bool
     metric: str
@@ -147,7 +147,6 @@ class Case:
             self.targets,
             prefix=self.prefix,
             twins=self.twins,
-            templates=self.padding == "none",
             seed=self.seed,
         )
         return evaluate(
@@ -157,9 +156,7 @@ class Case:
             metric=self.metric,
             stand_in=self.stand_in,
             part="all",
-            plan=plan,
-            padding=self.padding,
-            progress=False,
+            lab=Lab(plan=plan),
         ).values
 
 
@@ -174,7 +171,6 @@ CASES = st.builds(
     prefix=st.sampled_from([0, 3, 8, 13]),
     twins=st.sampled_from(["same", "another", "own"]),
     stand_in=st.sampled_from(["zero", "mean", "corrupted"]),
-    padding=st.just("none"),
     tokens=st.sampled_from([1, 30, 100, 400, 5000]),
     fold=st.booleans(),
     metric=st.sampled_from(["logprob", "logit_difference"]),
@@ -196,15 +192,6 @@ def test_no_plan_changes_a_value(case: Case) -> None:
     assert_the_same_values(case)
 
 
-@given(
-    case=CASES.filter(lambda case: case.stand_in != "corrupted"),
-    padding=st.sampled_from(["left", "right"]),
-)
-@settings(max_examples=12)
-def test_no_plan_changes_a_value_with_padding(case: Case, padding: str) -> None:
-    assert_the_same_values(replace(case, padding=padding))
-
-
 REFUSED = {"blt", "jetmoe", "prophetnet", "reformer", "xlnet"}  # see test_architectures
 LEFT_OUT = REFUSED | set(NO_SOFTMAX_ATTENTION) | set(NOT_DECODER_ONLY_TEXT)
 
@@ -220,7 +207,7 @@ def test_every_architecture_by_its_best_plan(model_type: str) -> None:
     for start, row in zip(model.layout.starts, gates, strict=True):
         row[start:] = np.random.default_rng(start).uniform(-0.5, 1.5, model.layout.total - start)
     plain, best = (
-        evaluate(model, task, gates, plan=plan, part="all", progress=False).values
+        evaluate(model, task, gates, part="all", lab=Lab(plan=plan)).values
         for plan in (Plan(500, PLAIN), Plan(60, model.short_cuts, fold=True))
     )
     np.testing.assert_allclose(best, plain, atol=1e-4)
@@ -271,8 +258,7 @@ def test_passes_hold_as_many_tokens_as_the_plan_says(llama: Model) -> None:
                 task,
                 gates,
                 part="all",
-                plan=Plan(tokens, llama.short_cuts, fold=True),
-                progress=False,
+                lab=Lab(plan=Plan(tokens, llama.short_cuts, fold=True)),
             )
         assert max(rows * length for rows, length in shapes) == widest
 
@@ -282,12 +268,7 @@ def test_the_shared_prefix_runs_once_per_head_set(llama: Model) -> None:
     gates = some_gates(llama, ["soft", "soft"], 0)
     with passes(llama) as shapes:
         evaluate(
-            llama,
-            task,
-            gates,
-            part="all",
-            plan=Plan(500, llama.short_cuts, fold=True),
-            progress=False,
+            llama, task, gates, part="all", lab=Lab(plan=Plan(500, llama.short_cuts, fold=True))
         )
     assert shapes == [(1, 12), (6, 5), (2, 12), (12, 5)]
 
@@ -302,8 +283,7 @@ def test_stand_ins_must_be_shared_too(llama: Model, twins: str, shared: int) -> 
             some_gates(llama, ["soft"], 0),
             stand_in="corrupted",
             part="all",
-            plan=Plan(500, llama.short_cuts),
-            progress=False,
+            lab=Lab(plan=Plan(500, llama.short_cuts)),
         )
     assert ((1, 12) in shapes) == bool(shared)
 
@@ -319,7 +299,7 @@ def test_a_late_set_runs_few_blocks(llama: Model) -> None:
     gates[1, -1] = 0.5
     llama.short_cuts
     ran.clear()
-    evaluate(llama, made_task([7], n=4), gates, part="all", plan=best_plan(llama), progress=False)
+    evaluate(llama, made_task([7], n=4), gates, part="all", lab=Lab(plan=best_plan(llama)))
     for handle in handles:
         handle.remove()
     assert ran == [0, 1, 2, 2]
@@ -354,10 +334,12 @@ def test_out_of_memory_halves_and_goes_on(
 ) -> None:
     task = made_task([4, 7, 9], prefix=prefix, n=18)
     gates = some_gates(llama, ["soft", "late", "ones", "soft", "last"], 1)
-    options: dict[str, Any] = {"stand_in": stand_in, "part": "all", "progress": False}
-    expected = evaluate(llama, task, gates, plan=Plan(500, PLAIN), **options).values
+    options: dict[str, Any] = {"stand_in": stand_in, "part": "all"}
+    expected = evaluate(llama, task, gates, **options, lab=Lab(plan=Plan(500, PLAIN))).values
     with memory_for(llama, fits) as tried:
-        values = evaluate(llama, task, gates, plan=best_plan(llama, tokens=400), **options).values
+        values = evaluate(
+            llama, task, gates, **options, lab=Lab(plan=best_plan(llama, tokens=400))
+        ).values
     np.testing.assert_allclose(values, expected, atol=1e-4)
     assert max(tried) > fits
     # What did not fit once is not tried again and again.
@@ -372,8 +354,7 @@ def test_a_batch_after_the_first_that_did_not_fit_is_cut_before_it_runs(llama: M
             task,
             some_gates(llama, ["soft"], 0),
             part="all",
-            plan=Plan(80, llama.short_cuts),
-            progress=False,
+            lab=Lab(plan=Plan(80, llama.short_cuts)),
         )
     assert sum(one > 40 for one in tried) == 1
 
@@ -386,7 +367,7 @@ def test_one_example_that_does_not_fit_is_a_sentence(llama: Model) -> None:
             memory_for(llama, 8),
             pytest.raises(HeadcountError, match=r"not enough memory .* single example of 9 tokens"),
         ):
-            evaluate(llama, task, gates, stand_in=stand_in, part="all", progress=False)
+            evaluate(llama, task, gates, stand_in=stand_in, part="all")
     assert left_behind(llama.module) == []
 
 
@@ -398,7 +379,7 @@ def test_other_errors_are_not_taken_for_a_lack_of_memory(llama: Model) -> None:
     handle = llama.module.model.norm.register_forward_pre_hook(broken)
     try:
         with pytest.raises(RuntimeError, match="mat1 and mat2"):
-            evaluate(llama, made_task([4]), some_gates(llama, ["soft"], 0), progress=False)
+            evaluate(llama, made_task([4]), some_gates(llama, ["soft"], 0))
     finally:
         handle.remove()
     assert left_behind(llama.module) == []
@@ -423,8 +404,7 @@ def test_memory_is_free_again_before_the_next_try(
             made_task([10], n=8),
             some_gates(llama, ["soft"], 0),
             part="all",
-            plan=Plan(80, llama.short_cuts),
-            progress=False,
+            lab=Lab(plan=Plan(80, llama.short_cuts)),
         )
     assert len(made) > 4
 
@@ -439,8 +419,8 @@ def test_what_was_finished_is_kept(llama: Model, tmp_path: Path, prefix: int, st
     task = made_task([4, 7], prefix=prefix, n=8)
     gates = some_gates(llama, ["soft"] * 6, 2)
     plan = Plan(90, llama.short_cuts, fold=True)
-    options: dict[str, Any] = {"part": "all", "plan": plan, "progress": False}
-    expected = evaluate(llama, task, gates, **options).values
+    options: dict[str, Any] = {"part": "all"}
+    expected = evaluate(llama, task, gates, **options, lab=Lab(plan=plan)).values
     left = [stops]
 
     def stop(*_: Any) -> None:
@@ -452,15 +432,15 @@ def test_what_was_finished_is_kept(llama: Model, tmp_path: Path, prefix: int, st
         handle = llama.module.lm_head.register_forward_hook(stop)
         try:
             with pytest.raises(KeyboardInterrupt):
-                evaluate(llama, task, gates, store=store, **options)
+                evaluate(llama, task, gates, **options, lab=Lab(store, plan=plan))
         finally:
             handle.remove()
         kept = sum(row.values for row in store.summary())
         assert kept < expected.size
         with passes(llama) as whole:
-            evaluate(llama, task, gates, **options)
+            evaluate(llama, task, gates, **options, lab=Lab(plan=plan))
         with passes(llama) as rest:
-            values = evaluate(llama, task, gates, store=store, **options).values
+            values = evaluate(llama, task, gates, **options, lab=Lab(store, plan=plan)).values
         assert (len(rest) < len(whole)) == (kept > 0)
         assert sum(row.values for row in store.summary()) == expected.size
     np.testing.assert_allclose(values, expected, atol=1e-5)
@@ -489,8 +469,6 @@ def test_a_plan_in_words(llama: Model) -> None:
         "  no tokens that a batch shares at its start",
         "  up to 64 tokens at once, one head set after the other",
     ]
-    padded = make_batches(encoded, tokens=200, padding="left")
-    assert "logits at all positions" in best_plan(llama).explain(padded, 1)
     block = replace(llama.short_cuts, attention=False, scored=False)
     assert "at its block" in Plan(64, block).explain(batches, 1)
     assert "last block" not in Plan(64, block).explain(batches, 1)
@@ -505,10 +483,10 @@ def test_the_plan_is_told_before_it_is_carried_out(
         for expected in ("2 head sets × 4 examples", "nothing to do: all 8 values are known"):
             caplog.clear()
             with caplog.at_level(logging.INFO, logger="headcount.plan"):
-                evaluate(llama, task, gates, store=store, progress=False)
+                evaluate(llama, task, gates, lab=Lab(store))
             assert expected in caplog.text
     caplog.clear()
-    evaluate(llama, task, gates, progress=False)
+    evaluate(llama, task, gates)
     assert caplog.text == ""
 
 
@@ -532,11 +510,11 @@ def test_compiled_blocks_give_the_same(counter: CompileCounter, stand_in: str) -
     model = wrap(tiny_model("llama", num_hidden_layers=6), toy_tokenizer())
     task = made_task([6], n=4)
     gates = some_gates(model, ["soft"] * 4 + ["late"] * 3 + ["ones", "last"], 0)
-    options: dict[str, Any] = {"stand_in": stand_in, "part": "all", "progress": False}
-    plain = evaluate(model, task, gates, plan=Plan(500, PLAIN), **options).values
+    options: dict[str, Any] = {"stand_in": stand_in, "part": "all"}
+    plain = evaluate(model, task, gates, **options, lab=Lab(plan=Plan(500, PLAIN))).values
     assert counter.frame_count == 0
     plan = Plan(48, model.short_cuts, fold=True, compile=True)
-    values = evaluate(model, task, gates, plan=plan, **options).values
+    values = evaluate(model, task, gates, **options, lab=Lab(plan=plan)).values
     np.testing.assert_allclose(values, plain, atol=1e-4)
     # One graph for all blocks; another where the last chunk has fewer rows.
     assert 1 <= counter.frame_count <= 2
@@ -544,18 +522,16 @@ def test_compiled_blocks_give_the_same(counter: CompileCounter, stand_in: str) -
 
 
 def test_what_cannot_be_compiled_is_run_as_it_is(counter: CompileCounter) -> None:
-    """Heads that are only a part of what the projection takes, prefixes, padding."""
+    """Heads that are only a part of what the projection takes, and prefixes."""
     llama, beside = model_of("llama"), model_of("hrm_text")
     gates = {model: some_gates(model, ["soft", "soft"], 0) for model in (llama, beside)}
-    for model, prefix, padding in ((beside, 0, "none"), (llama, 12, "none"), (llama, 0, "left")):
+    for model, prefix in ((beside, 0), (llama, 12)):
         values, expected = (
             evaluate(
                 model,
                 made_task([4, 6], prefix=prefix),
                 gates[model],
-                plan=plan,
-                padding=padding,
-                progress=False,
+                lab=Lab(plan=plan),
             ).values
             for plan in (
                 Plan(100, model.short_cuts, fold=True, compile=True),
@@ -580,9 +556,11 @@ def test_a_model_that_its_user_compiled(task_of_fours: Task) -> None:
     assert graphs
     gates = some_gates(model, ["soft", "late", "ones"], 0)
     for stand_in in ("zero", "mean", "corrupted"):
-        options: dict[str, Any] = {"stand_in": stand_in, "part": "all", "progress": False}
+        options: dict[str, Any] = {"stand_in": stand_in, "part": "all"}
         values = evaluate(model, task_of_fours, gates, **options).values
-        expected = evaluate(plain, task_of_fours, gates, plan=Plan(500, PLAIN), **options).values
+        expected = evaluate(
+            plain, task_of_fours, gates, **options, lab=Lab(plan=Plan(500, PLAIN))
+        ).values
         np.testing.assert_allclose(values, expected, atol=1e-4)
     assert model.short_cuts == plain.short_cuts
     assert counter.frame_count == graphs

@@ -155,7 +155,7 @@ def test_corrupted_needs_twins_of_equal_length(model: Model) -> None:
             task, examples=tuple(replace(example, corrupted=twin) for example in task.examples)
         )
         with pytest.raises(HeadcountError, match=words):
-            evaluate(model, bad, np.zeros(8), stand_in="corrupted", progress=False)
+            evaluate(model, bad, np.zeros(8), stand_in="corrupted")
 
 
 def test_an_unknown_stand_in_is_refused_with_a_suggestion(model: Model) -> None:
@@ -179,7 +179,7 @@ def test_with_every_head_off_attention_writes_what_it_writes_on_the_twin(model_t
         handles = [
             named[site.module].register_forward_hook(note(site.module)) for site in model.sites
         ]
-        evaluate(model, task, np.zeros(8), stand_in="corrupted", part="all", progress=False)
+        evaluate(model, task, np.zeros(8), stand_in="corrupted", part="all")
         gated = dict(written)
         model.module(input_ids=torch.tensor([twin_ids(one)]), use_cache=False)
         for handle in handles:

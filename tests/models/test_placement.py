@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from models.checkpoints import save_checkpoint
+from texts import answers
 from tiny import tiny_model
 from toy import toy_task, toy_tokenizer
 
@@ -16,7 +17,7 @@ from headcount import Store, evaluate, load_model, rank
 from headcount.engine.measure.batch import make_batches
 from headcount.engine.measure.plan import Plan
 from headcount.engine.measure.runner import Runner
-from headcount.engine.write.answers import answers
+from headcount.lab import Lab
 from headcount.models import load
 from headcount.models import load_options as options
 from headcount.models.model import Model
@@ -97,18 +98,18 @@ def test_gates_act_as_on_one_device(
     total = plain.layout.total
     gates = np.concatenate([np.ones((1, total)), 1 - np.eye(total)])
     task = toy_task(16)
-    expected = evaluate(plain, task, gates, stand_in=stand_in, progress=False).values
+    expected = evaluate(plain, task, gates, stand_in=stand_in).values
     with Store(tmp_path / "store.sqlite") as store:
-        found = evaluate(mapped, task, gates, stand_in=stand_in, store=store, progress=False)
+        found = evaluate(mapped, task, gates, stand_in=stand_in, lab=Lab(store))
     np.testing.assert_allclose(found.values, expected, atol=1e-4)
 
 
 def test_derivatives_and_texts(plain: Model, mapped: Model) -> None:
     task = toy_task(12)
-    expected, found = (rank(m, task, "attribution", progress=False) for m in (plain, mapped))
+    expected, found = (rank(m, task, "attribution") for m in (plain, mapped))
     np.testing.assert_allclose(found.values, expected.values, atol=1e-4)
     gates = 1 - np.eye(plain.layout.total)[:4]
-    texts = [answers(m, task, gates, progress=False).texts.tolist() for m in (plain, mapped)]
+    texts = [answers(m, task, gates).texts.tolist() for m in (plain, mapped)]
     assert texts[0] == texts[1]
 
 

@@ -188,12 +188,12 @@ def test_short_cuts_evaluation_ranking_and_decoding_work_on_sparse_models() -> N
     assert model.pads("left")
     task = toy_task(6)
     gates = model.layout.gates(off=[Head(0, 0)])
-    values = evaluate(model, task, gates, part="all", progress=False)
+    values = evaluate(model, task, gates, part="all")
     plain = [
         _logprob(model, example.prompt, example.target) for example in task.examples
     ]  # one example at a time, no short cut
     assert np.allclose(values.values[0], plain, atol=1e-4)
-    scores = rank(model, task, "attribution", progress=False)
+    scores = rank(model, task, "attribution")
     assert np.isfinite(scores.values).all()
     texts = generate(model, ["ba be bi"], max_new_tokens=4, progress=False)
     assert len(texts) == 1

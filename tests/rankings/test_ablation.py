@@ -14,6 +14,7 @@ from tiny import tiny_model
 from toy import toy_task, toy_tokenizer
 
 from headcount import HeadcountError, Store, Task, evaluate, rank, wrap
+from headcount.lab import Lab
 from headcount.models.model import Model
 
 
@@ -42,7 +43,7 @@ def store(tmp_path: Path) -> Iterator[Store]:
 def test_planted_effects_come_back_exactly(method: str, seed: int) -> None:
     """With twins too: a twin's names are others, and write toward neither target nor foil."""
     planted = plant(needed=["0.1", "1.3", "2.0"], interfering=["0.2", "2.1"], seed=seed)
-    scores = rank(planted.model, planted.task, method, metric="logit_difference", progress=False)
+    scores = rank(planted.model, planted.task, method, metric="logit_difference")
     effects = [planted.effects[head] for head in planted.model.layout]
     np.testing.assert_allclose(scores.values, effects, atol=1e-4)
     assert scores.samples is not None
@@ -54,7 +55,7 @@ def test_planted_effects_come_back_exactly(method: str, seed: int) -> None:
 @pytest.mark.parametrize("metric", ["logprob", "logit_difference"])
 def test_the_sign_tells_the_role(metric: str) -> None:
     planted = spread()
-    scores = rank(planted.model, planted.task, "ablation", metric=metric, progress=False)
+    scores = rank(planted.model, planted.task, "ablation", metric=metric)
     by_head = dict(zip(planted.model.layout, scores.values, strict=True))
     assert min(by_head[head] for head in planted.heads("needed")) > 0.1
     assert max(by_head[head] for head in planted.heads("interfering")) < -0.01
@@ -65,11 +66,11 @@ def test_the_sign_tells_the_role(metric: str) -> None:
 def test_accuracy_falls_with_every_needed_head_and_no_other() -> None:
     """Unless one is spare: then no single head is missed, which a ranking by effect cannot see."""
     planted = spread()
-    scores = rank(planted.model, planted.task, "ablation", metric="accuracy", progress=False)
+    scores = rank(planted.model, planted.task, "ablation", metric="accuracy")
     needed = [planted.roles[head] == "needed" for head in planted.model.layout]
     np.testing.assert_array_equal(scores.values, np.array(needed, dtype=float))
     spare = plant(needed=["0.1", "1.3", "2.0"], spare=1, seed=3)
-    scores = rank(spare.model, spare.task, "ablation", metric="accuracy", progress=False)
+    scores = rank(spare.model, spare.task, "ablation", metric="accuracy")
     np.testing.assert_array_equal(scores.values, 0)
 
 
@@ -77,9 +78,9 @@ def test_accuracy_falls_with_every_needed_head_and_no_other() -> None:
 @pytest.mark.parametrize("stand_in", ["zero", "mean", "corrupted"])
 def test_one_head_at_a_time(model_type: str, stand_in: str) -> None:
     model, task = built(model_type), toy_task(12)
-    scores = rank(model, task, "ablation", stand_in=stand_in, progress=False)
+    scores = rank(model, task, "ablation", stand_in=stand_in)
     whole, *rest = (
-        evaluate(model, task, gates, stand_in=stand_in, part="ranking", progress=False).values[0]
+        evaluate(model, task, gates, stand_in=stand_in, part="ranking").values[0]
         for gates in [
             model.layout.gates(off=[]),
             *(model.layout.gates(off=[head]) for head in model.layout),
@@ -96,8 +97,8 @@ def test_one_head_at_a_time(model_type: str, stand_in: str) -> None:
 
 def test_patching_is_ablation_by_the_twin() -> None:
     model, task = built(), toy_task(12)
-    patched = rank(model, task, "patching", progress=False)
-    same = rank(model, task, "ablation", stand_in="corrupted", progress=False)
+    patched = rank(model, task, "patching")
+    same = rank(model, task, "ablation", stand_in="corrupted")
     np.testing.assert_array_equal(patched.values, same.values)
     assert patched.method == "patching"
     assert patched.parameters["stand_in"] == "corrupted"
@@ -106,25 +107,25 @@ def test_patching_is_ablation_by_the_twin() -> None:
 
 def test_patching_without_twins_is_refused() -> None:
     with pytest.raises(HeadcountError, match="has no corrupted twin: choose a task that has twins"):
-        rank(built(), without_twins(toy_task()), "patching", progress=False)
+        rank(built(), without_twins(toy_task()), "patching")
 
 
 def test_measurements_go_into_the_store_and_come_out_again(store: Store) -> None:
     """Also those of a ranking that was cut short: the store has them head by head."""
     model, task = built(), toy_task(12)
-    plain = rank(model, task, "ablation", progress=False)
+    plain = rank(model, task, "ablation")
     one = model.layout.gates(off=[model.layout.head(0)])
-    evaluate(model, task, one, part="ranking", store=store, progress=False)
-    stored = rank(model, task, "ablation", store=store, progress=False)
+    evaluate(model, task, one, part="ranking", lab=Lab(store))
+    stored = rank(model, task, "ablation", lab=Lab(store))
     np.testing.assert_allclose(stored.values, plain.values, atol=1e-5)
     assert "store" not in stored.parameters
     assert stored.to_json()["parameters"] == plain.to_json()["parameters"]
     seen: list[int] = []
     handle = model.module.register_forward_pre_hook(lambda *_: seen.append(1))
     try:  # the curve of the same heads needs no further pass
-        evaluate(model, task, one, part="ranking", store=store, progress=False)
+        evaluate(model, task, one, part="ranking", lab=Lab(store))
         gates = 1 - np.eye(model.layout.total)
-        evaluate(model, task, gates, part="ranking", store=store, progress=False)
+        evaluate(model, task, gates, part="ranking", lab=Lab(store))
     finally:
         handle.remove()
     assert seen == []

@@ -145,9 +145,7 @@ def test_scores_that_are_all_one_correlate_with_nothing() -> None:
 def test_planted_methods_agree() -> None:
     planted = plant(needed=["0.1", "1.3", "2.0"], interfering=["0.2"])
     names = ("ablation", "attribution", "random")
-    found = agreement(
-        {name: rank(planted.model, planted.task, name, progress=False) for name in names}, [3]
-    )
+    found = agreement({name: rank(planted.model, planted.task, name) for name in names}, [3])
     shares = {(o.one, o.other): o.share for o in found.overlaps}
     assert shares["ablation", "attribution"] == 1
     assert found.stability["ablation"].value > 0.5

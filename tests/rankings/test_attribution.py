@@ -31,7 +31,7 @@ def spread() -> Plant:
 def ends(model: Model, task: Any, **options: Any) -> np.ndarray:
     """metric(all heads) − metric(no head), for each example of the ranking part."""
     gates = np.stack([np.ones(model.layout.total), np.zeros(model.layout.total)])
-    values = evaluate(model, task, gates, part="ranking", progress=False, **options).values
+    values = evaluate(model, task, gates, part="ranking", **options).values
     return values[0] - values[1]
 
 
@@ -46,11 +46,10 @@ def test_attribution_is_the_slope_of_evaluate(model_type: str, stand_in: str) ->
     eye = np.eye(model.layout.total)
     options: dict[str, Any] = {"stand_in": stand_in, "metric": "logprob"}
     above, below = (
-        evaluate(model, task, 1 + sign * step * eye, part="ranking", progress=False, **options)
-        for sign in (1, -1)
+        evaluate(model, task, 1 + sign * step * eye, part="ranking", **options) for sign in (1, -1)
     )
     slopes = (above.values - below.values).T / (2 * step)  # (examples, heads)
-    scores = rank(model, task, "attribution", progress=False, **options)
+    scores = rank(model, task, "attribution", **options)
     assert scores.samples is not None
     np.testing.assert_allclose(scores.samples, slopes, atol=1e-3)
     np.testing.assert_allclose(scores.values, scores.samples.mean(0), atol=1e-12)
@@ -67,7 +66,6 @@ def test_attribution_finds_what_was_planted(stand_in: str) -> None:
         "attribution",
         metric="logit_difference",
         stand_in=stand_in,
-        progress=False,
     )
     effects = [planted.effects[head] for head in planted.model.layout]
     np.testing.assert_allclose(scores.values, effects, atol=1e-4)
@@ -77,7 +75,7 @@ def test_attribution_finds_what_was_planted(stand_in: str) -> None:
 @pytest.mark.parametrize("metric", ["logprob", "logit_difference"])
 def test_the_sign_tells_the_role(method: str, metric: str) -> None:
     planted = spread()
-    scores = rank(planted.model, planted.task, method, metric=metric, progress=False)
+    scores = rank(planted.model, planted.task, method, metric=metric)
     by_head = dict(zip(planted.model.layout, scores.values, strict=True))
     needed = [by_head[head] for head in planted.heads("needed")]
     interfering = [by_head[head] for head in planted.heads("interfering")]
@@ -95,14 +93,14 @@ def test_the_sign_tells_the_role(method: str, metric: str) -> None:
 @pytest.mark.parametrize("stand_in", STAND_INS)
 def test_integrated_gradients_add_up_for_every_example(model_type: str, stand_in: str) -> None:
     model, task = built(model_type), toy_task(8)
-    scores = rank(model, task, "integrated-gradients", stand_in=stand_in, steps=32, progress=False)
+    scores = rank(model, task, "integrated-gradients", stand_in=stand_in, steps=32)
     expected = ends(model, task, stand_in=stand_in)
     assert scores.samples is not None
     np.testing.assert_allclose(scores.samples.sum(1), expected, atol=5e-3)
     assert scores.parameters["sum"] == pytest.approx(scores.values.sum())
     assert scores.parameters["difference"] == pytest.approx(expected.mean(), abs=1e-4)
     # Attribution does not: the sum is a property of the path, not of derivatives as such.
-    straight = rank(model, task, "attribution", stand_in=stand_in, progress=False)
+    straight = rank(model, task, "attribution", stand_in=stand_in)
     assert straight.samples is not None
     assert np.abs(straight.samples.sum(1) - expected).max() > 0.05
 
@@ -116,7 +114,6 @@ def test_on_a_straight_path_one_step_is_enough(steps: int) -> None:
         "integrated-gradients",
         metric="logit_difference",
         steps=steps,
-        progress=False,
     )
     effects = [planted.effects[head] for head in planted.model.layout]
     np.testing.assert_allclose(scores.values, effects, atol=1e-4)
@@ -131,7 +128,7 @@ def test_more_steps_come_closer() -> None:
     expected = ends(model, task)
     errors = []
     for steps in (1, 4, 32):
-        scores = rank(model, task, "integrated-gradients", steps=steps, progress=False)
+        scores = rank(model, task, "integrated-gradients", steps=steps)
         assert scores.samples is not None
         errors.append(np.abs(scores.samples.sum(1) - expected).mean())
     assert errors[0] > errors[1] > errors[2]
@@ -158,17 +155,15 @@ def test_a_model_may_be_ranked_before_anything_else(stand_in: str) -> None:
     """What is proven about a model at its first use is not proven under gates."""
     task = toy_task(12)
     first, used = (wrap(tiny_model("llama"), toy_tokenizer()) for _ in range(2))
-    evaluate(used, task, np.ones(8), progress=False)
-    scores, expected = (
-        rank(model, task, stand_in=stand_in, progress=False).values for model in (first, used)
-    )
+    evaluate(used, task, np.ones(8))
+    scores, expected = (rank(model, task, stand_in=stand_in).values for model in (first, used))
     np.testing.assert_allclose(scores, expected, atol=1e-6)
     assert first.short_cuts == used.short_cuts
 
 
 def test_the_same_bits_twice() -> None:
     model, task = built("llama"), toy_task()
-    first, second = (rank(model, task, "attribution", progress=False) for _ in range(2))
+    first, second = (rank(model, task, "attribution") for _ in range(2))
     assert first.values.tobytes() == second.values.tobytes()
 
 
@@ -184,11 +179,11 @@ def test_the_model_is_left_as_it_was(fails: bool) -> None:
         with torch.no_grad():
             module.model.norm.weight[0] = torch.nan
         with pytest.raises(HeadcountError, match="not finite"):
-            rank(model, toy_task(), "attribution", progress=False)
+            rank(model, toy_task(), "attribution")
         with torch.no_grad():
             module.model.norm.weight.copy_(before["model.norm.weight"])
     else:
-        rank(model, toy_task(), "attribution", progress=False)
+        rank(model, toy_task(), "attribution")
     assert all(torch.equal(before[name], value) for name, value in module.state_dict().items())
     assert all(p.requires_grad == (p is not frozen) for p in module.parameters())
     assert all(p.grad is None for p in module.parameters())

@@ -167,7 +167,7 @@ def test_sequences_of_all_lengths_keep_their_places() -> None:
 def test_sites_without_weights_are_refused_by_name(model_type: str, words: str) -> None:
     model = built(model_type)
     with pytest.raises(HeadcountError, match=words):
-        rank(model, toy_task(), "attention-previous", progress=False)
+        rank(model, toy_task(), "attention-previous")
     assert hooks(model.module) == 0
 
 
@@ -207,7 +207,7 @@ def by_hand(model: Model, ids: list[int]) -> np.ndarray:
 @pytest.mark.parametrize("model_type", ["llama", "gemma2"])
 def test_previous_is_the_mean_of_the_diagonal(model_type: str) -> None:
     model, task = built(model_type), toy_task(8)
-    scores = rank(model, task, "attention-previous", progress=False)
+    scores = rank(model, task, "attention-previous")
     assert scores.samples is not None
     for row, example in zip(scores.samples, task.part("ranking"), strict=True):
         ids = model.tokenizer.encode(example.prompt)
@@ -220,27 +220,25 @@ def test_previous_is_the_mean_of_the_diagonal(model_type: str) -> None:
 def test_prompts_of_one_token_have_none_before_it() -> None:
     examples = tuple(Example(f"{n}", w, " ba", content=w) for n, w in enumerate(("de", "fi", "go")))
     with pytest.raises(HeadcountError, match="have a single token"):
-        rank(built(), Task("short", 1, examples), "attention-previous", progress=False)
+        rank(built(), Task("short", 1, examples), "attention-previous")
 
 
 def test_induction_looks_behind_the_first_occurrence() -> None:
     model = built()
-    scores = rank(
-        model, toy_task(), "attention-induction", length=6, sequences=3, seed=5, progress=False
-    )
+    scores = rank(model, toy_task(), "attention-induction", length=6, sequences=3, seed=5)
     assert scores.samples is not None
     texts = repeated_tokens(model, 6, 3, 5)
     for row, text in zip(scores.samples, texts, strict=True):
         weights = by_hand(model, list(text))
         expected = np.mean([weights[:, 6 + at, at + 1] for at in range(6)], axis=0)
         np.testing.assert_allclose(row, expected, atol=1e-6)
-    other = rank(model, toy_task(), "attention-induction", length=6, sequences=3, progress=False)
+    other = rank(model, toy_task(), "attention-induction", length=6, sequences=3)
     assert not np.array_equal(other.values, scores.values)
 
 
 def test_induction_keeps_the_token_in_front() -> None:
     model, task = built(), replace(toy_task(), bos="always")
-    scores = rank(model, task, "attention-induction", length=6, sequences=1, progress=False)
+    scores = rank(model, task, "attention-induction", length=6, sequences=1)
     (text,) = repeated_tokens(model, 6, 1, 0)
     weights = by_hand(model, [model.tokenizer.bos_token_id, *text])
     expected = np.mean([weights[:, 7 + at, at + 2] for at in range(6)], axis=0)
@@ -290,7 +288,7 @@ def holding() -> Task:
 
 def test_retrieval_is_attention_to_the_answer() -> None:
     model, task = built(), holding()
-    scores = rank(model, task, "attention-retrieval", progress=False)
+    scores = rank(model, task, "attention-retrieval")
     assert scores.samples is not None
     for row, example in zip(scores.samples, task.part("ranking"), strict=True):
         words, answer = example.prompt.split(), example.target.split()
@@ -309,7 +307,7 @@ def test_retrieval_finds_the_heads_that_look_at_the_answer() -> None:
         replace(e, target=f" +{e.target.strip()}", foils=(), corrupted=None) for e in planted.task
     )
     task = replace(planted.task, examples=marked)
-    scores = rank(planted.model, task, "attention-retrieval", progress=False)
+    scores = rank(planted.model, task, "attention-retrieval")
     looking = {*planted.heads("needed"), *planted.heads("interfering")}
     assert set(scores.top(3)) == looking
     np.testing.assert_allclose(np.sort(scores.values)[-3:], 1, atol=1e-4)
@@ -322,4 +320,4 @@ def test_retrieval_needs_the_answer_in_the_prompt() -> None:
     spoilt = tuple(replace(e, target=" ta") if e.id == chosen else e for e in task)
     words = r'Only 2 of 3 prompts of the task "holding" \(67%\) hold their answer'
     with pytest.raises(HeadcountError, match=words):
-        rank(built(), replace(task, examples=spoilt), "attention-retrieval", progress=False)
+        rank(built(), replace(task, examples=spoilt), "attention-retrieval")

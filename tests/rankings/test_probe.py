@@ -15,6 +15,7 @@ from tiny import tiny_model
 from toy import toy_task, toy_tokenizer
 
 from headcount import HeadcountError, HeadLayout, Store, Task, collect, generate, rank, wrap
+from headcount.lab import Lab
 from headcount.models.model import Model
 from headcount.rankings.probe import (
     FUNCTIONS,
@@ -327,12 +328,12 @@ SMALL: dict[str, Any] = {"epochs": 3, "width": 4, "hidden": 8, "max_new_tokens":
 
 def test_the_other_functions_come_by_themselves(functions: list[str]) -> None:
     task = replace(toy_task(24, seed=4), name="math")
-    scores = rank(built(), task, "probe", progress=False, **SMALL)
+    scores = rank(built(), task, "probe", **SMALL)
     assert set(functions) == set(FUNCTIONS) - {"math"}
     assert set(scores.parameters["functions"]) == set(FUNCTIONS)
     assert scores.method == "probe"
     assert scores.parameters["answers"] == "generated"
-    few = rank(built(), task, "probe", against="retrieval, logical", progress=False, **SMALL)
+    few = rank(built(), task, "probe", against="retrieval, logical", **SMALL)
     assert few.parameters["functions"] == ["math", "retrieval", "logical"]
 
 
@@ -342,8 +343,8 @@ def test_scores_depend_on_the_other_functions_items(
     task = replace(toy_task(24, seed=4), name="math")
     options: dict[str, Any] = {"against": "logical", "progress": False, **SMALL}
     with Store(tmp_path / "store.sqlite") as store:
-        first = rank(built(), task, "probe", store=store, **options)
-        again = rank(built(), task, "probe", store=store, **options)
+        first = rank(built(), task, "probe", **options, lab=Lab(store))
+        again = rank(built(), task, "probe", **options, lab=Lab(store))
         assert again.to_json() == first.to_json()
 
         def other(tokenizer: Any, *, n: int = 24) -> Task:
@@ -353,7 +354,7 @@ def test_scores_depend_on_the_other_functions_items(
         monkeypatch.setitem(
             TASKS.entries, "logical", replace(TASKS.entries["logical"], function=other)
         )
-        changed = rank(built(), task, "probe", store=store, **options)
+        changed = rank(built(), task, "probe", **options, lab=Lab(store))
     assert not np.array_equal(changed.values, first.values)
 
 
@@ -374,7 +375,7 @@ def test_what_a_probe_cannot_do_is_refused(functions: list[str]) -> None:
     ]
     for task, settings, words in cases:
         with pytest.raises(HeadcountError, match=words):
-            rank(built(), task, "probe", progress=False, **{**SMALL, **settings})
+            rank(built(), task, "probe", **{**SMALL, **settings})
     with pytest.raises(HeadcountError, match="at least two"):
         fit_probe(built(), {"a": toy_task()})
 

@@ -13,6 +13,7 @@ from tiny import tiny_model
 from toy import toy_task, toy_tokenizer
 
 from headcount import HeadcountError, HeadLayout, HeadScores, Store, Task, rank, wrap
+from headcount.lab import Lab
 from headcount.models.model import Model
 from headcount.rankings import RANKINGS
 from headcount.registry import Entry
@@ -44,7 +45,7 @@ def by_hand(model: Model, task: Task) -> HeadScores:
 
 def test_scores_know_where_they_come_from(model: Model) -> None:
     task = replace(toy_task(), parameters={"n": 12})
-    scores = rank(model, task, "integrated-gradients", steps=4, progress=False)
+    scores = rank(model, task, "integrated-gradients", steps=4)
     assert scores.method == "integrated-gradients"
     expected = {
         "model": "tiny",
@@ -60,12 +61,12 @@ def test_scores_know_where_they_come_from(model: Model) -> None:
 
 def test_only_the_ranking_part_is_looked_at(model: Model) -> None:
     task = toy_task(16)
-    scores = rank(model, task, progress=False)
+    scores = rank(model, task)
     assert scores.samples is not None
     assert scores.samples.shape == (len(task.part("ranking")), 8)
     test = {example.id for example in task.part("test")}
     spoilt = tuple(replace(e, target=" ba ba ba") if e.id in test else e for e in task.examples)
-    again = rank(model, replace(task, examples=spoilt), progress=False)
+    again = rank(model, replace(task, examples=spoilt))
     np.testing.assert_array_equal(again.values, scores.values)
 
 
@@ -115,9 +116,9 @@ ON_ANY_TASK = [e.key for e in RANKINGS if e.key not in PARTICULAR]
 def test_with_a_store_a_ranking_is_computed_once(
     model: Model, store: Store, passes: list[int], method: str
 ) -> None:
-    first = rank(model, toy_task(), method, store=store, progress=False)
+    first = rank(model, toy_task(), method, lab=Lab(store))
     passes.clear()
-    again = rank(model, toy_task(), method, store=store, progress=False)
+    again = rank(model, toy_task(), method, lab=Lab(store))
     assert passes == []
     assert again.values.tobytes() == first.values.tobytes()
     assert again.to_json() == first.to_json()
@@ -146,9 +147,9 @@ def test_what_differs_in_anything_does_not_collide(
         (model, toy_task(), "random", {"seed": 1}),
         (model, toy_task(), "upside-down", {"seed": 1}),
     ]
-    plain = [rank(m, t, k, progress=False, **s).values for m, t, k, s in cases]
+    plain = [rank(m, t, k, **s).values for m, t, k, s in cases]
     for _ in range(2):  # the second time all come from the store
         for (m, t, k, s), expected in zip(cases, plain, strict=True):
-            stored = rank(m, t, k, store=store, progress=False, **s).values
+            stored = rank(m, t, k, **s, lab=Lab(store)).values
             np.testing.assert_array_equal(stored, expected)
     assert len({values.tobytes() for values in plain}) == len(cases)

@@ -41,7 +41,7 @@ def planted() -> Plant:
 def folder(planted: Plant, tmp_path: Path) -> Path:
     file = write(planted.task, tmp_path / "planted.jsonl")
     settings: dict[str, Any] = {"counts": (1, 2, 3, 5), "seeds": 3, "n": 12, "ranked": 8}
-    study = run_study("heads-kept", planted.model, tasks=(file,), progress=False, **settings)
+    study = run_study("heads-kept", planted.model, tasks=(file,), **settings)
     study.save(tmp_path / "result")
     return tmp_path / "result"
 

@@ -13,6 +13,7 @@ from tasks.tiny_tokenizers import byte_level
 from tiny import tiny_model
 
 from headcount import Store, run_study, wrap
+from headcount.lab import Lab
 from headcount.models.model import Model
 from headcount.studies import STUDIES, foresee_study
 
@@ -67,7 +68,7 @@ def test_the_work_ahead_is_what_is_done(study: str, tmp_path: Path) -> None:
         assert not ran
         assert store.summary() == []
         with counting() as ran:
-            run_study(study, model, store=store, progress=False, **settings)
+            run_study(study, model, **settings, lab=Lab(store))
         by_kind = dict.fromkeys(ran, 0)
         for work in ahead.works:
             if work.tokens:
@@ -88,5 +89,5 @@ def test_attention_profiles_are_foreseen_too(tmp_path: Path) -> None:
         ahead = foresee_study("token-insertion", model, store=store, **settings)
         assert ahead.stopped is None
         assert any(work.thing == "pass" for work in ahead.works)
-        run_study("token-insertion", model, store=store, progress=False, **settings)
+        run_study("token-insertion", model, **settings, lab=Lab(store))
         assert foresee_study("token-insertion", model, store=store, **settings).tokens == 0

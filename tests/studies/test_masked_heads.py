@@ -18,6 +18,7 @@ from tiny import tiny_model
 
 from headcount import HeadcountError, Store, run_study, wrap
 from headcount.engine.write import answers
+from headcount.lab import Lab
 from headcount.models.model import Model
 from headcount.stats import paired_difference
 from headcount.studies import Study
@@ -178,9 +179,9 @@ def test_the_same_again_computes_nothing(
     tiny: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with Store(tmp_path / "store.sqlite") as store:
-        first = run_study("masked-heads", tiny, store=store, **SETTINGS)
+        first = run_study("masked-heads", tiny, **SETTINGS, lab=Lab(store))
         monkeypatch.setattr(answers, "generate", lambda *_, **__: pytest.fail("written again"))
-        again = run_study("masked-heads", tiny, store=store, **SETTINGS)
+        again = run_study("masked-heads", tiny, **SETTINGS, lab=Lab(store))
     assert first.rows == again.rows
     assert str(first.claims) == str(again.claims)
 
@@ -211,8 +212,8 @@ def test_a_run_that_was_cut_goes_on(
     monkeypatch.setattr(answers, "generate", cut)
     with Store(tmp_path / "store.sqlite") as store:
         with pytest.raises(KeyboardInterrupt):
-            run_study("masked-heads", tiny, store=store, **SETTINGS)
-        rest = run_study("masked-heads", tiny, store=store, **SETTINGS)
+            run_study("masked-heads", tiny, **SETTINGS, lab=Lab(store))
+        rest = run_study("masked-heads", tiny, **SETTINGS, lab=Lab(store))
     expected = [row for row in study.rows if row["ranking"] == "attribution"]
     assert list(rest.rows) == expected
 
@@ -244,7 +245,6 @@ def test_the_real_model_needs_its_top_heads() -> None:
         counts=(16,),
         seeds=2,
         n=32,
-        progress=False,
     )
     at = {(row["metric"], row["series"], row["count"]): row["value"] for row in study.rows}
     assert at["exact_match", "top", 0] > 0.4

@@ -125,9 +125,12 @@ class StudyKind:
             raise unknown(f"preset of {self.key}", preset, self.presets)
         known = {item.name: item.default for item in dataclasses.fields(self.config)}
         chosen = {**self.presets[preset], **settings}
-        bound = {
-            name: check_setting(self.key, name, value, known) for name, value in chosen.items()
-        }
+        bound = {}
+        for name, value in chosen.items():
+            if isinstance(known.get(name), tuple) and isinstance(value, str | int | float):
+                value = (value,)
+            plain = tuple(value) if isinstance(value, list | range) else value
+            bound[name] = check_setting(self.key, name, plain, known)
         return self.config(**bound)
 
 

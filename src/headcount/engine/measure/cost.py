@@ -131,7 +131,7 @@ class Counter:
         missing = cells.missing(known)
         lengths = np.array([one.length for one in sweep.examples])
         self._add(sweep.model, "value", missing.sum(), (missing * lengths).sum(), known=cells.known)
-        self._beside(sweep, missing, cells.gated, lengths, filler.name)
+        self._beside(sweep, missing, cells, lengths, filler.name)
 
     def writing(
         self, writing: Writing, entries: Iterable[Entry] | None = None, *, whole: bool = False
@@ -167,7 +167,8 @@ class Counter:
         if key is not None and (key, kind) in self._passes:
             return
         self._passes.add((key, kind))
-        self._add(model, "pass", 0, tokens, kind=kind)
+        if tokens:
+            self._add(model, "pass", 0, tokens, kind=kind)
 
     def _add(self, model: Model, thing: Thing, count: int, tokens: int, **more: Any) -> None:
         self.cost.items.append(Item(model, thing, int(count), int(tokens), **more))
@@ -191,18 +192,20 @@ class Counter:
         self,
         sweep: Sweep,
         missing: Bool[np.ndarray, "sets examples"],
-        gated: Bool[np.ndarray, "sets"],
+        cells: _Cells,
         lengths: np.ndarray,
         ablation: str,
     ) -> None:
         """Count the passes that give no value: those to start from, and those of stand-ins."""
-        whole = missing[~gated].any(axis=0)  # measured, so there to start from
-        self._add(sweep.model, "pass", 0, lengths[missing.any(axis=0) & ~whole].sum())
-        if ablation == "corrupted":
-            self._add(sweep.model, "pass", 0, lengths[missing[gated].any(axis=0)].sum())
+        gated, common = cells.gated, cells.common
+        for some in (common, ~common):  # as they are run: on many examples at once, and on each
+            whole = missing[some & ~gated].any(axis=0)  # measured, so there to start from
+            self.passes(sweep.model, lengths[missing[some].any(axis=0) & ~whole].sum())
+            if ablation == "corrupted":
+                self.passes(sweep.model, lengths[missing[some & gated].any(axis=0)].sum())
         if ablation == "mean" and missing[gated].any():
             tokens = sum(len(e.corrupted or e.prompt) + len(e.target) - 1 for e in sweep.ranking)
-            self.passes(sweep.model, tokens, key=("mean", id(sweep.model), sweep.task.name))
+            self.passes(sweep.model, tokens)
 
 
 def _expected(request: Sweep | Writing, entries: Iterable[Entry] | None) -> Expected:
@@ -220,9 +223,13 @@ class _Cells:
         self.counter, self.context, self.expected = counter, context, expected
         self.keys = [example.key for example in examples]
         self.known = 0
-        gates = np.zeros((0, 0)) if expected.known is None else expected.known.gates
-        pending = np.ones(len(expected.pending), dtype=bool)
-        self.gated = np.concatenate([(gates != 1).any(axis=1), pending])
+        gated, common = np.zeros(0, dtype=bool), np.zeros(0, dtype=bool)
+        if expected.known is not None:
+            gated = (expected.known.gates != 1).any(axis=1)
+            common = expected.known.asked(len(examples)).all(axis=1)
+        everywhere = [wanted is None for wanted in expected.pending.values()]
+        self.gated = np.concatenate([gated, np.ones(len(everywhere), dtype=bool)])
+        self.common = np.concatenate([common, np.array(everywhere, dtype=bool)])
 
     def missing(self, known: Bool[np.ndarray, "sets examples"] | None) -> np.ndarray:
         """Which cells are to be measured; from now on they count as counted."""

@@ -1,1 +1,5 @@
 """The study `heads-kept`."""
+
+from headcount.studies.heads_kept.study import KIND
+
+__all__ = ["KIND"]

@@ -65,10 +65,6 @@ def judge_claims(panels: Sequence[Panel], counts: Sequence[int], total: int) -> 
     return claims
 
 
-def _claim(text: str, published: str, found: Interval, verdict: str) -> Claim:
-    return Claim(text, published, found.value, found.low, found.high, verdict)
-
-
 def _faster(panels: Sequence[Panel], counts: Sequence[int]) -> Claim:
     gaps = [
         mean_of(
@@ -77,7 +73,7 @@ def _faster(panels: Sequence[Panel], counts: Sequence[int]) -> Claim:
         for p in panels
         for curve in (p.accuracy, p.similarity)
     ]
-    return _claim(
+    return Claim.of(
         f"TopK lies more than {MARGIN:g} below RandomK in every panel and by both metrics, on the "
         "mean over counts (measured: the smallest of these gaps)",
         "TopK falls much faster than RandomK on every task and both metrics",
@@ -94,7 +90,7 @@ def _accuracy_first(panels: Sequence[Panel], counts: Sequence[int]) -> Claim:
             for count in counts
         ]
     ).interval
-    return _claim(
+    return Claim.of(
         f"under TopK, accuracy falls faster than {panels[0].similarity.metric.name}, each scaled "
         "from its floor to its unmasked value (measured: the mean difference over panels and "
         "counts)",
@@ -110,9 +106,9 @@ def _flat(panels: Sequence[Panel], count: int) -> Claim:
         whole = _at(p, p.accuracy, "top", 0)
         lost, lost_by_top = (whole - _at(p, p.accuracy, s, count) for s in ("random", "top"))
         excess.append((lost - lost_by_top * FLAT).interval)
-    return _claim(
+    return Claim.of(
         f"RandomK is flat: with {count} heads it loses less than a quarter of the accuracy that "
-        "TopK loses, in every panel (measured: its loss less that quarter, where this is largest)",
+        "TopK loses, in every panel (measured: the largest loss of RandomK − 0.25 · loss of TopK)",
         "RandomK stays nearly flat",
         max(excess, key=lambda one: one.value),
         all_of([judge(one, below=0) for one in excess]),
@@ -124,7 +120,7 @@ def _onset(panels: Sequence[Panel], counts: tuple[int, int], total: int) -> Clai
         mean_of([_scaled(p, p.accuracy, "top", count) for p in panels]).interval for count in counts
     )
     shares = [100 * count / total for count in counts]
-    return _claim(
+    return Claim.of(
         f"the collapse sets in between {counts[0]} and {counts[1]} of {total} heads "
         f"({shares[0]:.1f} and {shares[1]:.1f} %): more than half of TopK accuracy is left at the "
         f"first (measured), less than half at the second ({after})",
@@ -140,9 +136,9 @@ def _recall_first(panels: Sequence[Panel], count: int) -> Claim:
     gaps = [
         (left - _scaled(p, p.accuracy, "top", count)).interval for p in panels if p is not recall
     ]
-    return _claim(
+    return Claim.of(
         f"{RECALL} falls first: with {count} heads masked it keeps the smallest share of its "
-        "accuracy (measured: its share less the next smallest)",
+        "accuracy (measured: its share minus the next smallest)",
         "Knowledge Recall falls first",
         max(gaps, key=lambda gap: gap.value),
         all_of([judge(gap, below=0) for gap in gaps]),

@@ -9,191 +9,199 @@ answers.
 from __future__ import annotations
 
 import math
-import tempfile
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import asdict
-from pathlib import Path
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from typing import Any
 
-from headcount.curves import Curve, curve
-from headcount.engine.measure.forecast import all_measured, forecast
-from headcount.engine.write.answers import answers
-from headcount.errors import HeadcountError, did_you_mean
-from headcount.figures.panels import plot_panels, plot_rankings
-from headcount.heads import HeadLayout, HeadScores, check_counts
-from headcount.metrics import TextMetric, Written, floor, get_metric
+import numpy as np
+
+from headcount.curves import Curve, CurveRequest, CurveSettings
+from headcount.engine.measure.cost import Counter
+from headcount.engine.measure.head_sets import HeadSets
+from headcount.engine.write.writing import Writing
+from headcount.errors import HeadcountError
+from headcount.heads import HeadLayout, check_counts
+from headcount.lab import Lab
+from headcount.metrics import TextMetric, Written, floor
 from headcount.models.model import Model
-from headcount.rankings import RANKINGS, rank
-from headcount.rankings.causal_gates.result import ROLES
+from headcount.rankings import Ranking
 from headcount.report.head_rows import head_rows
 from headcount.stats import paired_difference
-from headcount.store import Store
+from headcount.studies.description import Description, Results, StudyKind, Tolerated
 from headcount.studies.masked_heads.claims import Panel, judge_claims
+from headcount.studies.masked_heads.config import FRACTIONS, PRESETS, Config, text_metric
+from headcount.studies.masked_heads.figure import draw
 from headcount.studies.study import Study, only_model
 from headcount.tasks import FUNCTIONS, Task, make_task
 
 SERIES = ("top", "random", "matched")
-PANELS = ("retrieval", "knowledge-recall", "math", "inference")
-FRACTIONS = (16 / 1024, 32 / 1024, 64 / 1024, 128 / 1024)  # of the published model's heads
-PRESETS: dict[str, dict[str, Any]] = {
-    "quick": {"functions": PANELS, "n": 48, "seeds": 3},
-    "full": {"functions": tuple(FUNCTIONS), "n": 0, "seeds": 10},
-    # As published, but for what is a bug there: TopK heads stay out of the random draws.
-    "paper": {
-        "functions": PANELS,
-        "n": 0,
-        "seeds": 10,
-        "counts": (16, 32, 64, 128),
-        "rankings": ("probe",),
-        "epsilon": 0.001,
-        "accuracy": "published_accuracy",
-    },
-}
 
 
-def masked_heads(
-    models: Sequence[Model],
-    *,
-    functions: Sequence[str] = PANELS,
-    rankings: Sequence[str] = ("attribution",),
-    counts: Sequence[int] | None = None,
-    seeds: int = 3,
-    n: int = 0,
-    scope: str = "all",
-    epsilon: float = 0.0,
-    accuracy: str = "exact_match",
-    similarity: str = "auto",
-    task_settings: dict[str, Any] | None = None,
-    store: Store | None = None,
-    progress: bool = True,
-) -> Study:
-    """TopK against RandomK masking on cognitive functions.
+@dataclass(frozen=True, eq=False)
+class FloorRequest:
+    """What each metric gives for answers of the right kind to the wrong question."""
 
-    The first ranking makes the figure and the claims; further ones are drawn beside it, where a
-    function's items allow them. "all" stands for every ranking but the learned gates. `counts`
-    are the published fractions of all heads unless given. `similarity` is the second metric:
-    "comet" where its program is found, else the bundled encoder's similarity.
-    """
+    model: Model
+    task: Task
+    metrics: tuple[TextMetric, TextMetric]
+    scope: str
+
+    def _writing(self) -> Writing:
+        whole = HeadSets.of(np.ones(self.model.layout.total), self.model.layout)
+        return Writing(self.model, self.task, whole, scope=self.scope)  # type: ignore[arg-type]
+
+    def count(self, counter: Counter) -> None:
+        """The whole model's answers."""
+        counter.writing(self._writing())
+
+    def result(self, lab: Lab) -> tuple[float, float]:
+        """The floors of both metrics."""
+        test = self.task.part("test")
+        texts = lab.write(self._writing()).of(0)
+        golds = [example.target.strip() for example in test]
+        written = Written(texts, golds, texts, [example.prompt for example in test])
+        return floor(self.metrics[0], written), floor(self.metrics[1], written)
+
+
+def describe(models: Sequence[Model], config: Config) -> Description:
+    """Curves of every function by every ranking; of the first one with controls and floors."""
     model = only_model(models, "masked-heads")
-    for name in functions:
-        if name not in FUNCTIONS:
-            raise HeadcountError(
-                f'There is no cognitive function "{name}" (known: {", ".join(FUNCTIONS)}).'
-                f"{did_you_mean(name, FUNCTIONS)}"
-            )
-    if not functions or not rankings:
-        raise HeadcountError("The study needs at least one function and one ranking.")
-    if list(rankings) == ["all"]:
-        rankings = [entry.key for entry in RANKINGS if entry.key not in (*ROLES, "random")]
-        rankings.sort(key="attribution".__ne__)  # it makes the figure
-    for method in rankings:
-        RANKINGS[method]  # refuses what there is not
-    first, second = _text_metric(accuracy), _second_metric(similarity)
-    chosen = [0, *(published_counts(model.layout) if counts is None else counts)]
-    chosen = check_counts(chosen, model.layout)
-    settings = {"n": n, **(task_settings or {})}
-    panels: list[Panel] = []
-    by_ranking: dict[str, dict[str, Curve]] = {}
-    scores = {}
-    rows: list[dict[str, Any]] = []
-    ranked: dict[str, tuple[dict[str, HeadScores], Any]] = {}
-    notes: list[str] = []
-    with _some_store(store) as kept:
-        for key in functions:
-            function = FUNCTIONS[key]
-            task = make_task(key, model.tokenizer, **settings)
-            by_method: dict[str, HeadScores] = {}
-            for method in rankings:
-                try:
-                    ranking = rank(model, task, method, store=kept, progress=progress)
-                except HeadcountError as error:
-                    if method == rankings[0]:
-                        raise
-                    # Some rankings suit some tasks; the others' figures are not to be lost for it.
-                    notes.append(f"{function.name}: no ranking by {method}: {error}")
-                    continue
-                measured = [
-                    curve(
-                        model,
-                        task,
-                        ranking,
-                        counts=chosen,
-                        series=SERIES if method == rankings[0] else ("top",),
-                        seeds=seeds,
-                        metric=metric,
-                        scope=scope,  # type: ignore[arg-type]
-                        epsilon=epsilon,
-                        store=kept,
-                        progress=progress,
+    study = _MaskedHeads(model, config)
+    requests: dict[Any, Any] = {}
+    for key in config.functions:
+        task = study.tasks[key]
+        for method in config.rankings:
+            ranking = Ranking.of(model, task, method)
+            if method == config.rankings[0]:
+                for metric in study.metrics:
+                    chosen = study.curve_settings(SERIES)
+                    requests[key, method, metric.key] = CurveRequest(
+                        model, task, ranking, metric, chosen
                     )
-                    for metric in ((first, second) if method == rankings[0] else (first,))
-                ]
-                scores[f"{key}-{method}"] = by_method[method] = ranking
-                by_ranking.setdefault(function.name, {})[method] = measured[0]
-                rows += [
-                    {**asdict(point), "ranking": method, "series": point.series}
-                    for one in measured
-                    for point in one.points
-                ]
-                if method == rankings[0]:
-                    notes += [f"{function.name}: {text}" for text in measured[0].left_out]
-                    floors = _floors(model, task, (first, second), scope, kept)
-                    panels.append(Panel(function.name, measured[0], measured[1], floors))
-            ranked[key] = by_method, task.part("ranking").clusters
-    all_measured()
-    heads = [
-        row
-        for key, (by_method, clusters) in ranked.items()
-        for row in head_rows(model.name, key, by_method, clusters=clusters)
-    ]
-    figures = {
-        "figure": plot_panels(
-            {p.name: [("Accuracy", p.accuracy), (_short(second), p.similarity)] for p in panels},
-            total=model.layout.total,
-            note=f"ranked by {rankings[0]} · {first.name} · {second.name} · n = "
-            f"{_span([p.accuracy.points[0].n for p in panels])} · {seeds} random draws · "
-            f"{model.name}",
-        )
-    }
-    if len(rankings) > 1:
-        named = {
-            name: {RANKINGS[method].name: one for method, one in curves.items()}
-            for name, curves in by_ranking.items()
+                requests[key, "floors"] = FloorRequest(model, task, study.metrics, config.scope)
+            else:
+                # Some rankings suit some tasks; the others' figures are not to be lost for it.
+                first, chosen = study.metrics[0], study.curve_settings(("top",))
+                request = CurveRequest(model, task, ranking, first, chosen)
+                requests[key, method, first.key] = Tolerated(request)
+    return Description(requests, study.conclude)
+
+
+class _MaskedHeads:
+    """The study on one model: its tasks, and what is made of its curves."""
+
+    def __init__(self, model: Model, config: Config) -> None:
+        self.model, self.config = model, config
+        self.metrics = text_metric(config.accuracy), config.second_metric()
+        counts = published_counts(model.layout) if config.counts is None else config.counts
+        self.counts = check_counts([0, *counts], model.layout)
+        if 2 * self.counts[1] > model.layout.total:
+            raise HeadcountError(
+                f"Random controls need as many heads outside the top {self.counts[1]}, and "
+                f"{model.name} has {model.layout.total} in all: choose a smaller count."
+            )
+        self.task_settings = {"n": config.n, **config.task_settings}
+        self.tasks = {
+            key: make_task(key, model.tokenizer, **self.task_settings) for key in config.functions
         }
-        figures["rankings"] = plot_rankings(
-            named, total=model.layout.total, metric=first.name, note=model.name
+
+    def curve_settings(self, series: Sequence[str]) -> CurveSettings:
+        config = self.config
+        return CurveSettings(
+            counts=self.counts,
+            series=series,
+            seeds=config.seeds,
+            scope=config.scope,  # type: ignore[arg-type]
+            epsilon=config.epsilon,
         )
-    notes += _differences(model, second, chosen, epsilon, scope)
-    return Study(
-        name="masked-heads",
-        title=f"masked-heads · {model.name}",
-        rows=rows,
-        claims=judge_claims(panels, chosen, model.layout.total),
-        figures=figures,
-        settings={
-            "functions": list(functions),
-            "rankings": list(rankings),
-            "counts": chosen,
-            "seeds": seeds,
-            "scope": scope,
-            "epsilon": epsilon,
-            "accuracy": first.key,
-            "similarity": {"key": second.key, "identity": second.identity()},
-            "task": settings,
-        },
-        model={"name": model.name, **model.facts},
-        scores=scores,
-        heads=heads,
-        notes=notes,
-        tables={"differences": paired_rows(panels, by_ranking)},
-    )
+
+    def conclude(self, results: Results) -> Study:
+        """Rows, claims and figures."""
+        config, (first, second) = self.config, self.metrics
+        headline = config.rankings[0]
+        notes: list[str] = []
+        panels: list[Panel] = []
+        rows: list[dict[str, Any]] = []
+        by_ranking: dict[str, dict[str, Curve]] = {}
+        for key in config.functions:
+            name, curves = FUNCTIONS[key].name, by_ranking.setdefault(FUNCTIONS[key].name, {})
+            for method in config.rankings:
+                curve = results[key, method, first.key]
+                if isinstance(curve, HeadcountError):
+                    notes.append(f"{name}: no ranking by {method}: {curve}")
+                    continue
+                curves[method] = curve
+                drawn = [curve]
+                if method == headline:
+                    drawn.append(results[key, method, second.key])
+                    notes += [f"{name}: {text}" for text in curve.left_out]
+                    panels.append(Panel(name, drawn[0], drawn[1], results[key, "floors"]))
+                rows += [{**asdict(p), "ranking": method} for one in drawn for p in one.points]
+        return Study(
+            name="masked-heads",
+            title=f"masked-heads · {self.model.name}",
+            rows=rows,
+            claims=judge_claims(panels, self.counts, self.model.layout.total),
+            figures=draw(panels, by_ranking, self.metrics, config, self.model),
+            settings={
+                **asdict(config),
+                "counts": self.counts,
+                "similarity": {"key": second.key, "identity": second.identity()},
+                "task": self.task_settings,
+            },
+            model={"name": self.model.name, **self.model.facts},
+            scores=self._scores(by_ranking),
+            heads=self._heads(by_ranking),
+            notes=[*notes, *self._differences()],
+            tables={"differences": paired_rows(panels, by_ranking)},
+        )
+
+    def _scores(self, by_ranking: Mapping[str, Mapping[str, Curve]]) -> dict[str, Any]:
+        return {
+            f"{key}-{method}": curve.scores
+            for key in self.config.functions
+            for method, curve in by_ranking[FUNCTIONS[key].name].items()
+        }
+
+    def _heads(self, by_ranking: Mapping[str, Mapping[str, Curve]]) -> list[dict[str, Any]]:
+        rows = []
+        for key, task in self.tasks.items():
+            curves = by_ranking[FUNCTIONS[key].name]
+            scores = {method: curve.scores for method, curve in curves.items()}
+            clusters = task.part("ranking").clusters
+            rows += head_rows(self.model.name, key, scores, clusters=clusters)
+        return rows
+
+    def _differences(self) -> list[str]:
+        """What a reader of the paper must know."""
+        config, second, total = self.config, self.metrics[1], self.model.layout.total
+        shares = ", ".join(f"{100 * count / total:.1f} %" for count in self.counts if count)
+        notes = [
+            f"Published for Llama-3.1-8B-Instruct with 1,024 heads; {self.model.name} has {total}: "
+            f"the counts are {shares} of them.",
+            "Items are our own, a short question with one short answer each; random heads are "
+            "drawn from those outside TopK, several times.",
+            f"Masked heads are multiplied by {config.epsilon:g} (paper 0.001, its code 0.0001).",
+        ]
+        if second.key != "comet":
+            notes.append(f"The second metric is not COMET but: {second.name}.")
+        if config.scope == "decode":
+            notes.append(
+                "Only decoding steps are masked: the first new token comes from the whole model, "
+                "so answers of one token cannot change."
+            )
+        return notes
+
+
+KIND = StudyKind(
+    "masked-heads", "TopK against RandomK masking", Config, PRESETS, ("smollm2-135m",), describe
+)
 
 
 def paired_rows(
     panels: Sequence[Panel], by_ranking: Mapping[str, Mapping[str, Curve]]
 ) -> list[dict[str, Any]]:
-    """TopK less each control at each count, item by item.
+    """TopK minus each control at each count, item by item.
 
     Controls are those of the first ranking: heads outside its TopK, and of its layers. Other
     rankings are set against the former only, as what any heads do.
@@ -210,26 +218,30 @@ def paired_rows(
             pairs.append((method, by_ranking[panel.name][method], panel.accuracy, SERIES[1:2]))
         for method, best, controls, wanted in pairs:
             for control, count in controls.raw:
-                if control not in wanted or not count:
-                    continue
-                a, b = best.raw["top", count], controls.raw[control, count]
-                found = paired_difference(a, b, clusters=best.clusters)
-                rows.append(
-                    {
-                        "model": best.points[0].model,
-                        "task": best.points[0].task,
-                        "ranking": method,
-                        "metric": best.metric.key,
-                        "difference": f"top less {control}",
-                        "control_of": first,
-                        "count": count,
-                        "value": found.value,
-                        "low": found.low,
-                        "high": found.high,
-                        "n": a.shape[-1],
-                    }
-                )
+                if control in wanted and count:
+                    row = _paired_row(method, best, controls, control, count)
+                    rows.append({**row, "control_of": first})
     return rows
+
+
+def _paired_row(
+    method: str, best: Curve, controls: Curve, control: str, count: int
+) -> dict[str, Any]:
+    top, other = best.values.of(("top", count)), controls.values.of((control, count))
+    difference = paired_difference(top, other, clusters=best.clusters)
+    return {
+        "model": best.points[0].model,
+        "task": best.points[0].task,
+        "ranking": method,
+        "metric": best.metric.key,
+        "difference": f"top less {control}",
+        "control_of": "",
+        "count": count,
+        "value": difference.value,
+        "low": difference.low,
+        "high": difference.high,
+        "n": top.shape[-1],
+    }
 
 
 def published_counts(layout: HeadLayout) -> list[int]:
@@ -240,83 +252,3 @@ def published_counts(layout: HeadLayout) -> list[int]:
     """
     wanted = [2 ** round(math.log2(max(1, layout.total * share))) for share in FRACTIONS]
     return sorted({count for count in wanted if count <= layout.total})
-
-
-def _text_metric(name: str) -> TextMetric:
-    metric = get_metric(name)
-    if not isinstance(metric, TextMetric):
-        raise HeadcountError(
-            f"{name} is read off logits, and this study scores written answers: choose "
-            "exact_match or published_accuracy."
-        )
-    return metric
-
-
-def _second_metric(name: str) -> TextMetric:
-    if name != "auto":
-        return _text_metric(name)
-    from headcount.metrics.comet_program import find_program
-
-    try:
-        find_program()
-    except HeadcountError:
-        return _text_metric("similarity")
-    return _text_metric("comet")
-
-
-def _short(metric: TextMetric) -> str:
-    """As legends name the second metric; never COMET for what is not."""
-    return {"comet": "Comet", "similarity": "Similarity (MiniLM)"}.get(metric.key, metric.name)
-
-
-def _floors(
-    model: Model, task: Task, metrics: tuple[TextMetric, TextMetric], scope: str, store: Store
-) -> tuple[float, float]:
-    """What each metric gives for answers of the right kind to the wrong question."""
-    test = task.part("test")
-    gates = model.layout.gates(off=[])
-    whole = answers(model, task, gates, scope=scope, store=store, progress=False)  # type: ignore[arg-type]
-    if forecast() is not None:
-        return 0.0, 0.0
-    texts = whole.texts[0].tolist()
-    golds = [example.target.strip() for example in test]
-    written = Written(texts, golds, texts, [example.prompt for example in test])
-    return floor(metrics[0], written), floor(metrics[1], written)
-
-
-@contextmanager
-def _some_store(store: Store | None) -> Iterator[Store]:
-    """The store, or one that lasts for this study: two metrics share their texts through it."""
-    if store is not None:
-        yield store
-        return
-    with tempfile.TemporaryDirectory() as folder, Store(Path(folder) / "store.sqlite") as own:
-        yield own
-
-
-def _span(numbers: Sequence[int]) -> str:
-    low, high = min(numbers), max(numbers)
-    return str(low) if low == high else f"{low} to {high}"
-
-
-def _differences(
-    model: Model, second: TextMetric, counts: Sequence[int], epsilon: float, scope: str
-) -> list[str]:
-    """What a reader of the paper must know."""
-    total = model.layout.total
-    shares = ", ".join(f"{100 * count / total:.1f} %" for count in counts if count)
-    notes = [
-        f"Published for Llama-3.1-8B-Instruct with 1,024 heads; {model.name} has {total}: the "
-        f"counts are {shares} of them.",
-        "Items are our own, a short question with one short answer each; random heads are drawn "
-        "from those outside TopK, several times.",
-        f"Masked heads are multiplied by {epsilon:g} (paper 0.001, its code 0.0001).",
-    ]
-    if second.key != "comet":
-        notes.append(f"The second metric is not COMET but: {second.name}.")
-    if scope == "decode":
-        notes.append(
-            "Only decoding steps are masked: the first new token comes from the whole model, so "
-            "answers of one token cannot change."
-        )
-    return notes

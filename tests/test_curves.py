@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 from functools import cache
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -13,8 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from planted import INTERFERENCE, Plant, plant
 
-from headcount import Curve, HeadcountError, HeadLayout, HeadScores, Store, curve, rank
-from headcount.curves.curve import SERIES, _Plan, default_counts
+from headcount import Curve, HeadcountError, HeadLayout, HeadScores, Lab, Store, curve, rank
+from headcount.curves import SERIES, CurveRequest, CurveSettings, default_counts
+from headcount.engine.measure.head_sets import HeadSets
+from headcount.metrics import get_metric
 
 NEEDED, INTERFERING = ["0.1", "1.3", "2.0"], ["0.2", "2.1"]
 
@@ -192,14 +195,15 @@ def test_each_set_has_exactly_its_count_of_heads(
 ) -> None:
     layout = HeadLayout((4, 2, 6))
     ranking = HeadScores(layout, np.array(found), method="m")
-    plan = _Plan(layout, ranking, mode)
-    for series in SERIES:
-        for count in counts:
-            plan.add(series, count, seeds)
-    gates = np.stack(plan.gates)
+    chosen = CurveSettings(counts=counts, series=tuple(SERIES), seeds=seeds, mode=mode)
+    of = SimpleNamespace(layout=layout)
+    request = CurveRequest(of, None, ranking, get_metric("accuracy"), chosen)  # type: ignore[arg-type]
+    table = HeadSets.build(layout, request.entries(ranking))
+    gates = table.gates
     assert len(np.unique(gates, axis=0)) == len(gates)  # nothing is measured twice
     marked = 0 if mode == "mask" else 1
-    for (series, count), rows in plan.rows.items():
+    assert set(table.rows) == {(series, count) for series in SERIES for count in counts}
+    for (series, count), rows in table.rows.items():  # type: ignore[misc]
         assert len(rows) == (seeds if series in ("random", "matched") else 1)
         sets = [set(np.flatnonzero(gates[row] == marked).tolist()) for row in rows]
         assert all(len(heads) == count for heads in sets)
@@ -233,7 +237,7 @@ def test_with_a_store_the_second_curve_computes_nothing(tmp_path: Path) -> None:
     chosen = whole()
     passes: list[int] = []
     with Store(tmp_path / "store.sqlite") as store:
-        options: dict[str, Any] = {"counts": [0, 2], "seeds": 2, "store": store}
+        options: dict[str, Any] = {"counts": [0, 2], "seeds": 2, "lab": Lab(store)}
         first = curve(chosen.model, chosen.task, **options)
         handle = chosen.model.module.register_forward_pre_hook(lambda *_: passes.append(1))
         again = curve(chosen.model, chosen.task, **options)

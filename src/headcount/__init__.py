@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from headcount.models.model import wrap as wrap
     from headcount.rankings import rank as rank
     from headcount.store import Store as Store
-    from headcount.studies import run_study as run_study
+    from headcount.studies.run import run_study as run_study
     from headcount.tasks import make_task as make_task
     from headcount.tasks.task import Example as Example
     from headcount.tasks.task import Task as Task
@@ -51,7 +51,7 @@ _HOMES = {
     "load_model": "headcount.models.model",
     "make_task": "headcount.tasks",
     "rank": "headcount.rankings",
-    "run_study": "headcount.studies",
+    "run_study": "headcount.studies.run",
     "wrap": "headcount.models.model",
 }
 

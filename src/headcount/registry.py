@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from numbers import Integral, Real
 from typing import Any, Generic, TypeVar
@@ -68,6 +68,15 @@ class Entry(Generic[T]):
             name: check_setting(self.key, name, value, known) for name, value in chosen.items()
         }
         return {**known, **checked}
+
+
+def setting(default: Any, text: str, *, option: str = "", choices: Sequence[str] = ()) -> Any:
+    """A field of a config: its default, and what the command line and the docs say about it.
+
+    `option` is its name on the command line, where that is another one.
+    """
+    facts = {"help": text, "option": option, "choices": tuple(choices)}
+    return field(default=default, metadata=facts)
 
 
 def check_setting(owner: str, name: str, value: Any, known: Mapping[str, Any]) -> Any:

@@ -235,7 +235,7 @@ def tasks(n: int = 24) -> dict[str, Task]:
 
 
 def features_of(answers: str, tokens: int | None = None, **options: Any) -> Features:
-    chosen = {"items": 100, "max_new_tokens": 4, "progress": False, **options}
+    chosen = {"items": 100, "max_new_tokens": 4, **options}
     return answer_features(built(), tasks(), answers=answers, tokens=tokens, **chosen)
 
 
@@ -341,7 +341,7 @@ def test_scores_depend_on_the_other_functions_items(
     functions: list[str], tmp_path: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     task = replace(toy_task(24, seed=4), name="math")
-    options: dict[str, Any] = {"against": "logical", "progress": False, **SMALL}
+    options: dict[str, Any] = {"against": "logical", **SMALL}
     with Store(tmp_path / "store.sqlite") as store:
         first = rank(built(), task, "probe", **options, lab=Lab(store))
         again = rank(built(), task, "probe", **options, lab=Lab(store))

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import argparse
 import errno
 import os
 import sys
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
 from importlib import import_module
 
 from headcount.cli.arguments import build_parser
@@ -39,7 +37,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if not (full or error.filename):
             raise
         what = f"use {error.filename}" if error.filename else "write"
-        advice = "free some space" if full else "mend it"
+        advice = "free some space" if full else "fix its permissions"
         print(
             f"headcount: cannot {what}: {error.strerror}; {advice} or choose another place with "
             "--out, --store or HEADCOUNT_CACHE.",
@@ -49,28 +47,12 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(argv: Sequence[str] | None) -> int:
-    parser = build_parser()
-    arguments = parser.parse_args(argv)
+    words = list(sys.argv[1:] if argv is None else argv)
+    parser = build_parser(words)
+    arguments = parser.parse_args(words)
     if not getattr(arguments, "command", None):
         parser.print_help()
         return 0
     module, _, function = arguments.command.partition(":")
-    with _workers(arguments):
-        result: int | None = getattr(import_module(module), function)(arguments)
+    result: int | None = getattr(import_module(module), function)(arguments)
     return result or 0
-
-
-def _workers(arguments: argparse.Namespace) -> AbstractContextManager[None]:
-    """The cluster that the arguments ask for: refused, if need be, before a model is loaded."""
-    address, count = getattr(arguments, "ray", None), getattr(arguments, "workers", None)
-    if address is None:
-        if count is not None:
-            raise HeadcountError("--workers are those of a Ray cluster: give --ray as well.")
-        return nullcontext()
-    from headcount.integrations.ray import cluster
-
-    return cluster(address, workers=count)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -6,33 +6,36 @@ from argparse import Namespace
 
 import numpy as np
 
-from headcount.cli.common import model_from, print_json, print_table, store_from, task_from
-from headcount.curves import interval_of
-from headcount.engine.measure.evaluate import evaluate
+from headcount.cli.common import lab_from, model_from, print_json, print_table, task_from
+from headcount.engine.measure.head_sets import Entry, HeadSets
+from headcount.lab import evaluate
 from headcount.stats import Interval, paired_difference
 
 
 def ablate(arguments: Namespace) -> int:
     """Measure the model whole and under the head set, and the paired difference."""
-    model = model_from(arguments)
-    heads = list(dict.fromkeys(model.layout.parse(text) for text in arguments.heads))
-    task = task_from(arguments, model)
-    gates = model.layout.gates(**{"keep" if arguments.keep else "off": heads})
-    with store_from(arguments) as store:
+    with lab_from(arguments) as lab:
+        model = model_from(arguments)
+        heads = list(dict.fromkeys(model.layout.parse(text) for text in arguments.heads))
+        task = task_from(arguments, model)
+        gates = model.layout.gates(**{"keep" if arguments.keep else "off": heads})
+        named = f"only {len(heads)} kept" if arguments.keep else f"{len(heads)} off"
+        entries = [Entry("all heads", np.ones_like(gates)), Entry(named, gates)]
         values = evaluate(
             model,
             task,
-            np.stack([np.ones_like(gates), gates]),
+            HeadSets.build(model.layout, entries),
             metric=arguments.metric,
             stand_in=arguments.stand_in,
             scope=arguments.scope,
-            store=store,
-            progress=not arguments.quiet,
+            lab=lab,
         )
-    whole, without = (interval_of(row[None], values) for row in values.values)
-    change = paired_difference(values.values[1], values.values[0], clusters=values.clusters)
-    named = f"only {len(heads)} kept" if arguments.keep else f"{len(heads)} off"
-    results = {"all heads": whole, named: without, "difference": change}
+    change = paired_difference(values.of(named), values.of("all heads"), clusters=values.clusters)
+    results = {
+        "all heads": values.interval("all heads"),
+        named: values.interval(named),
+        "difference": change,
+    }
     if arguments.json:
         print_json({name: vars(interval) for name, interval in results.items()})
         return 0

@@ -6,11 +6,15 @@ Nothing here loads torch: each command imports its own work when it runs.
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
+from functools import partial
 from typing import Any, TypeAlias
 
 from headcount import __version__
+from headcount.cli.options import add_settings
 from headcount.cli.parser import Parser
 from headcount.sparse.settings import Settings
+from headcount.studies import STUDIES, study_config
 
 Commands: TypeAlias = Any  # argparse does not name what its subparsers are
 
@@ -27,8 +31,8 @@ A sparse model's folder is a model too.
 """
 
 
-def build_parser() -> Parser:
-    """The whole command line."""
+def build_parser(words: Sequence[str] = ()) -> Parser:
+    """The whole command line; of the studies, only those among its `words` have their options."""
     parser = Parser(
         prog="headcount",
         description="Tells which attention heads a language model needs.",
@@ -44,7 +48,7 @@ def build_parser() -> Parser:
         _ablate,
         _curve,
         _compare,
-        _run,
+        partial(_run, words=words),
         _report,
         _tasks,
         _generate,
@@ -170,62 +174,47 @@ def _compare(commands: Commands) -> None:
     _spreading(parser)
 
 
-def _run(commands: Commands) -> None:
+def _run(commands: Commands, words: Sequence[str]) -> None:
     parser = _command(
         commands,
         "run",
         "run a published study, from the model to the figure",
-        "headcount run masked-heads\n"
-        "  headcount run masked-heads --preset full --model Qwen/Qwen3-0.6B --device cuda\n"
-        "  headcount run masked-heads --ranking attribution probe --counts 16 32 64 128\n"
-        "  headcount run head-roles --model A --model B --refit\n"
-        "  headcount run heads-kept --model DENSE --model SPARSE --tasks ioi greater-than\n"
-        "  headcount run token-insertion --sweep length",
+        "headcount run masked-heads\n  headcount run masked-heads --help       its own options",
     )
-    parser.add_argument("study", nargs="?", help="see headcount list")
+    parser.set_defaults(study=None)
+    studies = parser.add_subparsers(title="studies", metavar="STUDY", parser_class=Parser)
+    for name, summary in STUDIES.items():
+        _study(studies, name, summary, asked=name in words)
+
+
+EXAMPLES = {
+    "masked-heads": "headcount run masked-heads --preset full --model Qwen/Qwen3-0.6B\n"
+    "  headcount run masked-heads --ranking attribution probe --counts 16 32 64 128",
+    "heads-kept": "headcount run heads-kept --model DENSE --model SPARSE --tasks ioi greater-than",
+    "head-roles": "headcount run head-roles --model A --model B --refit",
+    "token-insertion": "headcount run token-insertion --sweep length",
+}
+
+
+def _study(studies: Commands, name: str, summary: str, *, asked: bool) -> None:
+    """The options of one study: those that all have, and the fields of its config."""
+    parser = _command(studies, name, summary, EXAMPLES.get(name, f"headcount run {name}"))
+    parser.set_defaults(command="headcount.cli.run:run", study=name)
+    if not asked:  # no other study's options are needed, nor its imports
+        return
+    parser.add_argument("--model", action="append", help="a model; several where it compares them")
     parser.add_argument(
-        "--model",
-        action="append",
-        help="smollm2-135m unless given (heads-kept: its sparse version beside it); several for a "
-        "study that compares models",
+        "--preset", default="quick", help="quick (minutes on two cores), full or paper"
     )
-    parser.add_argument(
-        "--preset", default="quick", help="quick (minutes on two cores), full, paper"
-    )
-    parser.add_argument(
-        "--ranking",
-        nargs="+",
-        help="the first makes the figure, others are drawn beside it; or all",
-    )
-    parser.add_argument("--counts", nargs="+", type=int, help="numbers of masked or kept heads")
-    parser.add_argument("--seeds", type=int, help="random draws")
-    parser.add_argument("--functions", nargs="+", help="masked-heads: cognitive functions, or all")
-    parser.add_argument("--tasks", nargs="+", help="other studies: their tasks")
-    parser.add_argument(
-        "--refit",
-        action="store_true",
-        default=None,
-        help="head-roles: fit gates here, even where fitted ones come with headcount",
-    )
-    parser.add_argument("--layer", type=int, help="token-insertion: whose attention is drawn")
-    parser.add_argument("--head", type=int, help="token-insertion: its place in the layer")
-    parser.add_argument("--sweep", help="token-insertion: length or position of the insert")
-    parser.add_argument(
-        "--heads", nargs="+", metavar="LAYER.HEAD", help="token-insertion: heads off throughout"
-    )
-    parser.add_argument(
-        "--keep", action="store_true", default=None, help="token-insertion: keep only these heads"
-    )
-    parser.add_argument("--scope", help="all, or decode: mask the steps after the first new token")
-    parser.add_argument("--epsilon", type=float, help="what masked heads are multiplied by")
+    add_settings(parser, study_config(name))
     parser.add_argument(
         "--set",
         nargs="*",
         default=[],
         metavar="NAME=VALUE",
-        help="further settings of the study or its tasks, as n=100 shots=6 similarity=comet",
+        help="settings of the tasks, such as shots=6; or of the study, by their names",
     )
-    parser.add_argument("--out", help="folder for the results (out/STUDY)")
+    parser.add_argument("--out", help=f"folder for the results (out/{name})")
     _loading(parser)
     _measuring(parser)
     _dry_run(parser)

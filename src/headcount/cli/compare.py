@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from headcount.cli.common import model_from, print_json, store_from, task_from
+from headcount.cli.common import lab_from, model_from, print_json, task_from
 from headcount.errors import HeadcountError
 from headcount.figures.agreement import plot_agreement
 from headcount.figures.curve import save_figure
@@ -15,28 +15,21 @@ from headcount.heads import HeadScores, check_counts
 from headcount.rankings import RANKINGS, rank
 from headcount.rankings.agreement import agreement
 from headcount.report.folder import versions
-from headcount.system.files import to_json
+from headcount.system.files import write_json
 
 
 def compare(arguments: Namespace) -> int:
     """Rank, print the table of agreement, and leave picture, numbers and scores in a folder."""
     ready = _read(arguments.methods)  # refuses before the model is loaded
-    model = model_from(arguments)
-    if arguments.counts is not None:
-        check_counts(arguments.counts, model.layout)
-    task = task_from(arguments, model)
     found: dict[str, HeadScores] = {}
-    with store_from(arguments) as store:
+    with lab_from(arguments) as lab:
+        model = model_from(arguments)
+        if arguments.counts is not None:
+            check_counts(arguments.counts, model.layout)
+        task = task_from(arguments, model)
         for name, scores in ready.items():
             settings = _settings(name, arguments.seeds) if scores is None else {}
-            found[name] = rank(
-                model,
-                task,
-                name if scores is None else scores,
-                store=store,
-                progress=not arguments.quiet,
-                **settings,
-            )
+            found[name] = rank(model, task, name if scores is None else scores, lab=lab, **settings)
     clusters = task.part("ranking").clusters
     by_example = {
         name: clusters
@@ -49,7 +42,7 @@ def compare(arguments: Namespace) -> int:
     paths = save_figure(plot_agreement(result, title=f"{task.name} · {model.name}"), folder)
     facts = {"model": model.name, "task": task.name, "task_settings": dict(task.parameters)}
     document = {**facts, **result.to_json(), "versions": versions()}
-    (folder / "agreement.json").write_text(to_json(document) + "\n", encoding="utf-8")
+    write_json(folder / "agreement.json", document)
     for name, scores in found.items():
         scores.save(folder / f"scores-{name}.json")
     if getattr(arguments, "json", False):

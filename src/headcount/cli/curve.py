@@ -2,50 +2,50 @@
 
 from __future__ import annotations
 
-import shlex
-import sys
 from argparse import Namespace
 from dataclasses import asdict
-from functools import partial
-from pathlib import Path
 
-from headcount.cli.common import announce, model_from, print_json, store_from, task_from
-from headcount.curves import curve as make_curve
-from headcount.heads import HeadScores, check_counts
-from headcount.report.folder import write_results
+from headcount.cli.common import (
+    announce,
+    command_line,
+    lab_from,
+    model_from,
+    print_json,
+    task_from,
+)
+from headcount.curves import CurveRequest, CurveSettings
+from headcount.heads import HeadScores
+from headcount.metrics import get_metric
+from headcount.rankings import RANKINGS, Ranking
+from headcount.report.curve import curve_study
 
 
 def curve(arguments: Namespace) -> int:
     """Rank, measure, draw, and leave a folder behind."""
-    model = model_from(arguments)
-    if arguments.counts is not None:
-        check_counts(arguments.counts, model.layout)
-    task = task_from(arguments, model)
     is_file = arguments.ranking.endswith(".json")
-    ranking = HeadScores.load(arguments.ranking) if is_file else arguments.ranking
-    make = partial(
-        make_curve,
-        model,
-        task,
-        ranking,
+    ready = HeadScores.load(arguments.ranking) if is_file else None
+    if ready is None:
+        RANKINGS[arguments.ranking]  # refuses before the model is loaded
+    metric = get_metric(arguments.metric)
+    chosen = CurveSettings(
         counts=arguments.counts,
         series=arguments.series,
         seeds=arguments.seeds,
         mode="keep" if arguments.keep else "mask",
-        metric=arguments.metric,
         stand_in=arguments.stand_in,
         scope=arguments.scope,
         epsilon=arguments.epsilon,
-        progress=not arguments.quiet,
     )
-    with store_from(arguments) as store:
-        if announce(arguments, lambda seen: make(store=seen), store):
+    with lab_from(arguments) as lab:
+        model = model_from(arguments)
+        task = task_from(arguments, model)
+        ranking = ready or Ranking.of(model, task, arguments.ranking)
+        request = CurveRequest(model, task, ranking, metric, chosen)
+        if announce(arguments, lab, [request]):
             return 0
-        result = make(store=store)
-    command = "headcount " + shlex.join(sys.argv[1:])
-    paths = write_results(
-        Path(arguments.out), result, model, task, vars(arguments), command=command
-    )
+        result = request.result(lab)
+    study = curve_study(result, model, task, asdict(chosen))
+    paths = study.save(arguments.out, command_line())
     if arguments.json:
         print_json([asdict(point) for point in result.points])
         return 0

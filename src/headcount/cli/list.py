@@ -15,7 +15,7 @@ from headcount.tasks import TASKS
 def show(arguments: Namespace) -> int:
     """Print every registered name with one line about it."""
     known = {
-        "studies": {entry.key: entry.summary for entry in STUDIES},
+        "studies": dict(STUDIES),
         "models": dict.fromkeys(BUNDLED, "bundled; any hub id, folder or .gguf file works too"),
         "tasks": {entry.key: entry.summary for entry in TASKS},
         "rankings": {entry.key: entry.summary for entry in RANKINGS},

@@ -3,41 +3,34 @@
 from __future__ import annotations
 
 from argparse import Namespace
-from functools import partial
 
 from headcount.cli.common import (
     announce,
+    lab_from,
     model_from,
     print_json,
     print_table,
-    settings,
-    store_from,
     task_from,
 )
+from headcount.cli.options import parse_settings
 from headcount.errors import HeadcountError
-from headcount.rankings import RANKINGS
-from headcount.rankings import rank as rank_heads
+from headcount.rankings import RANKINGS, Ranking
 from headcount.stats import bootstrap
 
 
 def rank(arguments: Namespace) -> int:
     """Rank, print the best heads, and write all scores where asked."""
-    chosen = settings(arguments.method_set)
+    chosen = parse_settings(arguments.method_set)
     RANKINGS[arguments.method].bind(**chosen)  # refuses before the model is loaded
-    for name in ("progress", "store"):
-        if name in chosen:
-            raise HeadcountError(f'"{name}" is no setting of a ranking: see headcount rank --help.')
     if arguments.top < 1:
         raise HeadcountError(f"Cannot print the top {arguments.top} heads: ask for at least 1.")
-    model = model_from(arguments)
-    task = task_from(arguments, model)
-    score = partial(
-        rank_heads, model, task, arguments.method, progress=not arguments.quiet, **chosen
-    )
-    with store_from(arguments) as store:
-        if announce(arguments, lambda seen: score(store=seen), store):
+    with lab_from(arguments) as lab:
+        model = model_from(arguments)
+        task = task_from(arguments, model)
+        ranking = Ranking.of(model, task, arguments.method, **chosen)
+        if announce(arguments, lab, [ranking]):
             return 0
-        scores = score(store=store)
+        scores = ranking.result(lab)
     if arguments.out:
         scores.save(arguments.out)
     if arguments.json:

@@ -8,57 +8,26 @@ from typing import Any
 
 import numpy as np
 
-from headcount.cli.common import model_from, print_json, print_table, settings, store_from
-from headcount.engine.measure.evaluate import evaluate
-from headcount.errors import HeadcountError, did_you_mean
+from headcount.cli.common import lab_from, model_from, print_json, print_table
+from headcount.cli.options import parse_settings
+from headcount.errors import HeadcountError
+from headcount.lab import Lab, evaluate
+from headcount.models.model import Model
 from headcount.stats import accuracy_interval
+from headcount.studies.masked_heads.metrics import check_functions
 from headcount.tasks import FUNCTIONS, make_task
 from headcount.tasks.cognitive.prompt import DRAWS
 
 
 def tasks(arguments: Namespace) -> int:
     """Exact match on all items, as the mean of the few-shot draws, beside chance."""
-    wanted = arguments.functions or list(FUNCTIONS)
-    for name in wanted:
-        if name not in FUNCTIONS:
-            raise HeadcountError(
-                f'There is no cognitive function "{name}" (known: {", ".join(FUNCTIONS)}).'
-                f"{did_you_mean(name, FUNCTIONS)}"
-            )
-    chosen = settings(arguments.set)
+    wanted = check_functions(arguments.functions or ["all"])
+    chosen = parse_settings(arguments.set)
     if "draw" in chosen:
         raise HeadcountError("This command takes the mean of all draws: leave draw away.")
-    model = model_from(arguments)
-    whole = model.layout.gates(off=[])
-    rows: list[dict[str, Any]] = []
-    with store_from(arguments) as store:
-        for name in wanted:
-            values = []
-            for draw in range(DRAWS):
-                task = make_task(name, model.tokenizer, draw=draw, **chosen)
-                measured = evaluate(
-                    model,
-                    task,
-                    whole,
-                    metric="exact_match",
-                    part="all",
-                    store=store,
-                    progress=not arguments.quiet,
-                )
-                values.append(measured.values[0])
-            found = accuracy_interval(np.stack(values), clusters=measured.clusters)
-            answers = Counter(example.target for example in task)
-            rows.append(
-                {
-                    "function": FUNCTIONS[name].name,
-                    "items": len(task),
-                    "accuracy": found.value,
-                    "low": found.low,
-                    "high": found.high,
-                    "draws": [float(row.mean()) for row in values],
-                    "chance": max(answers.values()) / len(task),
-                }
-            )
+    with lab_from(arguments) as lab:
+        model = model_from(arguments)
+        rows = [_row(model, name, chosen, lab) for name in wanted]
     if arguments.json:
         print_json(rows)
         return 0
@@ -78,3 +47,23 @@ def tasks(arguments: Namespace) -> int:
         ],
     )
     return 0
+
+
+def _row(model: Model, name: str, chosen: dict[str, Any], lab: Lab) -> dict[str, Any]:
+    """Exact match of one function, draw by draw."""
+    whole, values = model.layout.gates(off=[]), []
+    for draw in range(DRAWS):
+        task = make_task(name, model.tokenizer, draw=draw, **chosen)
+        measured = evaluate(model, task, whole, metric="exact_match", part="all", lab=lab)
+        values.append(measured.values[0])
+    accuracy = accuracy_interval(np.stack(values), clusters=measured.clusters)
+    answers = Counter(example.target for example in task)
+    return {
+        "function": FUNCTIONS[name].name,
+        "items": len(task),
+        "accuracy": accuracy.value,
+        "low": accuracy.low,
+        "high": accuracy.high,
+        "draws": [float(row.mean()) for row in values],
+        "chance": max(answers.values()) / len(task),
+    }

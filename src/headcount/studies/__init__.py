@@ -1,66 +1,40 @@
-"""The studies: each describes what it measures, concludes from it, and leaves one folder behind."""
+"""The studies: each describes what it measures, concludes from it, and leaves one folder behind.
+
+This file is light: a study is imported when it is asked for.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
-from headcount.engine.measure.cost import Cost
-from headcount.lab import Lab
-from headcount.models.model import Model, load_model
-from headcount.studies import head_roles, heads_kept, masked_heads, token_insertion
-from headcount.studies.description import STUDIES, Description, StudyKind, study_kind
-from headcount.studies.study import Study
+from headcount.errors import unknown
 
-__all__ = ["STUDIES", "Study", "StudyKind", "describe_study", "run_study", "study_cost"]
+if TYPE_CHECKING:
+    from headcount.studies.description import StudyKind
 
-for _kind in (masked_heads.KIND, heads_kept.KIND, head_roles.KIND, token_insertion.KIND):
-    STUDIES[_kind.key] = _kind
-
-Models = Model | str | Sequence[Model | str] | None
-
-
-def describe_study(
-    name: str, models: Models = None, *, preset: str = "quick", **settings: Any
-) -> Description:
-    """What a study would measure, on one model or several; settings go over those of the preset."""
-    kind = study_kind(name)
-    config = kind.configure(preset, **settings)  # refuses before a model is loaded
-    several = [models] if isinstance(models, Model | str) else models or kind.models
-    loaded = [load_model(one) if isinstance(one, str) else one for one in several]
-    return kind.describe(loaded, config)
+# What each study is about, by its name; its module is in the folder of that name.
+STUDIES = {
+    "masked-heads": "TopK against RandomK masking on cognitive functions",
+    "heads-kept": "explained effect against heads kept, in a dense and a sparse model",
+    "head-roles": "learned causal gates: facilitating, irrelevant and interfering heads",
+    "token-insertion": "meaningless and meaningful inserts: accuracy and attention",
+}
 
 
-def run_study(
-    name: str,
-    models: Models = None,
-    *,
-    preset: str = "quick",
-    lab: Lab | None = None,
-    **settings: Any,
-) -> Study:
-    """Run a study by its name, on one model or several; settings go over those of the preset.
-
-    >>> from headcount import load_model, run_study
-    >>> model = load_model("smollm2-135m")
-    >>> study = run_study("masked-heads", model, functions=["syntactic"], n=8, counts=[4], seeds=1)
-    >>> sorted({row["series"] for row in study.rows})
-    ['matched', 'random', 'top']
-    >>> study.claims[0].verdict in ("supported", "refuted", "undecided")
-    True
-
-    `study.save(folder)` writes figures, tables, claims and report.
-    """
-    return describe_study(name, models, preset=preset, **settings).carry_out(lab or Lab())
+def study_kind(name: str) -> StudyKind:
+    """The study of this name, imported."""
+    kind: StudyKind = _part(name, "study").KIND
+    return kind
 
 
-def study_cost(
-    name: str,
-    models: Models = None,
-    *,
-    preset: str = "quick",
-    lab: Lab | None = None,
-    **settings: Any,
-) -> Cost:
-    """What `run_study` with these arguments would measure at most; nothing is measured."""
-    return describe_study(name, models, preset=preset, **settings).cost(lab or Lab())
+def study_config(name: str) -> type:
+    """The dataclass of a study's settings; it is light."""
+    config: type = _part(name, "config").Config
+    return config
+
+
+def _part(name: str, part: str) -> Any:
+    if name not in STUDIES:
+        raise unknown("study", name, STUDIES)
+    return import_module(f"headcount.studies.{name.replace('-', '_')}.{part}")

@@ -16,21 +16,13 @@ from headcount.engine.measure.cost import Cost, Counter
 from headcount.errors import HeadcountError, unknown
 from headcount.lab import Lab
 from headcount.models.model import Model
-from headcount.registry import check_setting
+from headcount.registry import check_setting, setting
 from headcount.studies.study import Study
 from headcount.system.files import canonical, digest, to_json
 
+__all__ = ["Description", "Results", "StudyKind", "StudyRequest", "Tolerated", "setting"]
+
 Results = Mapping[Hashable, Any]
-
-
-def setting(default: Any, text: str, *, option: str = "", choices: Sequence[str] = ()) -> Any:
-    """A field of a config: its default, and what the command line and the docs say about it.
-
-    `option` is its name on the command line, where that is another one.
-    """
-    return field(
-        default=default, metadata={"help": text, "option": option, "choices": tuple(choices)}
-    )
 
 
 class StudyRequest(Protocol):
@@ -100,7 +92,6 @@ class StudyKind:
     """A registered study.
 
     key       as the command line names it
-    name      what it is about, in a few words
     config    the dataclass of its settings
     presets   settings by the name of the preset
     models    what it runs on unless told otherwise
@@ -108,16 +99,10 @@ class StudyKind:
     """
 
     key: str
-    name: str
     config: type
     presets: Mapping[str, Mapping[str, Any]]
     models: tuple[str, ...]
     describe: Callable[[Sequence[Model], Any], Description]
-
-    @property
-    def summary(self) -> str:
-        """The first line of the config's docstring."""
-        return (self.config.__doc__ or "").split("\n", 1)[0]
 
     def configure(self, preset: str = "quick", **settings: Any) -> Any:
         """The config of a preset with some settings in place of its own; refuses others by name."""
@@ -132,16 +117,6 @@ class StudyKind:
             plain = tuple(value) if isinstance(value, list | range) else value
             bound[name] = check_setting(self.key, name, plain, known)
         return self.config(**bound)
-
-
-STUDIES: dict[str, StudyKind] = {}
-
-
-def study_kind(key: str) -> StudyKind:
-    """The study of this name."""
-    if key not in STUDIES:
-        raise unknown("study", key, STUDIES)
-    return STUDIES[key]
 
 
 def resume_key(study: str, config: Any, models: Sequence[Model]) -> str:

@@ -1,5 +1,1 @@
 """The study `heads-kept`."""
-
-from headcount.studies.heads_kept.study import KIND
-
-__all__ = ["KIND"]

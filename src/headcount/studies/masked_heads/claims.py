@@ -16,7 +16,7 @@ import numpy as np
 
 from headcount.claims import Claim, all_of, judge
 from headcount.curves import Curve
-from headcount.stats import Estimate, Interval, Resampling, mean_of
+from headcount.stats import Estimate, Resampling, mean_of
 
 MARGIN = 0.05
 FLAT = 0.25

@@ -6,12 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from headcount.errors import HeadcountError, unknown
-from headcount.metrics import TextMetric, get_metric
-from headcount.rankings import RANKINGS
-from headcount.rankings.causal_gates import ROLES
-from headcount.studies.description import setting
-from headcount.tasks import FUNCTIONS
+from headcount.errors import HeadcountError
+from headcount.registry import setting
 
 PANELS = ("retrieval", "knowledge-recall", "math", "inference")
 FRACTIONS = (16 / 1024, 32 / 1024, 64 / 1024, 128 / 1024)  # of the published model's heads
@@ -25,12 +21,12 @@ class Config:
     function's items allow them.
     """
 
-    functions: tuple[str, ...] = setting(PANELS, 'cognitive functions, or "all"')
+    functions: tuple[str, ...] = setting(PANELS, "cognitive functions, or all")
     rankings: tuple[str, ...] = setting(
-        ("attribution",), 'rankings, or "all" but the learned gates', option="ranking"
+        ("attribution",), "rankings, or all but the learned gates", option="ranking"
     )
     counts: tuple[int, ...] | None = setting(
-        None, "numbers of masked heads; the published fractions of all heads unless given"
+        None, "numbers of masked heads (the published fractions of all heads)"
     )
     seeds: int = setting(3, "random draws")
     n: int = setting(0, "items of each function; 0 means all")
@@ -40,43 +36,17 @@ class Config:
     epsilon: float = setting(0.0, "what masked heads are multiplied by")
     accuracy: str = setting("exact_match", "the first metric: exact_match or published_accuracy")
     similarity: str = setting(
-        "auto", 'the second metric; "auto": comet where its program is found, else similarity'
+        "auto", "the second metric; auto: comet where its program is found, else similarity"
     )
     task_settings: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        if self.functions == ("all",):
-            object.__setattr__(self, "functions", tuple(FUNCTIONS))
-        if self.rankings == ("all",):
-            every = [entry.key for entry in RANKINGS if entry.key not in (*ROLES, "random")]
-            every.sort(key="attribution".__ne__)  # it makes the figure
-            object.__setattr__(self, "rankings", tuple(every))
         if not self.functions or not self.rankings:
             raise HeadcountError("The study needs at least one function and one ranking.")
-        for name in self.functions:
-            if name not in FUNCTIONS:
-                raise unknown("cognitive function", name, FUNCTIONS)
-        for name in self.rankings:
-            RANKINGS[name]  # refuses what does not exist
-        text_metric(self.accuracy)
-        if self.similarity != "auto":
-            text_metric(self.similarity)
         if self.counts is not None and not any(self.counts):
             raise HeadcountError(
                 "The study compares masked heads with the whole model: name a count above 0."
             )
-
-    def second_metric(self) -> TextMetric:
-        """The metric beside accuracy."""
-        if self.similarity != "auto":
-            return text_metric(self.similarity)
-        from headcount.metrics.comet_program import find_program
-
-        try:
-            find_program()
-        except HeadcountError:
-            return text_metric("similarity")
-        return text_metric("comet")
 
 
 PRESETS: dict[str, dict[str, Any]] = {
@@ -93,14 +63,3 @@ PRESETS: dict[str, dict[str, Any]] = {
         "accuracy": "published_accuracy",
     },
 }
-
-
-def text_metric(name: str) -> TextMetric:
-    """A metric of written answers; refuses those that are read off logits."""
-    metric = get_metric(name)
-    if not isinstance(metric, TextMetric):
-        raise HeadcountError(
-            f"{name} is read off logits, and this study scores written answers: choose "
-            "exact_match or published_accuracy."
-        )
-    return metric

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -29,8 +29,14 @@ from headcount.report.head_rows import head_rows
 from headcount.stats import paired_difference
 from headcount.studies.description import Description, Results, StudyKind, Tolerated
 from headcount.studies.masked_heads.claims import Panel, judge_claims
-from headcount.studies.masked_heads.config import FRACTIONS, PRESETS, Config, text_metric
+from headcount.studies.masked_heads.config import FRACTIONS, PRESETS, Config
 from headcount.studies.masked_heads.figure import draw
+from headcount.studies.masked_heads.metrics import (
+    check_functions,
+    check_rankings,
+    second_metric,
+    text_metric,
+)
 from headcount.studies.study import Study, only_model
 from headcount.tasks import FUNCTIONS, Task, make_task
 
@@ -66,6 +72,11 @@ class FloorRequest:
 def describe(models: Sequence[Model], config: Config) -> Description:
     """Curves of every function by every ranking; of the first one with controls and floors."""
     model = only_model(models, "masked-heads")
+    config = replace(
+        config,
+        functions=check_functions(config.functions),
+        rankings=check_rankings(config.rankings),
+    )
     study = _MaskedHeads(model, config)
     requests: dict[Any, Any] = {}
     for key in config.functions:
@@ -92,7 +103,7 @@ class _MaskedHeads:
 
     def __init__(self, model: Model, config: Config) -> None:
         self.model, self.config = model, config
-        self.metrics = text_metric(config.accuracy), config.second_metric()
+        self.metrics = text_metric(config.accuracy), second_metric(config.similarity)
         counts = published_counts(model.layout) if config.counts is None else config.counts
         self.counts = check_counts([0, *counts], model.layout)
         if 2 * self.counts[1] > model.layout.total:
@@ -193,9 +204,7 @@ class _MaskedHeads:
         return notes
 
 
-KIND = StudyKind(
-    "masked-heads", "TopK against RandomK masking", Config, PRESETS, ("smollm2-135m",), describe
-)
+KIND = StudyKind("masked-heads", Config, PRESETS, ("smollm2-135m",), describe)
 
 
 def paired_rows(

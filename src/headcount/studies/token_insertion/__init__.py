@@ -1,5 +1,1 @@
 """The study `token-insertion`."""
-
-from headcount.studies.token_insertion.study import KIND
-
-__all__ = ["KIND"]

@@ -1,0 +1,61 @@
+"""Run a study by its name, or count what it would measure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from headcount.engine.measure.cost import Cost
+from headcount.lab import Lab
+from headcount.models.model import Model, load_model
+from headcount.studies import study_kind
+from headcount.studies.description import Description
+from headcount.studies.study import Study
+
+Models = Model | str | Sequence[Model | str] | None
+
+
+def describe_study(
+    name: str, models: Models = None, *, preset: str = "quick", **settings: Any
+) -> Description:
+    """What a study would measure, on one model or several; settings go over those of the preset."""
+    kind = study_kind(name)
+    config = kind.configure(preset, **settings)  # refuses before a model is loaded
+    several = [models] if isinstance(models, Model | str) else models or kind.models
+    loaded = [load_model(one) if isinstance(one, str) else one for one in several]
+    return kind.describe(loaded, config)
+
+
+def run_study(
+    name: str,
+    models: Models = None,
+    *,
+    preset: str = "quick",
+    lab: Lab | None = None,
+    **settings: Any,
+) -> Study:
+    """Run a study by its name, on one model or several; settings go over those of the preset.
+
+    >>> from headcount import load_model, run_study
+    >>> model = load_model("smollm2-135m")
+    >>> study = run_study("masked-heads", model, functions=["syntactic"], n=8, counts=[4], seeds=1)
+    >>> sorted({row["series"] for row in study.rows})
+    ['matched', 'random', 'top']
+    >>> study.claims[0].verdict in ("supported", "refuted", "undecided")
+    True
+
+    `study.save(folder)` writes figures, tables, claims and report.
+    """
+    return describe_study(name, models, preset=preset, **settings).carry_out(lab or Lab())
+
+
+def study_cost(
+    name: str,
+    models: Models = None,
+    *,
+    preset: str = "quick",
+    lab: Lab | None = None,
+    **settings: Any,
+) -> Cost:
+    """What `run_study` with these arguments would measure at most; nothing is measured."""
+    return describe_study(name, models, preset=preset, **settings).cost(lab or Lab())

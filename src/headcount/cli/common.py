@@ -67,7 +67,10 @@ def lab_from(arguments: Namespace) -> Iterator[Lab]:
     from headcount.lab import Lab
 
     if getattr(arguments, "explain", False):
-        logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
+        log = logging.getLogger("headcount.plan")
+        log.setLevel(logging.INFO)
+        if not log.handlers:
+            log.addHandler(logging.StreamHandler(sys.stderr))
     with store_from(arguments) as store:
         lab = Lab(store, progress=not arguments.quiet, say=said_on_stderr)
         if address is None:

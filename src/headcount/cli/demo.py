@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TypedDict
 
 from headcount.claims import Claim, judge
-from headcount.cli.common import print_json, store_from
+from headcount.cli.common import lab_from, print_json
 from headcount.curves import Curve
 from headcount.curves import curve as make_curve
 from headcount.models.model import load_model
@@ -42,8 +42,8 @@ def demo(arguments: Namespace) -> int:
     task = make_task("ioi", model.tokenizer, n=EXAMPLES)
     example = task.examples[0]
     say(f'Task: "{example.prompt}" → "{example.target.strip()}", not "{example.foils[0].strip()}"')
-    with store_from(arguments) as store:
-        result = make_curve(model, task, store=store, progress=not arguments.quiet, **SETTINGS)
+    with lab_from(arguments) as lab:
+        result = make_curve(model, task, lab=lab, **SETTINGS)
     claims = judge_claims(result)
     facts = {"model": MODEL, "examples": EXAMPLES, **SETTINGS}
     out = Path(arguments.out or "out/demo")
@@ -69,12 +69,10 @@ def judge_claims(result: Curve) -> list[Claim]:
     for control, words in (("random", "random heads"), ("matched", "random heads of those layers")):
         gap = result.difference("top", control, AT)
         claims.append(
-            Claim(
+            Claim.of(
                 f"masking the top {AT} heads costs more accuracy than masking {AT} {words}",
                 None,
-                gap.value,
-                gap.low,
-                gap.high,
+                gap,
                 judge(gap, below=-0.05),
             )
         )

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
-
-_watchers: list[Callable[[], None]] = []
 
 
 @contextmanager
@@ -15,15 +13,9 @@ def progress(label: str, total: int, *, show: bool, unit: str = "example") -> It
     """A bar whose `update(n)` is called for each n finished units."""
     from tqdm import tqdm
 
-    class Bar(tqdm):  # type: ignore[type-arg]
-        def update(self, n: float | None = 1) -> bool | None:
-            for watcher in _watchers:
-                watcher()
-            return super().update(n)
-
     # Neither a terminal nor a notebook (a log, a test): tqdm would print a line per refresh.
     quiet = not show or not (sys.stderr.isatty() or _in_notebook())
-    with Bar(total=total, desc=label, unit=unit, disable=quiet, leave=False) as bar:
+    with tqdm(total=total, desc=label, unit=unit, disable=quiet, leave=False) as bar:
         yield bar
 
 
@@ -32,16 +24,6 @@ def _in_notebook() -> bool:
     ipython = sys.modules.get("IPython")
     shell = ipython.get_ipython() if ipython is not None else None
     return getattr(shell, "kernel", None) is not None
-
-
-@contextmanager
-def watched(watcher: Callable[[], None]) -> Iterator[None]:
-    """Call `watcher` whenever any bar moves: work that has many bars has one line over them."""
-    _watchers.append(watcher)
-    try:
-        yield
-    finally:
-        _watchers.remove(watcher)
 
 
 def duration(seconds: float) -> str:

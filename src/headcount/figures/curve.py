@@ -84,9 +84,8 @@ def save_figure(figure: Figure, folder: str | Path, name: str = "figure") -> lis
 
 def _fewer_colours(path: Path) -> None:
     """Keep a picture's 256 main colours: a third of the bytes, and no difference to the eye."""
-    from PIL import Image
+    from PIL import Image  # matplotlib brings it along
 
     with Image.open(path) as picture:
-        fewer = picture.convert("RGB").quantize(256, kmeans=2, dither=Image.Dither.NONE)
-        dots = picture.info.get("dpi")
-    fewer.save(path, optimize=True, **({"dpi": dots} if dots else {}))
+        palette = picture.convert("RGB").quantize(256, method=Image.Quantize.MAXCOVERAGE)
+        palette.save(path, dpi=picture.info["dpi"])

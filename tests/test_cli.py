@@ -222,7 +222,7 @@ def test_curve(disk: Disk, run: Run, tmp_path: Path) -> None:
     names = {path.name for path in Path("out").iterdir()}
     assert names == {
         *(f"figure.{kind}" for kind in ("png", "svg", "pdf")),
-        *("curves.csv", "scores.json", "heads.csv", "run.json", "report.html"),
+        *("curves.csv", "scores.json", "scores.npz", "heads.csv", "run.json", "report.html"),
     }
     facts = json.loads(Path("out/run.json").read_text())
     assert facts["settings"]["counts"] == [0, 2, 5]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import itertools
 import json
 from pathlib import Path
@@ -110,10 +111,99 @@ def test_scores_survive_json_bit_for_bit(values: np.ndarray, samples: np.ndarray
         assert again.samples.tobytes() == samples.tobytes()
 
 
-def test_scores_survive_a_file(tmp_path: Path) -> None:
-    scores = HeadScores(HeadLayout((2, 1)), np.array([0.1, 0.2, 1 / 3]), method="m")
-    scores.save(tmp_path / "scores.json")
-    assert HeadScores.load(tmp_path / "scores.json").values.tolist() == [0.1, 0.2, 1 / 3]
+def scored(rows: int = 4) -> HeadScores:
+    samples = np.random.default_rng(0).normal(size=(rows, 3))
+    values = np.array([0.1, 0.2, 1 / 3])
+    return HeadScores(HeadLayout((2, 1)), values, "m", {"steps": 3}, samples if rows else None)
+
+
+def test_scores_survive_a_file_and_their_samples_one_beside_it(tmp_path: Path) -> None:
+    scores, path = scored(), tmp_path / "new" / "scores.json"
+    scores.save(path)
+    assert {file.name for file in path.parent.iterdir()} == {"scores.json", "scores.npz"}
+    assert "samples" not in json.loads(path.read_text())
+    again = HeadScores.load(path)
+    assert again.values.tobytes() == scores.values.tobytes()
+    assert (again.layout, again.method, again.parameters) == (scores.layout, "m", {"steps": 3})
+    assert again.samples is not None
+    assert again.samples.dtype == np.float64
+    np.testing.assert_allclose(again.samples, scores.samples, rtol=1e-7)
+    np.testing.assert_allclose(again.intervals(), scores.intervals(), rtol=1e-6)
+
+
+def test_scores_are_read_without_their_samples_and_with_those_of_older_files(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "scores.json"
+    scored().save(path)
+    (tmp_path / "scores.npz").unlink()
+    assert HeadScores.load(path).samples is None
+    path.write_text(json.dumps(scored().to_json()))  # all in one, as it once was
+    older = HeadScores.load(path).samples
+    assert older is not None
+    np.testing.assert_array_equal(older, scored().samples)
+
+
+def test_no_samples_of_other_scores_are_left_beside_new_ones(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "scores.json"
+    scored().save(path)
+    scored(rows=0).save(path)
+    assert HeadScores.load(path).samples is None
+    assert [file.name for file in tmp_path.iterdir()] == ["scores.json"]
+
+    def fail(*_: object, **__: object) -> None:
+        raise OSError("No space left on device")
+
+    scored().save(path)
+    monkeypatch.setattr(np, "savez_compressed", fail)
+    with pytest.raises(OSError, match="No space left"):
+        scored(rows=7).save(path)
+    assert HeadScores.load(path).samples is None
+    assert [file.name for file in tmp_path.iterdir()] == ["scores.json"]
+
+
+@pytest.mark.parametrize("name", ["scores", "model-1.7b", "scores.npz", "1.5.json"])
+def test_any_name_serves_for_scores_and_samples(tmp_path: Path, name: str) -> None:
+    scored().save(tmp_path / name)
+    again = HeadScores.load(tmp_path / name)
+    assert again.samples is not None
+    assert len(list(tmp_path.iterdir())) == 2
+
+
+def broken_samples() -> dict[str, bytes]:
+    """Files that are no samples of three heads."""
+
+    def packed(**arrays: np.ndarray) -> bytes:
+        file = io.BytesIO()
+        np.savez_compressed(file, **arrays)
+        return file.getvalue()
+
+    array = io.BytesIO()
+    np.save(array, np.ones((2, 3)))
+    whole = packed(samples=np.ones((2, 3)))
+    return {
+        "empty": b"",
+        "text": b"no archive",
+        "cut": whole[: len(whole) // 2],
+        "flipped": whole[:60] + bytes(255 - byte for byte in whole[60:80]) + whole[80:],
+        "not packed": array.getvalue(),
+        "another name": packed(values=np.ones((2, 3))),
+        "words": packed(samples=np.array([["a", "b", "c"]])),
+        "objects": packed(samples=np.array([[{}, {}, {}]])),
+        "other heads": packed(samples=np.ones((2, 4))),
+        "one row": packed(samples=np.ones(3)),
+    }
+
+
+@pytest.mark.parametrize("kind", broken_samples())
+def test_samples_that_are_damaged_are_refused_in_a_sentence(tmp_path: Path, kind: str) -> None:
+    scored().save(tmp_path / "scores.json")
+    (tmp_path / "scores.npz").write_bytes(broken_samples()[kind])
+    with pytest.raises(HeadcountError, match=r"scores\.npz.*delete it") as caught:
+        HeadScores.load(tmp_path / "scores.json")
+    assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize(

@@ -38,6 +38,7 @@ def test_everything_is_written_the_picture_first(tmp_path: Path) -> None:
     assert all(path.stat().st_size > 0 for path in paths)
     assert {path.name for path in (tmp_path / "new" / "folder").iterdir()} == {
         *FILES,
+        "scores.npz",
         "claims.json",
         "report.html",
     }

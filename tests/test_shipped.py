@@ -25,6 +25,7 @@ def test_the_sparse_model_is_small_and_says_where_its_text_comes_from() -> None:
     sizes = [path.stat().st_size for path in SPARSE.iterdir()]
     assert max(sizes) <= 16 << 20
     assert sum(sizes) <= 20_000_000
+    assert {path.suffix for path in SPARSE.iterdir()} == {".json", ".safetensors"}  # no logs
     facts = read_facts(SPARSE)
     assert facts.base == "smollm2-135m"
     assert "CC BY-SA" in facts.text["licence"]

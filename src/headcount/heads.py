@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from jaxtyping import Float, Int
 
 from headcount.errors import HeadcountError
 from headcount.figures.html import decimals, frame, head_map, side_by_side, table
+from headcount.system.files import read_json, replacing, write_json_rows
 
 
 @dataclass(frozen=True, order=True)
@@ -246,17 +246,48 @@ class HeadScores:
             raise HeadcountError(f"This is not a file of head scores: {error!r}.") from error
 
     def save(self, path: str | Path) -> None:
-        """Write the scores as JSON."""
-        Path(path).parent.mkdir(parents=True, exist_ok=True)
-        Path(path).write_text(json.dumps(self.to_json(), indent=1) + "\n", encoding="utf-8")
+        """Write the scores as `NAME.json`, and their samples as `NAME.npz` beside it.
+
+        The samples are kept in float32, which is more than their intervals need; the scores
+        themselves are read back bit for bit. `NAME.json` can also be read alone.
+        """
+        samples = _samples_path(path)
+        # Old samples go first, so that after a crash they never stand beside new scores.
+        samples.unlink(missing_ok=True)
+        write_json_rows(path, {k: v for k, v in self.to_json().items() if k != "samples"})
+        if self.samples is not None:
+            with replacing(samples) as beside, beside.open("wb") as file:
+                np.savez_compressed(file, samples=self.samples.astype(np.float32))
 
     @classmethod
     def load(cls, path: str | Path) -> HeadScores:
-        """Read scores that `save` wrote."""
-        try:
-            return cls.from_json(json.loads(Path(path).read_text(encoding="utf-8")))
-        except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
-            raise HeadcountError(f"Cannot read head scores from {path}: {error}.") from error
+        """Read scores that `save` wrote, with their samples if those are still beside them."""
+        scores = cls.from_json(read_json(path, "head scores"))
+        samples = _samples_path(path)
+        if not samples.exists():
+            return scores
+        return replace(scores, samples=_read_samples(samples, scores.layout))
+
+
+def _samples_path(path: str | Path) -> Path:
+    return Path(f"{str(path).removesuffix('.json')}.npz")
+
+
+def _read_samples(path: Path, layout: HeadLayout) -> Float[np.ndarray, "samples heads"]:
+    advice = "delete it to do without the samples, or rank the heads again"
+    try:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
+            samples = np.asarray(arrays["samples"], dtype=np.float64)
+    except Exception as error:  # a damaged archive fails in many ways
+        raise HeadcountError(
+            f"Cannot read samples of head scores from {path}: {advice}."
+        ) from error
+    if samples.ndim != 2 or samples.shape[1] != layout.total:
+        raise HeadcountError(
+            f"{path} holds samples of shape {samples.shape}, not one for each of {layout.total} "
+            f"heads in a row: {advice}."
+        )
+    return samples
 
 
 def check_gates(gates: Any, layout: HeadLayout) -> Float[np.ndarray, "sets heads"]:

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from PIL import Image
 
 import headcount.figures
 from headcount import Curve, HeadLayout, HeadScores
@@ -165,6 +166,19 @@ def test_files_are_named_and_of_their_kind(tmp_path: Path) -> None:
     assert starts[0][1:4] == b"PNG"
     assert starts[1].startswith(b"<?xml")
     assert starts[2].startswith(b"%PDF")
+
+
+def test_pictures_have_few_colours_and_look_as_they_were_drawn(tmp_path: Path) -> None:
+    figure = plot_curve(made_up())
+    figure.savefig(tmp_path / "drawn.png", dpi=200)
+    path = save_figure(figure, tmp_path)[0]
+    with Image.open(tmp_path / "drawn.png") as drawn, Image.open(path) as saved:
+        assert saved.mode == "P"
+        assert saved.info["dpi"] == pytest.approx((200, 200), abs=0.1)
+        colours = [np.asarray(picture.convert("RGB"), dtype=int) for picture in (drawn, saved)]
+    assert path.stat().st_size < 0.6 * (tmp_path / "drawn.png").stat().st_size
+    assert np.abs(colours[0] - colours[1]).max() < 20  # of 255
+    assert (colours[1][0, 0] == 255).all()  # white stays white
 
 
 def test_figures_know_no_model() -> None:

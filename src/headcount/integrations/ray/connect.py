@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import logging
 import os
+import secrets
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from importlib import import_module
 from importlib.util import find_spec
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from headcount.errors import HeadcountError
+
+if TYPE_CHECKING:
+    from headcount.integrations.ray.executor import RayExecutor
 
 LOCAL = "local"
 PATIENCE = 5.0  # seconds in which a cluster must answer
@@ -28,22 +32,23 @@ ENVIRONMENT = {
 
 
 @contextmanager
-def cluster(
+def ray_executor(
     address: str = LOCAL, *, workers: int | None = None, threads: int | None = None
-) -> Iterator[None]:
-    """Let workers on a Ray cluster measure whatever is measured inside.
+) -> Iterator[RayExecutor]:
+    """An executor for a `Lab`: workers on a Ray cluster, which end with the block.
 
     `address` "local" starts a cluster on this machine and ends it afterwards; HOST:PORT joins the
     one there, and "auto" the one that this machine belongs to. `workers` defaults to one for each
     GPU where the model is on one, else to one for every four cores and at least two. Each runs on
     `threads` threads: OMP_NUM_THREADS where that is set, else its share of the cores.
 
-    >>> from headcount import evaluate, load_model, make_task
-    >>> from headcount.integrations.ray import cluster
+    >>> from headcount import Lab, evaluate, load_model, make_task
+    >>> from headcount.integrations.ray import ray_executor
     >>> model = load_model("smollm2-135m")
     >>> task = make_task("ioi", model.tokenizer, n=20)
-    >>> with cluster(workers=2):  # doctest: +SKIP
-    ...     values = evaluate(model, task, model.layout.gates(off=[]))
+    >>> with ray_executor(workers=2) as executor:  # doctest: +SKIP
+    ...     lab = Lab(executor=executor)
+    ...     values = evaluate(model, task, model.layout.gates(off=[]), lab=lab)
     """
     if workers is not None and workers < 1:
         raise HeadcountError(f"A cluster needs at least one worker, not {workers}.")
@@ -53,15 +58,14 @@ def cluster(
     ours = not ray.is_initialized()  # else the caller has joined one, and will leave it
     if ours:
         _connect(ray, address)
-    from headcount.engine.measure.workers import working
-    from headcount.integrations.ray.crew import Crew
+    from headcount.integrations.ray.executor import RayExecutor
 
-    crew = Crew(ray, workers, threads or _pinned_threads())
+    pinned = os.environ.get("OMP_NUM_THREADS", "")
+    executor = RayExecutor(ray, workers, threads or int(pinned if pinned.isdigit() else 0) or None)
     try:
-        with working(crew):
-            yield
+        yield executor
     finally:
-        crew.dismiss()
+        executor.close()
         if ours:
             ray.shutdown()
 
@@ -80,13 +84,16 @@ def import_ray() -> Any:
 def _connect(ray: Any, address: str) -> None:
     quiet = {"log_to_driver": False, "logging_level": logging.CRITICAL, "configure_logging": True}
     if address == LOCAL:
+        # A token for this cluster alone: Ray would leave one in the home folder, and every cluster
+        # that is started later would ask for it.
+        os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
         ray.init(address=LOCAL, include_dashboard=False, object_store_memory=STORE_BYTES, **quiet)
         return
     if address != "auto":
         _require_answer(address)
     try:
         ray.init(address=address, **quiet)
-    except (ConnectionError, RuntimeError, ValueError, OSError) as error:
+    except Exception as error:
         with suppress(Exception):
             ray.shutdown()
         raise HeadcountError(_reason(address, error)) from error
@@ -106,8 +113,9 @@ def _reason(address: str, error: Exception) -> str:
             f"process: {said.partition('.')[0] if len(said) > 300 else said}"
         )
     return (
-        f"The Ray cluster at {address} cannot be joined from this machine: add it with "
-        f"ray start --address={address} first ({said[:200]})."
+        f"The Ray cluster at {address} cannot be joined from this machine: add it with ray start "
+        f"--address={address} first, and where the cluster has a token (ray get-auth-token prints "
+        f"it there) set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN ({said[:200]})."
     )
 
 
@@ -133,8 +141,3 @@ def _require_answer(address: str) -> None:
             f"No Ray cluster can be reached at {address} ({said}): check the address, and that "
             "ray start --head runs there."
         )
-
-
-def _pinned_threads() -> int | None:
-    pinned = os.environ.get("OMP_NUM_THREADS", "")
-    return int(pinned) if pinned.isdigit() and int(pinned) > 0 else None

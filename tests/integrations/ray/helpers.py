@@ -1,4 +1,4 @@
-"""What the tests of clusters share: a model on disk, metrics that travel, processes to count."""
+"""What the tests of Ray share: a model on disk, metrics that travel, processes to count."""
 
 from __future__ import annotations
 
@@ -59,12 +59,12 @@ def dies_at(token: int) -> Callable[[Any], None]:
 
 def ray_processes() -> list[str]:
     """The processes below this one that belong to Ray."""
-    found = []
+    processes = []
     for child in psutil.Process().children(recursive=True):
         try:
             words = " ".join(child.cmdline())
         except psutil.Error:
             continue
         if "ray" in words:
-            found.append(words)
-    return found
+            processes.append(words)
+    return processes

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 import socket
 import subprocess
 import sys
@@ -17,9 +19,9 @@ import torch
 
 from headcount import HeadcountError
 from headcount.cli import main
-from headcount.integrations.ray import cluster, join
-from headcount.integrations.ray.order import version_refusal
-from headcount.integrations.ray.size import Size, size_for
+from headcount.integrations.ray import connect, ray_executor
+from headcount.integrations.ray.executor import Size, size_for
+from headcount.integrations.ray.worker import Worker, versions
 
 # Not importorskip: Ray reads what is to be printed when it is first imported.
 pytestmark = pytest.mark.skipif(find_spec("ray") is None, reason="the extra ray is not installed")
@@ -72,7 +74,7 @@ def test_an_address_where_something_else_answers(capsys: pytest.CaptureFixture[s
 def test_an_address_where_something_listens_and_is_silent(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(join, "PATIENCE", 0.2)
+    monkeypatch.setattr(connect, "PATIENCE", 0.2)
     with socket.create_server(("127.0.0.1", 0)) as server:
         said = refusal(capsys, "--ray", f"127.0.0.1:{server.getsockname()[1]}")
     assert "(timed out)" in said
@@ -97,7 +99,7 @@ def test_a_machine_in_no_cluster(
 ) -> None:
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     ray = SimpleNamespace(is_initialized=lambda: False, shutdown=lambda: None, init=_nobody)
-    monkeypatch.setattr(join, "import_ray", lambda: ray)
+    monkeypatch.setattr(connect, "import_ray", lambda: ray)
     assert "This machine belongs to no Ray cluster" in refusal(capsys, "--ray", "auto")
 
 
@@ -106,7 +108,7 @@ def _nobody(**_: Any) -> None:
 
 
 def test_another_ray_and_a_machine_outside(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(join, "_require_answer", lambda address: None)
+    monkeypatch.setattr(connect, "_require_answer", lambda address: None)
 
     def saying(text: str) -> Any:
         def init(**_: Any) -> None:
@@ -115,21 +117,32 @@ def test_another_ray_and_a_machine_outside(monkeypatch: pytest.MonkeyPatch) -> N
         return SimpleNamespace(init=init, shutdown=lambda: None)
 
     with pytest.raises(HeadcountError, match="another version of Ray or Python"):
-        join._connect(saying("Version mismatch: The cluster was started with:\n Ray: 2.1"), "h:1")
-    with pytest.raises(HeadcountError, match="ray start --address=h:1 first"):
-        join._connect(saying("Can't find a node"), "h:1")
+        connect._connect(saying("Version mismatch: The cluster was started with:\n Ray: 2"), "h:1")
+    with pytest.raises(HeadcountError, match=r"ray start --address=h:1 first.* RAY_AUTH_TOKEN"):
+        connect._connect(saying("Can't find a node"), "h:1")
+
+
+def test_a_local_cluster_leaves_no_token_in_the_home_folder(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("RAY_AUTH_TOKEN", "")  # as it is now, in the end
+    monkeypatch.delenv("RAY_AUTH_TOKEN")
+    tokens: list[str] = []
+    init = lambda **_: tokens.append(os.environ["RAY_AUTH_TOKEN"])  # noqa: E731
+    connect._connect(SimpleNamespace(init=init), "local")
+    assert len(tokens[0]) == 64
 
 
 def test_without_ray(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     usual = find_spec
-    monkeypatch.setattr(join, "find_spec", lambda name: None if name == "ray" else usual(name))
+    monkeypatch.setattr(connect, "find_spec", lambda name: None if name == "ray" else usual(name))
     assert "pip install 'headcount[ray]'" in refusal(capsys, "--ray")
 
 
 def test_numbers_that_make_no_sense(capsys: pytest.CaptureFixture[str]) -> None:
     assert "at least one worker, not 0" in refusal(capsys, "--ray", "--workers", "0")
     assert "give --ray as well" in refusal(capsys, "--workers", "2")
-    with pytest.raises(HeadcountError, match="at least one thread"), cluster(threads=0):
+    with pytest.raises(HeadcountError, match="at least one thread"), ray_executor(threads=0):
         pass
 
 
@@ -158,7 +171,7 @@ def test_how_many_workers_on_gpus() -> None:
     two = nodes({"CPU": 8, "GPU": 4}, {"CPU": 8, "GPU": 2})
     assert size_for(two, on("cuda"), None, None) == Size(6, 1, 1, 1)
     assert size_for(two, on("cuda", "auto"), None, None) == Size(2, 1, 1, 3)
-    assert size_for(two, on("cuda"), 3, None).wish == "1 CPU and 1 GPU"
+    assert size_for(two, on("cuda"), 3, None).needs == "1 CPU and 1 GPU"
     with pytest.raises(HeadcountError, match="cluster has none: ask for fewer --workers"):
         size_for(nodes({"CPU": 2}), on("cuda"), None, None)
     with pytest.raises(HeadcountError, match=r"7 workers on GPUs need as many GPUs.* has 6"):
@@ -166,12 +179,11 @@ def test_how_many_workers_on_gpus() -> None:
 
 
 def test_versions_that_differ_are_named() -> None:
-    ours = {"headcount": "0.1.0", "torch": "2.13.0", "transformers": "5.22.2"}
-    assert version_refusal("a", dict(ours), ours) is None
-    said = version_refusal("a", {**ours, "torch": "2.11.0"}, ours)
-    assert (
-        said == "The worker on a has torch 2.11.0 (here 2.13.0): install the same versions there."
-    )
+    ours = versions()
+    assert Worker(1).introduce(ours)[1] == os.getpid()
+    sentence = rf"has torch {re.escape(ours['torch'])} \(here 1\.0\): install the same versions"
+    with pytest.raises(HeadcountError, match=sentence):
+        Worker(1).introduce({**ours, "torch": "1.0"})
 
 
 def test_no_gpu_is_one_sentence(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,0 +1,245 @@
+"""The executor of a Ray cluster: what each worker does next, and what happens when one dies."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from itertools import count
+from typing import Any
+
+from headcount.engine.measure.executor import Job, Unit
+from headcount.errors import HeadcountError
+from headcount.integrations.ray.worker import LoadInstructions, Worker, versions
+from headcount.models.model import Model
+
+LOG = logging.getLogger("headcount.integrations.ray")
+DEATHS = 3  # at one unit, or of as many for each worker in a row before any work is done
+PATIENCE = 180.0  # seconds in which the first worker must have started
+SILENT = 20.0  # of these, before a line says that workers are waited for
+LOOK = 1.0  # seconds between two looks at who has started
+CORES = 4  # of a worker without a GPU, where there are many
+
+
+@dataclass(frozen=True)
+class Size:
+    """Workers, and the share of the cluster that each takes."""
+
+    workers: int
+    threads: int
+    cpus: float
+    gpus: float
+
+    @property
+    def needs(self) -> str:
+        """What a worker needs, in words."""
+        what = f"{self.cpus:g} CPU{'s' if self.cpus > 1 else ''}"
+        return f"{what} and {self.gpus:g} GPU{'s' if self.gpus > 1 else ''}" if self.gpus else what
+
+
+def size_for(ray: Any, model: Model, workers: int | None, threads: int | None) -> Size:
+    """Fit so many workers (as many as there is room for) into the cluster."""
+    nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+    if model.device.type == "cuda":
+        spread = (model.origin or {}).get("device_map") is not None
+        return _on_gpus([int(node.get("GPU", 0)) for node in nodes], spread, workers, threads)
+    cpus = [int(node.get("CPU", 0)) for node in nodes]
+    if sum(cpus) < 1:
+        raise HeadcountError("The Ray cluster has no CPUs to run workers on.")
+    if workers is None:
+        workers = max(min(2, sum(cpus)), sum(max(1, some // CORES) for some in cpus if some))
+    share = sum(cpus) / workers
+    threads = threads or max(1, min(int(share), max(cpus)))
+    return Size(workers, threads, share if share < 1 else min(threads, int(share), max(cpus)), 0)
+
+
+def _on_gpus(gpus: list[int], spread: bool, workers: int | None, threads: int | None) -> Size:
+    """A GPU for each worker, or an equal share of them where a device map spreads the model."""
+    total = sum(gpus)
+    if workers is None:
+        workers = max(1, sum(1 for some in gpus if some) if spread else total)
+    if workers > total:
+        raise HeadcountError(
+            f"{workers} worker{'s' if workers > 1 else ''} on GPUs need as many GPUs, and the Ray "
+            f"cluster has {total or 'none'}: ask for fewer --workers, or use --device cpu."
+        )
+    each = min(total // workers, max(gpus)) if spread else 1
+    return Size(workers, threads or 1, 1, each)
+
+
+@dataclass(eq=False)
+class _WorkerState:
+    """What is known of a worker: it introduces itself (until then it has no host), loads the model,
+    then does units, each by its number."""
+
+    actor: Any
+    host: str = ""
+    process: int = 0
+    models: set[str] = field(default_factory=set)
+    unit: int | None = None
+
+
+class RayExecutor:
+    """Workers as actors on a Ray cluster, each with loaded models that stay in memory.
+
+    A worker that dies is replaced, and its unit is done again by whoever is free first.
+    """
+
+    def __init__(self, ray: Any, workers: int | None, threads: int | None) -> None:
+        self.ray, self.most, self.threads = ray, workers, threads
+        self.pool: list[_WorkerState] = []
+        self.jobs = count()
+        self._size: Size | None = None
+
+    def workers(self, model: Model) -> int:
+        """How many workers there are, or will be, for this model."""
+        return self.size(model).workers
+
+    def size(self, model: Model) -> Size:
+        """What each worker takes of the cluster; the first model that is measured decides."""
+        if self._size is None:
+            self._size = size_for(self.ray, model, self.most, self.threads)
+        return self._size
+
+    def run(
+        self, model: Model, job: Job, units: Sequence[Unit], keep: Callable[[Unit, Any], None]
+    ) -> None:
+        """Let the workers do every unit once, and hand on its results when it is finished."""
+        instructions, size = LoadInstructions.of(model), self.size(model)
+        while len(self.pool) < min(size.workers, len(units)):
+            self.start(size)
+        _Run(self, instructions, size, job, units, keep).carry_out()
+
+    def start(self, size: Size) -> _WorkerState:
+        """Ask the cluster for one more worker."""
+        actor = self.ray.remote(Worker).options(
+            num_cpus=size.cpus,
+            num_gpus=size.gpus,
+            max_restarts=0,  # a worker that died is replaced here, where its unit is known
+            scheduling_strategy="SPREAD",
+        )
+        self.pool.append(_WorkerState(actor.remote(size.threads)))
+        return self.pool[-1]
+
+    def stop(self, worker: _WorkerState) -> None:
+        """End one worker."""
+        self.pool.remove(worker)
+        self.ray.kill(worker.actor)
+
+    def close(self) -> None:
+        """End all workers."""
+        for worker in list(self.pool):
+            self.stop(worker)
+
+
+@dataclass(eq=False)
+class _Run:
+    """The units of one job on their way to workers and back."""
+
+    executor: RayExecutor
+    instructions: LoadInstructions
+    size: Size
+    job: Job
+    units: Sequence[Unit]
+    keep: Callable[[Unit, Any], None]
+    calls: dict[Any, _WorkerState] = field(default_factory=dict)
+    deaths: Counter[int] = field(default_factory=Counter)  # of workers, by the unit's number
+    early_deaths: int = 0  # in a row, before any work
+    started: float = field(default_factory=time.monotonic)  # when a worker was last seen at work
+    said: bool = False  # that workers are waited for
+
+    def carry_out(self) -> None:
+        """Do every unit; results go to `keep` in the order in which units are finished."""
+        ray, idle = self.executor.ray, list(self.executor.pool)
+        # In a list, or Ray would send the job with every unit.
+        self.reference = next(self.executor.jobs), [ray.put(self.job)]
+        self.left, self.waiting = len(self.units), deque(range(len(self.units)))
+        while self.left:
+            while idle and self.waiting:
+                self._next(idle.pop())
+            done, _ = ray.wait(list(self.calls), timeout=LOOK)
+            if not done:
+                self._check_start()
+            for future in done:
+                worker = self.calls.pop(future)
+                try:
+                    answer = ray.get(future)
+                except ray.exceptions.RayTaskError as error:  # not a death
+                    if isinstance(error.cause, HeadcountError):
+                        raise HeadcountError(str(error.cause)) from None
+                    raise
+                except ray.exceptions.RayError as error:
+                    worker = self._replace(worker, error)
+                else:
+                    self._take(worker, answer)
+                idle.append(worker)
+
+    def _next(self, worker: _WorkerState) -> None:
+        """Give a worker what it does next."""
+        worker.unit, key = None, self.instructions.key
+        if not worker.host:
+            future = worker.actor.introduce.remote(versions())
+        elif key not in worker.models:
+            future = worker.actor.load.remote(self.instructions)
+        else:
+            worker.unit = self.waiting.popleft()
+            future = worker.actor.do.remote(key, *self.reference, self.units[worker.unit].work)
+        self.calls[future] = worker
+
+    def _take(self, worker: _WorkerState, answer: Any) -> None:
+        """Take what a worker answers."""
+        if not worker.host:
+            worker.host, worker.process = answer
+        elif worker.unit is None:
+            worker.models.add(self.instructions.key)
+        else:
+            self.left -= 1
+            self.early_deaths = 0
+            for result in answer:
+                self.keep(self.units[worker.unit], result)
+
+    def _replace(self, worker: _WorkerState, error: Exception) -> _WorkerState:
+        """Another worker for one that has died; its unit goes back to the front."""
+        self.executor.stop(worker)  # perhaps only its result was lost
+        if worker.unit is None:
+            self.early_deaths += 1
+            if "creation task" in str(error) or self.early_deaths >= DEATHS * self.size.workers:
+                raise HeadcountError(f"Workers die before they have done any work: {_why(error)}")
+        else:
+            unit = self.units[worker.unit]
+            self.deaths[worker.unit] += 1
+            if self.deaths[worker.unit] == DEATHS:
+                raise HeadcountError(
+                    f"{DEATHS} workers died at the same unit ({unit.name}; {unit.key[:12]}): "
+                    f"{_why(error)}"
+                )
+            self.waiting.appendleft(worker.unit)
+            who = f"The worker on {worker.host} (process {worker.process})"
+            LOG.warning("%s died; its unit is done again: %s.", who, unit.name)
+        return self.executor.start(self.size)
+
+    def _check_start(self) -> None:
+        """Wait for workers that cannot start yet, but not for ever."""
+        if any(worker.host for worker in self.calls.values()):
+            self.started = time.monotonic()
+        waited = time.monotonic() - self.started
+        if waited > PATIENCE:
+            raise HeadcountError(
+                f"No worker could start within {PATIENCE:.0f} seconds: the cluster has no room for "
+                f"{self.size.needs} (ray status shows what it has)."
+            )
+        if waited > SILENT and not self.said:
+            self.said = True
+            LOG.warning("Waiting for the cluster to have room for %s.", self.size.needs)
+
+
+def _why(error: Exception) -> str:
+    """What Ray says of a death, in one sentence."""
+    said = str(error)
+    if "ModuleNotFoundError" in said or "ImportError" in said:
+        return "not every machine of the cluster has headcount, in this version."
+    if "creation task" in said:
+        return said.strip().splitlines()[-1]
+    return "the process ended without a word (killed, out of memory, or its machine is gone)."

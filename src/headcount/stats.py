@@ -17,9 +17,7 @@ Three choices hold throughout:
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Iterator, Sequence
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
 from typing import Any, TypeAlias
@@ -33,8 +31,6 @@ from headcount.errors import HeadcountError
 Clusters: TypeAlias = Sequence[Hashable] | np.ndarray
 
 Statistic = Callable[[Float[np.ndarray, "seeds items"]], float]
-
-_MOST: ContextVar[float] = ContextVar("most resamples", default=math.inf)
 
 
 @dataclass(frozen=True)
@@ -324,19 +320,8 @@ def _pair(
     return first, second, _labels(clusters, first.shape[1])
 
 
-@contextmanager
-def few_resamples(most: int) -> Iterator[None]:
-    """Draw no more than so many resamples inside: for numbers that nobody will look at."""
-    token = _MOST.set(most)
-    try:
-        yield
-    finally:
-        _MOST.reset(token)
-
-
 def _draw(rng: np.random.Generator, units: int, resamples: int) -> Int[np.ndarray, "times units"]:
     """How often each unit comes up in each resample of `units` - 1; a single one always does."""
-    resamples = int(min(resamples, _MOST.get()))
     picks = rng.integers(units, size=(resamples, max(units - 1, 1)))
     picks += units * np.arange(resamples)[:, None]
     return np.bincount(picks.ravel(), minlength=resamples * units).reshape(resamples, units)

@@ -17,7 +17,6 @@ from matplotlib.figure import Figure
 
 from headcount import Curve, Head, HeadScores, Store, Task, curve, evaluate, load_model, make_task
 from headcount.claims import judge
-from headcount.figures.curve import plot_curve
 from headcount.models.model import Model
 from headcount.rankings import rank
 from headcount.stats import Interval, bootstrap, paired_difference
@@ -41,7 +40,7 @@ def main() -> None:
         save("head", draw_heads(heads))
         save("gate", draw_gates(model, task, scores.top(8), store))
         drawn = curve(model, task, scores, counts=[0, 1, 2, 4, 8, 16], seeds=5, store=store)
-        save("curve", plot_curve(drawn))
+        save("curve", drawn.plot())
         save("claim", draw_claims(drawn))
 
 

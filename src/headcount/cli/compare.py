@@ -10,7 +10,7 @@ from typing import Any
 from headcount.cli.common import model_from, print_json, store_from, task_from
 from headcount.errors import HeadcountError
 from headcount.figures.agreement import plot_agreement
-from headcount.figures.curve import save_figure
+from headcount.figures.style import save_figure
 from headcount.heads import HeadScores, check_counts
 from headcount.rankings import RANKINGS, rank
 from headcount.rankings.agreement import agreement
@@ -46,7 +46,9 @@ def compare(arguments: Namespace) -> int:
     result = agreement(found, arguments.counts, clusters=by_example)
     folder = Path(arguments.out)
     folder.mkdir(parents=True, exist_ok=True)
-    paths = save_figure(plot_agreement(result, title=f"{task.name} · {model.name}"), folder)
+    paths = save_figure(
+        plot_agreement(result.to_json(), title=f"{task.name} · {model.name}"), folder
+    )
     facts = {"model": model.name, "task": task.name, "task_settings": dict(task.parameters)}
     document = {**facts, **result.to_json(), "versions": versions()}
     (folder / "agreement.json").write_text(to_json(document) + "\n", encoding="utf-8")

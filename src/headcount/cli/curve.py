@@ -5,14 +5,12 @@ from __future__ import annotations
 import shlex
 import sys
 from argparse import Namespace
-from dataclasses import asdict
 from functools import partial
-from pathlib import Path
 
 from headcount.cli.common import announce, model_from, print_json, store_from, task_from
 from headcount.curves import curve as make_curve
 from headcount.heads import HeadScores, check_counts
-from headcount.report.folder import write_results
+from headcount.report.curve_study import curve_study
 
 
 def curve(arguments: Namespace) -> int:
@@ -42,12 +40,11 @@ def curve(arguments: Namespace) -> int:
         if announce(arguments, lambda seen: make(store=seen), store):
             return 0
         result = make(store=store)
+    asked = {k: v for k, v in vars(arguments).items() if k not in ("command", "json", "quiet")}
     command = "headcount " + shlex.join(sys.argv[1:])
-    paths = write_results(
-        Path(arguments.out), result, model, task, vars(arguments), command=command
-    )
+    paths = curve_study(result, model, task, asked).save(arguments.out, command)
     if arguments.json:
-        print_json([asdict(point) for point in result.points])
+        print_json(result.rows)
         return 0
     print(result)
     for sentence in result.left_out:

@@ -11,8 +11,8 @@ from typing import Any
 
 from headcount.cli.common import model_from, print_json, settings
 from headcount.errors import HeadcountError, did_you_mean
-from headcount.figures.curve import save_figure
 from headcount.figures.edges import plot_edges
+from headcount.figures.style import save_figure
 from headcount.sparse.settings import Settings
 from headcount.sparse.sparsify import Outcome
 from headcount.sparse.sparsify import sparsify as make_sparse_model

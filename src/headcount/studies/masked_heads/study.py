@@ -149,7 +149,10 @@ def masked_heads(
     ]
     figures = {
         "figure": plot_panels(
-            {p.name: [("Accuracy", p.accuracy), (_short(second), p.similarity)] for p in panels},
+            {
+                p.name: [("Accuracy", p.accuracy.rows), (_short(second), p.similarity.rows)]
+                for p in panels
+            },
             total=model.layout.total,
             note=f"ranked by {rankings[0]} · {first.name} · {second.name} · n = "
             f"{_span([p.accuracy.points[0].n for p in panels])} · {seeds} random draws · "
@@ -158,7 +161,7 @@ def masked_heads(
     }
     if len(rankings) > 1:
         named = {
-            name: {RANKINGS[method].name: one for method, one in curves.items()}
+            name: {RANKINGS[method].name: one.rows for method, one in curves.items()}
             for name, curves in by_ranking.items()
         }
         figures["rankings"] = plot_rankings(
@@ -182,7 +185,7 @@ def masked_heads(
             "similarity": {"key": second.key, "identity": second.identity()},
             "task": settings,
         },
-        model={"name": model.name, **model.facts},
+        model={model.name: model.facts},
         scores=scores,
         heads=heads,
         notes=notes,

@@ -1,7 +1,6 @@
 """Curves: values against the number of heads masked or kept."""
 
 from headcount.curves.curve import (
-    SERIES,
     Curve,
     Mode,
     Point,
@@ -9,5 +8,6 @@ from headcount.curves.curve import (
     default_counts,
     interval_of,
 )
+from headcount.figures.style import SERIES
 
 __all__ = ["SERIES", "Curve", "Mode", "Point", "curve", "default_counts", "interval_of"]

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from textwrap import fill
 from typing import TYPE_CHECKING
 
-from headcount.figures.style import GREY, PALETTE, Row, figure_of_texts
+from headcount.figures.style import GREY, PALETTE, Row, count_axis, figure_of_texts, new_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -27,14 +27,12 @@ def plot_agreement(agreement: Row, *, title: str | None = None) -> Figure:
 
     `agreement` has the fields of `Agreement.to_json`.
     """
-    from matplotlib.figure import Figure
-
     names = agreement["rankings"]
     pairs = list(dict.fromkeys((row["one"], row["other"]) for row in agreement["overlaps"]))
     named = [pair for pair in pairs if len(pairs) <= MOST or names[0] in pair]
     side = max(3.6, 0.75 * len(names) + 1.6)  # room for a number in each cell
     below = 0.22 * math.ceil((len(named) + 2) / 2)  # … and for the legend
-    figure = Figure(figsize=(side + 5.2, side + 0.9 + below), layout="constrained")
+    figure = new_figure(side + 5.2, side + 0.9 + below)
     left, right = figure.subplots(1, 2, width_ratios=(side, 5.2))
     stability = [agreement["stability"][name]["value"] for name in names]
     _matrix(left, names, agreement["spearman"], stability)
@@ -113,10 +111,7 @@ def _overlaps(
             markersize=4,
             label=" / ".join(pair),
         )
-    if len(counts) > 2 and counts[-1] > 8:
-        axes.set_xscale("log", base=2)
-    axes.set_xticks(counts, [str(count) for count in counts])
-    axes.minorticks_off()
+    count_axis(axes, counts, "log")
     axes.set_ylim(-0.03, 1.03)
     axes.grid(alpha=0.25)
     axes.set_ylabel("Share of the best K in common")

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from headcount.figures.style import BLUE, GREY, ORANGE, figure_of_texts
+from headcount.figures.style import BLUE, GREY, ORANGE, figure_of_texts, new_figure
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -17,10 +17,9 @@ Log = Sequence[Mapping[str, float]]
 @figure_of_texts
 def plot_edges(log: Log, *, control: Log = (), title: str = "Sparse post-training") -> Figure:
     """Two panels over the same steps: open edges (hard gates), and loss on text not trained on."""
-    from matplotlib.figure import Figure
     from matplotlib.ticker import LogFormatter
 
-    figure = Figure(figsize=(6.4, 6.0), layout="constrained")
+    figure = new_figure(6.4, 6.0)
     edges, loss = figure.subplots(2, 1, sharex=True)
     steps = _column(log, "step")
     edges.plot(steps, [100 * share for share in _column(log, "open_edges")], color=BLUE)

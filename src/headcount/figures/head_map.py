@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from headcount.figures.style import BLUE, ORANGE, figure_of_texts
+from headcount.figures.style import BLUE, ORANGE, figure_of_texts, new_figure
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -20,13 +20,12 @@ def plot_head_map(values: Sequence[float], counts: Sequence[int], *, title: str 
     `values` are in the order of all heads; `counts` are the heads of each layer.
     """
     from matplotlib.colors import LinearSegmentedColormap
-    from matplotlib.figure import Figure
     from matplotlib.ticker import MaxNLocator
 
     picture = by_layer(values, counts)  # (layers, heads)
     cell = 0.13 if max(picture.shape) <= 40 else 0.07
     size = (max(2.4, cell * picture.shape[1] + 1.4), max(1.6, cell * picture.shape[0] + 0.8))
-    figure = Figure(figsize=size, layout="constrained")
+    figure = new_figure(*size)
     axes = figure.add_subplot()
     most = float(np.nanmax(np.abs(picture))) or 1.0
     shades = LinearSegmentedColormap.from_list("scores", [ORANGE, "white", BLUE])

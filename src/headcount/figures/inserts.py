@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from jaxtyping import Float
 
-from headcount.figures.style import INSERTS, figure_of_texts, small_print
+from headcount.figures.style import INSERTS, figure_of_texts, new_figure, small_print
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -51,10 +51,8 @@ def plot_inserts(
     note: str = "",
 ) -> Figure:
     """Bars by model on the left; on the right original tokens above, the full sequence below."""
-    from matplotlib.figure import Figure
-
     wide = 3.6 + 1.5 * len(bars)
-    figure = Figure(figsize=(wide + (6.2 if profiles else 0), 4.9), layout="constrained")
+    figure = new_figure(wide + (6.2 if profiles else 0), 4.9)
     if profiles is None:
         _bars(figure.add_subplot(), bars, title)
     else:
@@ -140,9 +138,7 @@ def plot_sweep(
     note: str = "",
 ) -> Figure:
     """Accuracy against the length or the place of the insert, one line for each kind of it."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(6.4, 4.4), layout="constrained")
+    figure = new_figure(6.4, 4.4)
     axes = figure.add_subplot()
     ticks = list(dict.fromkeys(x for points in lines.values() for x, _ in points))
     for number, (name, points) in enumerate(lines.items()):

@@ -7,15 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from headcount.figures.style import (
-    PAIRS,
-    Points,
-    draw_line,
-    figure_of_texts,
-    legend_above,
-    row_by_row,
-    small_print,
-)
+from headcount.figures import style
+from headcount.figures.style import Points
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -43,25 +36,23 @@ class KeptPanel:
     ratio: float | None = None
 
 
-@figure_of_texts
+@style.figure_of_texts
 def plot_kept(panels: Sequence[KeptPanel], *, threshold: float, note: str = "") -> Figure:
     """Draw the published form: four panels, bands over prompts, a dashed line at the threshold.
 
     The dashed line joins the two curves and bears the ratio of the heads needed, with both counts
     below it. With one model it marks that model's count. Random orders are thin lines.
     """
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(3.1 * len(panels) + 0.4, 3.7), layout="constrained")
+    figure = style.new_figure(3.1 * len(panels) + 0.4, 3.7)
     grid = figure.subplots(1, len(panels), squeeze=False, sharey=True)[0]
     values, ends = [0.0, 1.0], [0.0, 1.0]  # of curves, and of their bands, where these are known
     for number, (axes, panel) in enumerate(zip(grid, panels, strict=True)):
         # As published: a pair of colours for the first two panels, another for the others.
-        for line, colour in zip(panel.lines, PAIRS[min(number // 2, 1)], strict=False):
-            draw_line(axes, line.points, colour, band=0.2, label=line.label)
+        for line, colour in zip(panel.lines, style.PAIRS[min(number // 2, 1)], strict=False):
+            style.draw_line(axes, line.points, colour, band=0.2, label=line.label)
             if line.random:
                 label = f"{line.label}, random order"
-                draw_line(axes, line.random, colour, linewidth=0.7, alpha=0.8, label=label)
+                style.draw_line(axes, line.random, colour, linewidth=0.7, alpha=0.8, label=label)
             known = [point for point in (*line.points, *line.random) if math.isfinite(point[2])]
             values += [value for _, value, _, _ in known]
             ends += [end for _, _, *both in line.points for end in both if math.isfinite(end)]
@@ -74,8 +65,8 @@ def plot_kept(panels: Sequence[KeptPanel], *, threshold: float, note: str = "") 
     # A row for each pair of colours.
     found = [zip(*axes.get_legend_handles_labels(), strict=True) for axes in grid[:4:2]]
     columns = min(len(grid), 4)
-    entries = row_by_row([entry for pair in found for entry in pair], columns)
-    legend_above(figure, *zip(*entries, strict=True), ncols=columns, fontsize=8)
+    entries = style.row_by_row([entry for pair in found for entry in pair], columns)
+    style.legend_above(figure, *zip(*entries, strict=True), ncols=columns, fontsize=8)
     grid[0].set_ylabel("Explained Effect")
     lowest, highest = min(*values, *ends), max(*values, *ends)
     bottom, top = max(lowest, BOTTOM) - 0.12, min(highest, TOP) + 0.12
@@ -84,7 +75,7 @@ def plot_kept(panels: Sequence[KeptPanel], *, threshold: float, note: str = "") 
         cut = "bands" if all(bottom <= value <= top for value in values) else "curves"
         note = f"{note} · some {cut} go on beyond the frame".removeprefix(" · ")
     if note:
-        small_print(figure, note)
+        style.small_print(figure, note)
     return figure
 
 

@@ -9,33 +9,24 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from headcount.figures import style
 from headcount.figures.head_map import by_layer
-from headcount.figures.style import (
-    ROLES,
-    UNDECIDED,
-    Points,
-    draw_line,
-    figure_of_texts,
-    legend_above,
-    small_print,
-)
+from headcount.figures.style import Points
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-@figure_of_texts
+@style.figure_of_texts
 def plot_roles(panels: Mapping[tuple[str, str], Mapping[str, Points]], *, note: str = "") -> Figure:
     """The published grid: one row per task, one column per model, one line per role.
 
     `panels` has the line of each role, by task and model. All panels of a row share their y axis.
     """
-    from matplotlib.figure import Figure
-
     rows = list(dict.fromkeys(row for row, _ in panels))
     columns = list(dict.fromkeys(column for _, column in panels))
     size = (max(3.0 * len(columns) + 1.2, 4.8), 2.0 * len(rows) + 1.1)
-    figure = Figure(figsize=size, layout="constrained")
+    figure = style.new_figure(*size)
     grid = figure.subplots(len(rows), len(columns), squeeze=False, sharex=True, sharey="row")
     for i, row in enumerate(rows):
         for j, column in enumerate(columns):
@@ -43,7 +34,9 @@ def plot_roles(panels: Mapping[tuple[str, str], Mapping[str, Points]], *, note: 
             axes.axhline(0, color="#888888", linewidth=0.7)
             for role, points in panels.get((row, column), {}).items():
                 label = role.capitalize()
-                draw_line(axes, points, ROLES[role], band=0.18, label=label, linewidth=1.6)
+                style.draw_line(
+                    axes, points, style.ROLES[role], band=0.18, label=label, linewidth=1.6
+                )
             axes.grid(alpha=0.25)
             axes.margins(x=0.02)
             if i == 0:
@@ -56,14 +49,14 @@ def plot_roles(panels: Mapping[tuple[str, str], Mapping[str, Points]], *, note: 
         last.set_ylabel(row, rotation=270, va="bottom", fontsize=10)
     figure.supylabel("Δ Log Probability of Target Response", fontsize=10)
     how: dict[str, Any] = {"title": "Metric", "ncols": 3, "fontsize": 9, "handlelength": 1.6}
-    legend_above(figure, *grid[0, 0].get_legend_handles_labels(), **how)
+    style.legend_above(figure, *grid[0, 0].get_legend_handles_labels(), **how)
     if note:  # in lines of about equal length
         lines = ceil(len(note) / int(17 * size[0]))
-        small_print(figure, note, signs=ceil(len(note) / lines) + 6, size=6.5)
+        style.small_print(figure, note, signs=ceil(len(note) / lines) + 6, size=6.5)
     return figure
 
 
-@figure_of_texts
+@style.figure_of_texts
 def plot_role_maps(
     maps: Mapping[tuple[str, str], np.ndarray], counts: Mapping[str, Sequence[int]]
 ) -> Figure:
@@ -73,18 +66,17 @@ def plot_role_maps(
     model. One row per model, one column per task.
     """
     from matplotlib.colors import ListedColormap
-    from matplotlib.figure import Figure
     from matplotlib.patches import Patch
     from matplotlib.ticker import MaxNLocator
 
-    colours = {**ROLES, "undecided": UNDECIDED}
+    colours = {**style.ROLES, "undecided": style.UNDECIDED}
     numbers = {name: number for number, name in enumerate(colours)}
     shades = ListedColormap(list(colours.values()))
     columns = list(dict.fromkeys(task for task, _ in maps))
     rows = list(dict.fromkeys(model for _, model in maps))
     heights = [max(1.2, 0.13 * len(counts[row])) for row in rows]
     size = (max(2.2 * len(columns) + 0.8, 4.6), sum(heights) + 0.7 * len(rows) + 0.6)
-    figure = Figure(figsize=size, layout="constrained")
+    figure = style.new_figure(*size)
     grid = figure.subplots(
         len(rows), len(columns), squeeze=False, sharey="row", height_ratios=heights
     )
@@ -102,5 +94,5 @@ def plot_role_maps(
         grid[i, 0].set_ylabel("layer")
     patches = [Patch(color=colour) for colour in colours.values()]
     names = [name.capitalize() for name in colours]
-    legend_above(figure, patches, names, ncols=4 if len(columns) > 2 else 2, fontsize=8)
+    style.legend_above(figure, patches, names, ncols=4 if len(columns) > 2 else 2, fontsize=8)
     return figure

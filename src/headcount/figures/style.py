@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 Row = Mapping[str, Any]
-Points = Sequence[tuple[int, float, float, float]]  # count, value, low, high
+Points = Sequence[tuple[float, float, float, float]]  # count, value, low, high
 Arguments = ParamSpec("Arguments")
 
 # Okabe and Ito's colours, which colour-blind readers can tell apart, and one more.
@@ -53,6 +53,13 @@ def figure_of_texts(plot: Callable[Arguments, Figure]) -> Callable[Arguments, Fi
     return plain
 
 
+def new_figure(wide: float, high: float) -> Figure:
+    """An empty figure of so many inches; matplotlib is loaded only when something is drawn."""
+    from matplotlib.figure import Figure
+
+    return Figure(figsize=(wide, high), layout="constrained")
+
+
 def points_of(rows: Sequence[Row], series: str) -> Points:
     """The points of one series of a tidy table."""
     wanted = [row for row in rows if row["series"] == series]
@@ -65,6 +72,14 @@ def draw_line(axes: Axes, points: Points, colour: str, *, band: float = 0.0, **l
     axes.plot(x, value, color=colour, **look)
     if band:
         axes.fill_between(x, low, high, color=colour, alpha=band, linewidth=0)
+
+
+def count_axis(axes: Axes, counts: Sequence[int], scale: str, **options: Any) -> None:
+    """A tick at every count and at no other place; where there are many, on a scale of twos."""
+    if len(counts) > 2 and counts[-1] > 8:
+        axes.set_xscale(scale, base=2, **options)
+    axes.set_xticks(counts, [str(count) for count in counts])
+    axes.minorticks_off()
 
 
 def legend_above(figure: Figure, handles: Sequence[Any], labels: Sequence[str], **how: Any) -> None:

@@ -54,15 +54,9 @@ def curve_study(
 
 def value_rows(curve: Curve) -> list[dict[str, Any]]:
     """Every value behind a curve's points, with the cluster that its example belongs to."""
+    columns = ("series", "count", "draw", "example", "cluster", "value")
     return [
-        {
-            "series": series,
-            "count": count,
-            "draw": draw,
-            "example": example,
-            "cluster": cluster,
-            "value": value,
-        }
+        dict(zip(columns, (series, count, draw, example, cluster, value), strict=True))
         for (series, count), draws in curve.raw.items()
         for draw, values in enumerate(draws.tolist())
         for example, (cluster, value) in enumerate(zip(curve.clusters, values, strict=True))

@@ -22,8 +22,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from headcount.lab import Lab
 from headcount.errors import HeadcountError
+from headcount.lab import Lab
 from headcount.models.model import Model, load_model
 from headcount.studies import STUDIES, run_study
 
@@ -91,7 +91,7 @@ def compare(folder: Path, model: Model | None = None) -> list[Compared]:
     """Run a folder's study again in small, and compare what both have."""
     run = json.loads((folder / "run.json").read_text(encoding="utf-8"))
     study = run["study"]
-    facts = run["model"] if "weights" not in run["model"] else {run["model"]["name"]: run["model"]}
+    facts = run["model"]
     model = model or load_model(next(iter(facts)))
     weights = model.identity["weights"]
     label = next((name for name, one in facts.items() if one["weights"] == weights), None)

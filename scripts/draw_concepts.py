@@ -15,10 +15,9 @@ import torch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from headcount.lab import Lab
 from headcount import Curve, Head, HeadScores, Store, Task, curve, evaluate, load_model, make_task
 from headcount.claims import judge
-from headcount.figures.curve import plot_curve
+from headcount.lab import Lab
 from headcount.models.model import Model
 from headcount.rankings import rank
 from headcount.stats import Interval, bootstrap, paired_difference
@@ -42,7 +41,7 @@ def main() -> None:
         save("head", draw_heads(heads))
         save("gate", draw_gates(model, task, scores.top(8), store))
         drawn = curve(model, task, scores, counts=[0, 1, 2, 4, 8, 16], seeds=5, lab=Lab(store))
-        save("curve", plot_curve(drawn))
+        save("curve", drawn.plot())
         save("claim", draw_claims(drawn))
 
 

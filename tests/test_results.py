@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import gzip
 import json
 import math
 from functools import cache
@@ -13,11 +14,13 @@ from planted import Plant, plant
 
 from headcount import Curve, HeadScores, curve
 from headcount.claims import Claim
-from headcount.report.folder import write_results
+from headcount.report.curve_study import curve_study
+from headcount.report.study import Study
 from headcount.system.files import to_json
 
 PICTURES = ["figure.png", "figure.svg", "figure.pdf"]
-FILES = [*PICTURES, "curves.csv", "scores.json", "heads.csv", "run.json"]
+TABLES = ["curves.csv", "heads.csv", "values.csv.gz"]
+FILES = [*PICTURES, *TABLES, "claims.json", "run.json", "report.html"]
 CLAIM = Claim("masking hurts", None, -0.5, -0.7, math.nan, "undecided")
 
 
@@ -29,25 +32,38 @@ def measured() -> tuple[Plant, Curve]:
 
 def write(folder: Path, **settings: object) -> list[Path]:
     planted, result = measured()
-    return write_results(folder, result, planted.model, planted.task, settings, [CLAIM])
+    study = curve_study(result, planted.model, planted.task, settings, [CLAIM])
+    return study.save(folder, "headcount curve")
 
 
 def test_everything_is_written_the_picture_first(tmp_path: Path) -> None:
-    paths = write(tmp_path / "new" / "folder")
-    assert [path.name for path in paths] == [*FILES, "claims.json", "report.html"]
+    folder = tmp_path / "new" / "folder"
+    paths = write(folder)
+    assert [path.name for path in paths] == FILES
     assert all(path.stat().st_size > 0 for path in paths)
-    assert {path.name for path in (tmp_path / "new" / "folder").iterdir()} == {
-        *FILES,
-        "scores.npz",
-        "claims.json",
-        "report.html",
-    }
+    assert {path.name for path in folder.iterdir()} == {*FILES, "scores"}
 
 
-def test_without_claims_there_is_no_such_file(tmp_path: Path) -> None:
-    planted, result = measured()
-    paths = write_results(tmp_path, result, planted.model, planted.task, {})
-    assert [path.name for path in paths] == [*FILES, "report.html"]
+def test_what_an_earlier_run_left_does_not_stay(tmp_path: Path) -> None:
+    write(tmp_path)
+    bare = Study("other", "other", [{"count": 1}], [], {}, {}, {})
+    paths = bare.save(tmp_path, page="index.html")
+    assert [path.name for path in paths] == ["curves.csv", "claims.json", "run.json", "index.html"]
+    assert not (tmp_path / "heads.csv").exists()
+    assert not (tmp_path / "values.csv.gz").exists()
+    assert json.loads((tmp_path / "claims.json").read_text()) == []
+
+
+def test_a_folder_with_a_run_is_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path)
+
+    def full(self: HeadScores, path: Path) -> None:
+        raise OSError("no space left")
+
+    monkeypatch.setattr(HeadScores, "save", full)
+    with pytest.raises(OSError, match="no space"):
+        write(tmp_path)
+    assert not (tmp_path / "run.json").exists()
 
 
 def test_the_table_and_scores_read_back(tmp_path: Path) -> None:
@@ -55,8 +71,36 @@ def test_the_table_and_scores_read_back(tmp_path: Path) -> None:
     _, result = measured()
     with (tmp_path / "curves.csv").open(newline="") as file:
         assert len(list(csv.DictReader(file))) == len(result.points)
-    scores = HeadScores.load(tmp_path / "scores.json")
+    assert b"\r" not in (tmp_path / "curves.csv").read_bytes()
+    scores = HeadScores.load(tmp_path / "scores" / "attribution.json")
     assert scores.values.tolist() == result.scores.values.tolist()
+
+
+def test_every_point_can_be_computed_again_from_the_values(tmp_path: Path) -> None:
+    write(tmp_path)
+    _, result = measured()
+    with gzip.open(tmp_path / "values.csv.gz", "rt", newline="") as file:
+        rows = list(csv.DictReader(file))
+    for point in result.points:
+        key = (point.series, str(point.count))
+        own = [float(row["value"]) for row in rows if (row["series"], row["count"]) == key]
+        assert len(own) == point.n * point.draws
+        assert sum(own) / len(own) == pytest.approx(point.value)
+    assert {row["cluster"] for row in rows} == set(map(str, result.clusters))
+
+
+def test_names_of_scores_and_tables_stay_inside_the_folder(tmp_path: Path) -> None:
+    _, result = measured()
+    some = [{"count": 1}]
+    study = Study(
+        *("name", "title", some, [], {}, {}, {}),
+        scores={"../../up": result.scores, "gates/a model": result.scores},
+        tables={"../Some Table": some},
+    )
+    study.save(tmp_path / "out")
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+    written = {path.relative_to(tmp_path / "out").as_posix() for path in tmp_path.rglob("*.*")}
+    assert {"scores/--/--/up.json", "scores/gates/a-model.json", "..-some-table.csv"} <= written
 
 
 def test_claims_have_the_fields_of_the_design(tmp_path: Path) -> None:
@@ -69,22 +113,30 @@ def test_claims_have_the_fields_of_the_design(tmp_path: Path) -> None:
         "low": -0.7,
         "high": None,
         "verdict": "undecided",
+        "reason": "",
     }
 
 
 def test_the_run_can_be_made_again_from_its_facts(tmp_path: Path) -> None:
     planted, result = measured()
-    write(tmp_path, seeds=2, out=tmp_path, command="headcount.cli.curve:curve", quiet=True)
-    facts = json.loads((tmp_path / "run.json").read_text())
-    assert facts["settings"] == {"seeds": 2, "out": str(tmp_path)}
-    assert facts["model"]["heads"] == [2, 2]
-    identity = planted.model.identity
-    assert identity.items() <= facts["model"].items()
-    assert facts["task"]["ranking examples"] + facts["task"]["test examples"] == 32
-    assert facts["counts"] == [0, 1, 3]
-    assert facts["left_out"] == list(result.left_out) != []
-    assert (facts["metric"], facts["stand_in"]) == ("accuracy", "zero")
-    assert {"headcount", "python", "torch", "transformers", "numpy"} <= facts["versions"].keys()
+    write(tmp_path, seeds=2, out=tmp_path, task="planted", counts=None)
+    run = json.loads((tmp_path / "run.json").read_text())
+    assert list(run) == [
+        *("study", "title", "command", "asked", "settings", "model"),
+        *("notes", "figures", "tables", "versions"),
+    ]
+    assert (run["study"], run["command"], run["asked"]) == ("curve", "headcount curve", {})
+    settings = run["settings"]
+    assert (settings["seeds"], settings["out"]) == (2, str(tmp_path))
+    assert (settings["metric"], settings["stand_in"]) == ("accuracy", "zero")
+    assert settings["counts"] == [0, 1, 3]
+    assert settings["task"]["ranking examples"] + settings["task"]["test examples"] == 32
+    (model,) = run["model"].values()
+    assert model["heads"] == [2, 2]
+    assert planted.model.identity.items() <= model.items()
+    assert run["notes"] == list(result.left_out) != []
+    assert run["figures"] == ["figure"]
+    assert {"headcount", "python", "torch", "transformers", "numpy"} <= run["versions"].keys()
 
 
 def test_the_same_run_leaves_the_same_bytes(tmp_path: Path) -> None:

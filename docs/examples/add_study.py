@@ -1,11 +1,7 @@
 """A study of your own: do the best heads of a ranking matter more than its worst?"""
 
-from dataclasses import asdict
-
 from headcount import curve, load_model, make_task, run_study
-from headcount.figures.curve import plot_curve
-from headcount.report.folder import Claim
-from headcount.stats import judge
+from headcount.claims import Claim, judge
 from headcount.studies import MODELS, PRESETS, STUDIES, Study
 
 
@@ -21,11 +17,11 @@ def best_and_worst(models, *, task="ioi", n=32, count=8, store=None, progress=Tr
     return Study(
         name="best-and-worst",
         title=f"best-and-worst · {model.name}",
-        rows=[asdict(point) for point in measured.points],
+        rows=measured.rows,
         claims=[claim],
-        figures={"figure": plot_curve(measured)},
+        figures={"figure": measured.plot()},
         settings={"task": task, "n": n, "count": count},
-        model={"name": model.name, **model.identity},
+        model={model.name: model.facts},
     )
 
 

@@ -6,14 +6,18 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from jaxtyping import Float, Int
 
 from headcount.errors import HeadcountError
-from headcount.figures.html import decimals, frame, head_map, side_by_side, table
+from headcount.figures.head_map import plot_head_map
+from headcount.figures.html import decimals, frame, picture, side_by_side, table
 from headcount.system.files import read_json, replacing, write_json_rows
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 
 @dataclass(frozen=True, order=True)
@@ -194,14 +198,17 @@ class HeadScores:
         rest = self.layout.total - (len(lines) - 1)
         return "\n".join([*lines, f"… and {rest} others"] if rest else lines)
 
+    def plot(self, *, title: str = "") -> Figure:
+        """Draw a map of the scores, layer by head."""
+        return plot_head_map(self.values.tolist(), self.layout.counts, title=title)
+
     def _repr_html_(self) -> str:
         rows = self._table()
         header = ["head", "score", "95 % interval"][: len(rows[0])]
-        layers = np.split(self.values, self.layout.starts[1:])
         about = [self.parameters[key] for key in ("task", "model") if key in self.parameters]
         title = " · ".join([f"Heads by {self.method}", *map(str, about), str(self.layout)])
         best = table(header, rows, numbers=len(header) - 1)
-        return frame(title, side_by_side(head_map([row.tolist() for row in layers]), best))
+        return frame(title, side_by_side(picture(self.plot()), best))
 
     def _table(self) -> list[list[str]]:
         """The best heads, their scores and, where known, intervals."""

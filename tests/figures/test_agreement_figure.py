@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 
 from headcount import HeadLayout, HeadScores
 from headcount.figures.agreement import plot_agreement
-from headcount.figures.curve import save_figure
+from headcount.figures.style import save_figure
 from headcount.rankings.agreement import Agreement, agreement
 
 NAMES = (
@@ -49,7 +49,7 @@ def drawn(figure: Figure) -> FigureCanvasAgg:
 
 def test_the_matrix_shows_every_correlation() -> None:
     found = made_up()
-    left, _ = plot_agreement(found).axes
+    left, _ = plot_agreement(found.to_json()).axes
     numbers = [text.get_text() for text in left.texts]
     assert len(numbers) == 9
     assert numbers[1] == numbers[3] == f"{found.correlation[0, 1]:.2f}".replace("-", "−")
@@ -61,7 +61,7 @@ def test_the_matrix_shows_every_correlation() -> None:
 
 def test_lines_are_the_overlaps_and_the_band_is_chance() -> None:
     found = made_up()
-    _, right = plot_agreement(found).axes
+    _, right = plot_agreement(found.to_json()).axes
     chance, *lines = right.lines
     assert list(chance.get_xdata()) == found.counts
     for line, (one, other) in zip(
@@ -80,7 +80,7 @@ def test_lines_are_the_overlaps_and_the_band_is_chance() -> None:
 
 
 def test_axes_say_what_they_show() -> None:
-    figure = plot_agreement(made_up(), title="ioi · tiny")
+    figure = plot_agreement(made_up().to_json(), title="ioi · tiny")
     left, right = figure.axes
     assert "Spearman" in left.get_title()
     assert right.get_xlabel() == "K (of 40 heads)"
@@ -92,13 +92,13 @@ def test_axes_say_what_they_show() -> None:
 
 
 def test_ten_pairs_can_be_told_apart() -> None:
-    _, right = plot_agreement(made_up(NAMES[:5])).axes
+    _, right = plot_agreement(made_up(NAMES[:5]).to_json()).axes
     looks = {(line.get_color(), line.get_linestyle(), line.get_marker()) for line in right.lines}
     assert len(looks) == 11
 
 
 def test_of_many_pairs_those_with_the_first_ranking_stand_out() -> None:
-    figure = plot_agreement(made_up(NAMES))
+    figure = plot_agreement(made_up(NAMES).to_json())
     _, right = figure.axes
     assert len(right.lines) == 1 + 21
     coloured = [line for line in right.lines if line.get_marker() != "None"]
@@ -111,7 +111,9 @@ def test_of_many_pairs_those_with_the_first_ranking_stand_out() -> None:
 
 @pytest.mark.parametrize("count", [2, 3, 5, 7])
 def test_everything_stays_within_the_figure(count: int) -> None:
-    figure = plot_agreement(made_up(NAMES[:count]), title="some-organisation/a-model " * 4)
+    figure = plot_agreement(
+        made_up(NAMES[:count]).to_json(), title="some-organisation/a-model " * 4
+    )
     everything = figure.get_tightbbox(drawn(figure).get_renderer())
     width, height = figure.get_size_inches()
     assert everything is not None
@@ -125,7 +127,7 @@ def test_without_counts_there_is_only_the_matrix() -> None:
     rankings = {
         name: HeadScores(HeadLayout((4,)), np.arange(4.0), name) for name in ("one", "other")
     }
-    figure = plot_agreement(agreement(rankings, []))
+    figure = plot_agreement(agreement(rankings, []).to_json())
     drawn(figure)
     assert not figure.legends
 
@@ -133,7 +135,7 @@ def test_without_counts_there_is_only_the_matrix() -> None:
 def test_files_made_twice_are_equal_byte_for_byte(tmp_path: Path) -> None:
     for name in ("one", "two"):
         (tmp_path / name).mkdir()
-        save_figure(plot_agreement(made_up()), tmp_path / name)
+        save_figure(plot_agreement(made_up().to_json()), tmp_path / name)
     for suffix in ("png", "svg", "pdf"):
         one, two = ((tmp_path / name / f"figure.{suffix}").read_bytes() for name in ("one", "two"))
         assert len(one) > 1000

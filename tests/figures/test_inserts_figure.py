@@ -6,8 +6,8 @@ from pathlib import Path
 
 import numpy as np
 
-from headcount.figures.curve import save_figure
-from headcount.figures.inserts import COLOURS, Bar, Profiles, plot_inserts, plot_sweep
+from headcount.figures.inserts import Bar, Profiles, plot_inserts, plot_sweep
+from headcount.figures.style import INSERTS, save_figure
 
 BARS = {
     "one": {
@@ -37,7 +37,7 @@ def test_bars_and_charts(tmp_path: Path) -> None:
     from matplotlib.colors import to_hex
 
     faces = [to_hex(container.patches[0].get_facecolor()) for container in bars.containers[::2]]
-    assert faces == [COLOURS[name] for name in ("w/o", "w/ Mless", "w/ Mful")]
+    assert faces == [INSERTS[name] for name in ("w/o", "w/ Mless", "w/ Mful")]
     heights = [
         [bar.get_height() for bar in container.patches] for container in bars.containers[::2]
     ]

@@ -5,18 +5,17 @@ from __future__ import annotations
 import pytest
 
 from headcount.figures.kept import KeptPanel, Line, plot_kept
-from headcount.stats import Interval
 
 
 def panel(*needed: int, total: int = 40) -> KeptPanel:
-    def at(value: float) -> Interval:
-        return Interval(value, value - 0.1, value + 0.1, 12)
+    def at(count: int, value: float) -> tuple[int, float, float, float]:
+        return count, value, value - 0.1, value + 0.1
 
     lines = [
-        Line(f"model {number}", [(0, at(0.0)), (count, at(0.9)), (total, at(1.0))], [], count)
+        Line(f"model {number}", [at(0, 0.0), at(count, 0.9), at(total, 1.0)], [], count)
         for number, count in enumerate(needed)
     ]
-    ratio = at(needed[0] / needed[1]) if len(needed) == 2 else None
+    ratio = needed[0] / needed[1] if len(needed) == 2 else None
     return KeptPanel("Task", lines, ratio)
 
 
@@ -51,6 +50,6 @@ def test_counts_stand_inside_the_panel(needed: tuple[int, ...], text: str) -> No
     ],
 )
 def test_what_is_cut_off_is_said(value: float, low: float, said: str) -> None:
-    points = [(0, Interval(value, low, 0.1, 12)), (40, Interval(1.0, 0.9, 1.1, 12))]
+    points = [(0, value, low, 0.1), (40, 1.0, 0.9, 1.1)]
     figure = plot_kept([KeptPanel("Task", [Line("model", points, [], 40)], None)], threshold=0.9)
     assert figure.get_supxlabel() == said

@@ -10,13 +10,14 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 
-from headcount.figures.roles import COLOURS, UNDECIDED, Line, plot_role_maps, plot_roles
+from headcount.figures.roles import plot_role_maps, plot_roles
+from headcount.figures.style import ROLES, UNDECIDED, Points
 
 ROWS = ("Syntax", "Common Sense", "Math")
 COUNTS = range(0, 51, 10)
 
 
-def made_up(*models: str) -> dict[tuple[str, str], Mapping[str, Line]]:
+def made_up(*models: str) -> dict[tuple[str, str], Mapping[str, Points]]:
     slopes = {"facilitation": -0.06, "irrelevance": -0.001, "interference": 0.01}
     return {
         (row, model): {
@@ -73,7 +74,7 @@ def test_lines_have_their_colours_values_and_bands() -> None:
     figure = plot_roles(panels)
     axes = figure.axes[0]
     lines = {line.get_label(): line for line in axes.get_lines()}
-    for role, colour in COLOURS.items():
+    for role, colour in ROLES.items():
         line = lines[role.capitalize()]
         assert line.get_color() == colour
         given = panels["Syntax", "A"][role]
@@ -81,7 +82,7 @@ def test_lines_have_their_colours_values_and_bands() -> None:
         np.testing.assert_allclose(line.get_ydata(), [point[1] for point in given])
     assert len(axes.collections) == 3
     green, blue, red = (
-        np.array([int(c[i : i + 2], 16) for i in (1, 3, 5)]) for c in COLOURS.values()
+        np.array([int(c[i : i + 2], 16) for i in (1, 3, 5)]) for c in ROLES.values()
     )
     assert (green.argmax(), blue.argmax(), red.argmax()) == (1, 2, 0)
     low, high = axes.get_xlim()
@@ -109,7 +110,7 @@ def test_the_map_shows_the_role_of_each_head() -> None:
     picture = np.ma.filled(image.get_array(), np.nan)
     np.testing.assert_array_equal(picture, [[0, 1, np.nan], [2, 3, 1]])
     colours = [to_hex(image.cmap(image.norm(number))) for number in range(4)]
-    assert colours == [*COLOURS.values(), UNDECIDED]
+    assert colours == [*ROLES.values(), UNDECIDED]
     assert (first.get_xlabel(), first.get_ylabel()) == ("head", "layer")
     (legend,) = figure.legends
     names = ["Facilitation", "Irrelevance", "Interference", "Undecided"]
@@ -120,7 +121,7 @@ def test_maps_of_several_models_stand_in_rows() -> None:
     rng = np.random.default_rng(0)
     counts = {"A": [4] * 6, "B": [3, 5]}
     maps = {
-        (task, model): rng.choice([*COLOURS, "undecided"], sum(heads))
+        (task, model): rng.choice([*ROLES, "undecided"], sum(heads))
         for model, heads in counts.items()
         for task in ROWS
     }

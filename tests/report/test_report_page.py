@@ -21,6 +21,7 @@ from headcount.report import find_results, page, read_result, write_page
 from headcount.report.go_on import go_on
 from headcount.report.head_data import head_data, top_heads
 
+UNJUDGED = ("not comparable", "not tested")
 RESULTS = Path(__file__).parents[2] / "docs" / "results"
 
 
@@ -223,12 +224,66 @@ def test_the_command_finds_results_below_a_folder(
     assert printed == {"page": str(path), "results": [str(tmp_path / "out" / "a")]}
 
 
+@pytest.mark.parametrize("name", ["../secret.csv", "/etc/passwd", "..", "", "link.csv", "a/b.csv"])
+@pytest.mark.parametrize("kind", ["tables", "figures"])
+def test_no_name_in_a_folder_leads_out_of_it(tmp_path: Path, name: str, kind: str) -> None:
+    folder = write_sample(tmp_path / "one")
+    (tmp_path / "secret.csv").write_text("a,b\n1,2\n")
+    (tmp_path / "secret.csv.png").write_bytes(b"\x89PNG")
+    for link in ("link.csv", "link.csv.png"):
+        (folder / link).symlink_to(tmp_path / "secret.csv")
+    run = json.loads((folder / "run.json").read_text())
+    run[kind] = {"S": name} if kind == "tables" else [name]
+    (folder / "run.json").write_text(json.dumps(run))
+    if kind == "figures" and name in ("", ".."):  # .png and ...png are names like any other
+        assert read_result(folder).figures == {}
+        return
+    with pytest.raises(HeadcountError, match="not a file inside it"):
+        read_result(folder)
+
+
+def test_files_that_are_links_to_elsewhere_are_refused(tmp_path: Path) -> None:
+    folder = write_sample(tmp_path / "one")
+    (folder / "curves.csv").rename(tmp_path / "curves.csv")
+    (folder / "curves.csv").symlink_to(tmp_path / "curves.csv")
+    with pytest.raises(HeadcountError, match="not a file inside it"):
+        write_page([folder], folder / "report.html")
+
+
+def test_a_link_in_the_page_s_place_is_replaced_and_not_followed(tmp_path: Path) -> None:
+    folder = write_sample(tmp_path / "one")
+    (tmp_path / "mine").write_text("precious")
+    for name in ("report.html", ".report.html.new"):
+        (folder / name).symlink_to(tmp_path / "mine")
+    write_page([folder], folder / "report.html")
+    assert (tmp_path / "mine").read_text() == "precious"
+    assert not (folder / "report.html").is_symlink()
+
+
+def test_verdicts_that_no_interval_gives_come_with_their_reason(tmp_path: Path) -> None:
+    folder = write_sample(tmp_path / "one")
+    claims = [{"claim": "c", "verdict": word, "reason": f"{NASTY} {word}"} for word in UNJUDGED]
+    (folder / "claims.json").write_text(json.dumps(claims))
+    said = "".join(Page(page([read_result(folder)])).words)
+    for word in UNJUDGED:
+        assert f"{NASTY} {word}" in said
+        assert f"1 {word}" in said
+
+
 def test_folders_without_a_result_are_refused(tmp_path: Path) -> None:
     with pytest.raises(HeadcountError, match="There is no result in"):
         find_results(tmp_path)
     with pytest.raises(HeadcountError, match="There is no result in"):
         read_result(tmp_path)
-    for text, words in (("{", "Cannot read"), ("[]", "not what a run"), ("{}", "not what a run")):
+    other = '{"study": "s", "versions": {}, "model": []}'
+    for text, words in (
+        *(("{", "Cannot read"), ("[]", "not what a run"), ("{}", "not what a run")),
+        (other, "not what a run"),
+    ):
         (tmp_path / "run.json").write_text(text)
         with pytest.raises(HeadcountError, match=words):
             read_result(tmp_path)
+    (tmp_path / "run.json").write_text('{"study": "s", "versions": {}}')
+    (tmp_path / "claims.json").write_text("[1]")
+    with pytest.raises(HeadcountError, match="not a list of claims"):
+        read_result(tmp_path)

@@ -69,14 +69,15 @@ def test_the_folder_is_whole(study: Study, tmp_path: Path) -> None:
     with (tmp_path / "results" / "curves.csv").open() as file:
         assert len(list(csv.DictReader(file))) == len(study.rows)
     claims = json.loads((tmp_path / "results" / "claims.json").read_text())
-    fields = ["claim", "published", "measured", "low", "high", "verdict"]
+    fields = ["claim", "published", "measured", "low", "high", "verdict", "reason"]
     assert all(list(claim) == fields for claim in claims)
     assert len(claims) == 4  # 2 and 4 heads are far from the published onset
     run = json.loads((tmp_path / "results" / "run.json").read_text())
     assert run["settings"]["counts"] == [0, 2, 4]
     assert run["settings"]["task"] == {"n": 12, "shots": 1, "max_new_tokens": 2}
     assert run["command"].endswith("'up'")
-    assert {"weights", "tokenizer", "dtype"} <= set(run["model"])
+    (model,) = run["model"].values()
+    assert {"weights", "tokenizer", "dtype"} <= set(model)
     assert (tmp_path / "results" / "scores" / "math-attribution.json").exists()
     with (tmp_path / "results" / "heads.csv").open() as file:
         heads = list(csv.DictReader(file))

@@ -10,7 +10,7 @@ from typing import Any
 from headcount.cli.common import lab_from, model_from, print_json, task_from
 from headcount.errors import HeadcountError
 from headcount.figures.agreement import plot_agreement
-from headcount.figures.curve import save_figure
+from headcount.figures.style import save_figure
 from headcount.heads import HeadScores, check_counts
 from headcount.rankings import RANKINGS, rank
 from headcount.rankings.agreement import agreement
@@ -39,7 +39,9 @@ def compare(arguments: Namespace) -> int:
     result = agreement(found, arguments.counts, clusters=by_example)
     folder = Path(arguments.out)
     folder.mkdir(parents=True, exist_ok=True)
-    paths = save_figure(plot_agreement(result, title=f"{task.name} · {model.name}"), folder)
+    paths = save_figure(
+        plot_agreement(result.to_json(), title=f"{task.name} · {model.name}"), folder
+    )
     facts = {"model": model.name, "task": task.name, "task_settings": dict(task.parameters)}
     document = {**facts, **result.to_json(), "versions": versions()}
     write_json(folder / "agreement.json", document)

@@ -17,7 +17,7 @@ from headcount.curves import CurveRequest, CurveSettings
 from headcount.heads import HeadScores
 from headcount.metrics import get_metric
 from headcount.rankings import RANKINGS, Ranking
-from headcount.report.curve import curve_study
+from headcount.report.curve_study import curve_study
 
 
 def curve(arguments: Namespace) -> int:
@@ -47,7 +47,7 @@ def curve(arguments: Namespace) -> int:
     study = curve_study(result, model, task, asdict(chosen))
     paths = study.save(arguments.out, command_line())
     if arguments.json:
-        print_json([asdict(point) for point in result.points])
+        print_json(result.rows)
         return 0
     print(result)
     for sentence in result.left_out:

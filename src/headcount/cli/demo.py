@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from argparse import Namespace
-from pathlib import Path
 from typing import TypedDict
 
 from headcount.claims import Claim, judge
@@ -11,7 +10,7 @@ from headcount.cli.common import lab_from, print_json
 from headcount.curves import Curve
 from headcount.curves import curve as make_curve
 from headcount.models.model import load_model
-from headcount.report.folder import write_results
+from headcount.report.curve_study import curve_study
 from headcount.tasks import make_task
 
 MODEL = "smollm2-135m"
@@ -46,10 +45,8 @@ def demo(arguments: Namespace) -> int:
         result = make_curve(model, task, lab=lab, **SETTINGS)
     claims = judge_claims(result)
     facts = {"model": MODEL, "examples": EXAMPLES, **SETTINGS}
-    out = Path(arguments.out or "out/demo")
-    paths = write_results(
-        out, result, model, task, facts, claims, command="headcount demo", page="index.html"
-    )
+    study = curve_study(result, model, task, facts, claims)
+    paths = study.save(arguments.out or "out/demo", "headcount demo", page="index.html")
     if arguments.json:
         print_json({"claims": [vars(claim) for claim in claims], "files": paths})
         return 0

@@ -9,10 +9,11 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from headcount.cli.common import model_from, print_json, settings
+from headcount.cli.common import model_from, print_json
+from headcount.cli.options import parse_settings
 from headcount.errors import HeadcountError, did_you_mean
-from headcount.figures.curve import save_figure
 from headcount.figures.edges import plot_edges
+from headcount.figures.style import save_figure
 from headcount.sparse.settings import Settings
 from headcount.sparse.sparsify import Outcome
 from headcount.sparse.sparsify import sparsify as make_sparse_model
@@ -28,7 +29,7 @@ def sparsify(arguments: Namespace) -> int:
     """Tune the dense control, then the sparse model; write it, its log and its figure."""
     chosen = {name: getattr(arguments, name) for name in OPTIONS}
     chosen = {name: value for name, value in chosen.items() if value is not None}
-    run = settings_from(chosen | settings(arguments.set))
+    run = settings_from(chosen | parse_settings(arguments.set))
     model = model_from(arguments)
     out = Path(arguments.out)
     say = (lambda text: None) if arguments.json else (lambda text: print(text, flush=True))

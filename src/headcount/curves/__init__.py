@@ -1,7 +1,6 @@
 """Curves: values against the number of heads masked or kept."""
 
 from headcount.curves.curve import (
-    SERIES,
     Curve,
     CurveRequest,
     CurveSettings,
@@ -10,6 +9,7 @@ from headcount.curves.curve import (
     curve,
     default_counts,
 )
+from headcount.figures.style import SERIES
 
 __all__ = [
     "SERIES",

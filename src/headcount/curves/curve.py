@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from jaxtyping import Float
@@ -26,7 +26,9 @@ from headcount.engine.measure.head_sets import Entry, HeadSets, Pending, head_ga
 from headcount.engine.measure.sweep import Sweep, Values
 from headcount.engine.write.writing import Scope
 from headcount.errors import HeadcountError, unknown
-from headcount.figures.html import frame, line_chart, table
+from headcount.figures.curve import plot_curve
+from headcount.figures.html import frame, picture, table
+from headcount.figures.style import SERIES
 from headcount.heads import HeadLayout, HeadScores, check_counts
 from headcount.lab import Lab
 from headcount.metrics import Metric, get_metric
@@ -38,13 +40,10 @@ from headcount.stats import Interval, paired_difference
 from headcount.system.files import write_csv
 from headcount.tasks import Task
 
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
 Mode = Literal["mask", "keep"]
-SERIES = {
-    "top": "TopK",
-    "bottom": "BottomK",
-    "random": "RandomK",
-    "matched": "RandomK, layer-matched",
-}
 
 
 @dataclass(frozen=True)
@@ -106,43 +105,57 @@ class Curve:
             clusters=self.values.clusters,
         )
 
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        """The tidy table: one row for each point."""
+        return [asdict(point) for point in self.points]
+
     def to_csv(self, path: str | Path) -> None:
         """Write the tidy table."""
-        write_csv(path, [asdict(point) for point in self.points])
+        write_csv(path, self.rows)
+
+    def plot(self, *, title: str | None = None) -> Figure:
+        """Draw the curve, with the intervals of all its points as bands."""
+        return plot_curve(
+            self.rows,
+            heads=self.scores.layout.total,
+            metric=self.metric.name,
+            ranking=self.scores.method,
+            stand_in=self.stand_in,
+            verb=self._verb,
+            shares=self.metric.binary,
+            title=title,
+        )
 
     def __repr__(self) -> str:
         counts = ", ".join(map(str, self._counts))
         return f"<Curve of {self._title}: {self.metric.name} at {counts} heads>"
 
     def _repr_html_(self) -> str:
-        drawn = {name: self.series(name) for name in SERIES if self.series(name)}
         cells: dict[tuple[str, int], str] = {
             (p.series, p.count): f"{p.value:.3f} [{p.low:.3f}, {p.high:.3f}]" for p in self.points
         }
         rows = [
             [SERIES[name], *(cells.get((name, count), "–") for count in self._counts)]
-            for name in drawn
+            for name in SERIES
+            if self.series(name)
         ]
-        ends = np.array([[p.value, p.low, p.high] for p in self.points])
-        low, high = (0.0, 1.0) if self.metric.binary else (np.nanmin(ends), np.nanmax(ends))
-        lines = {
-            name: [(p.count, p.value, p.low, p.high) for p in points]
-            for name, points in drawn.items()
-        }
-        chart = line_chart(lines, SERIES, bottom=float(low), top=float(high))
-        n = self.points[0].n
-        title = f"{self.metric.name} · {self._title} · n = {n} · stand-in: {self.stand_in}"
-        header = ["heads", *map(str, self._counts)]
-        return frame(title, chart, table(header, rows, numbers=len(self._counts)))
+        title = f"{self.metric.name} · {self._title} · n = {self.points[0].n} · stand-in: "
+        numbers = table(["heads", *map(str, self._counts)], rows, numbers=len(self._counts))
+        return frame(f"{title}{self.stand_in}", picture(self.plot()), numbers)
 
     @property
     def _counts(self) -> list[int]:
         return sorted({point.count for point in self.points})
 
     @property
+    def _verb(self) -> str:
+        return "masked" if self.mode == "mask" else "kept"
+
+    @property
     def _title(self) -> str:
-        first, verb = self.points[0], "masked" if self.mode == "mask" else "kept"
-        return f"{first.task} on {first.model}, heads {verb} by {self.scores.method}"
+        first = self.points[0]
+        return f"{first.task} on {first.model}, heads {self._verb} by {self.scores.method}"
 
     def __str__(self) -> str:
         lines = [f"{'series':24}{'heads':>6}{'value':>10}  95 % interval"]

@@ -1,1 +1,1 @@
-"""Figures: tables in, matplotlib figures out; never a model."""
+"""Figures: tables in, matplotlib figures out; imports nothing else of the package."""

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from textwrap import fill
 from typing import TYPE_CHECKING
 
-from headcount.rankings.agreement import Agreement
+from headcount.figures.style import GREY, PALETTE, Row, count_axis, figure_of_texts, new_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -14,25 +15,29 @@ if TYPE_CHECKING:
 
 Pair = tuple[str, str]
 
-# Okabe and Ito's colours; where pairs outnumber them, the next dashes and marker tell them apart.
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+# Where pairs outnumber the colours, the next dashes and marker tell them apart.
 DASHES = ("-", "--", ":", "-.")
 MARKERS = ("o", "s", "^", "D")
 MOST = 10  # pairs with a look of their own; of more, only those with the first ranking
 
 
-def plot_agreement(agreement: Agreement, *, title: str | None = None) -> Figure:
-    """Draw who agrees with whom: over all heads on the left, about the best K on the right."""
-    from matplotlib.figure import Figure
+@figure_of_texts
+def plot_agreement(agreement: Row, *, title: str | None = None) -> Figure:
+    """Draw who agrees with whom: over all heads on the left, about the best K on the right.
 
-    pairs = list(dict.fromkeys((one.one, one.other) for one in agreement.overlaps))
-    named = [pair for pair in pairs if len(pairs) <= MOST or agreement.names[0] in pair]
-    side = max(3.6, 0.75 * len(agreement.names) + 1.6)  # room for a number in each cell
+    `agreement` has the fields of `Agreement.to_json`.
+    """
+    names = agreement["rankings"]
+    pairs = list(dict.fromkeys((row["one"], row["other"]) for row in agreement["overlaps"]))
+    named = [pair for pair in pairs if len(pairs) <= MOST or names[0] in pair]
+    side = max(3.6, 0.75 * len(names) + 1.6)  # room for a number in each cell
     below = 0.22 * math.ceil((len(named) + 2) / 2)  # … and for the legend
-    figure = Figure(figsize=(side + 5.2, side + 0.9 + below), layout="constrained")
+    figure = new_figure(side + 5.2, side + 0.9 + below)
     left, right = figure.subplots(1, 2, width_ratios=(side, 5.2))
-    _matrix(left, agreement)
-    _overlaps(right, agreement, named, [pair for pair in pairs if pair not in named])
+    stability = [agreement["stability"][name]["value"] for name in names]
+    _matrix(left, names, agreement["spearman"], stability)
+    _overlaps(right, agreement["overlaps"], named, [pair for pair in pairs if pair not in named])
+    right.set_xlabel(f"K (of {agreement['heads']} heads)")
     if title:
         figure.suptitle(fill(title, 80))
     handles, labels = right.get_legend_handles_labels()
@@ -43,24 +48,27 @@ def plot_agreement(agreement: Agreement, *, title: str | None = None) -> Figure:
     return figure
 
 
-def _matrix(axes: Axes, agreement: Agreement) -> None:
+def _matrix(
+    axes: Axes,
+    names: Sequence[str],
+    correlation: Sequence[Sequence[float]],
+    stability: Sequence[float],
+) -> None:
     """Correlations as numbers on a colour that is white at 0; the diagonal is the stability."""
-    names, size = agreement.names, len(agreement.names)
-    shown = agreement.correlation.copy()
-    for place, name in enumerate(names):
-        shown[place, place] = agreement.stability[name].value
+    shown = [list(row) for row in correlation]
+    for number, value in enumerate(stability):
+        shown[number][number] = value
     axes.set_facecolor("#E6E6E6")  # what is not known
     axes.imshow(shown, vmin=-1, vmax=1, cmap="RdBu")
-    for row in range(size):
-        for column in range(size):
-            value = shown[row, column]
+    for row, values in enumerate(shown):
+        for column, value in enumerate(values):
             # + 0.0: a correlation that rounds to nothing has no sign
             text = "–" if math.isnan(value) else f"{round(value, 2) + 0.0:.2f}".replace("-", "−")
             ink = "white" if abs(value) > 0.65 else "black"
             style = "italic" if row == column else "normal"
             axes.text(column, row, text, ha="center", va="center", color=ink, fontstyle=style)
-    axes.set_xticks(range(size), names, rotation=40, ha="right", rotation_mode="anchor")
-    axes.set_yticks(range(size), names)
+    axes.set_xticks(range(len(names)), names, rotation=40, ha="right", rotation_mode="anchor")
+    axes.set_yticks(range(len(names)), names)
     axes.tick_params(length=0)
     for spine in axes.spines.values():
         spine.set_visible(False)
@@ -70,47 +78,41 @@ def _matrix(axes: Axes, agreement: Agreement) -> None:
     )
 
 
-def _overlaps(axes: Axes, agreement: Agreement, named: list[Pair], others: list[Pair]) -> None:
+def _overlaps(
+    axes: Axes, overlaps: Sequence[Row], named: Sequence[Pair], others: Sequence[Pair]
+) -> None:
     """The share in common against K, over the band that chance gives."""
 
     def line(pair: Pair) -> tuple[list[int], list[float]]:
-        points = [o for o in agreement.overlaps if (o.one, o.other) == pair]
-        return [point.count for point in points], [point.share for point in points]
+        points = [row for row in overlaps if (row["one"], row["other"]) == pair]
+        return [row["count"] for row in points], [row["share"] for row in points]
 
-    counts = agreement.counts
+    chance = {row["count"]: row for row in sorted(overlaps, key=lambda row: row["count"])}
+    counts = list(chance)
     if not counts:
         axes.set_axis_off()
         return
-    chance = {one.count: one for one in agreement.overlaps}
-    axes.fill_between(
-        counts,
-        [chance[count].chance_low for count in counts],
-        [chance[count].chance_high for count in counts],
-        color="#555555",
-        alpha=0.15,
-        linewidth=0,
-        label="chance, 95 % of draws",
+    low, middle, high = (
+        [row[key] for row in chance.values()] for key in ("chance_low", "chance", "chance_high")
     )
-    axes.plot(counts, [chance[c].chance for c in counts], color="#555555", linewidth=1)
+    label = "chance, 95 % of draws"
+    axes.fill_between(counts, low, high, color=GREY, alpha=0.15, linewidth=0, label=label)
+    axes.plot(counts, middle, color=GREY, linewidth=1)
     for pair in others:
-        label = "other pairs" if pair == others[0] else None
+        label = "other pairs" if pair == others[0] else "_"
         axes.plot(*line(pair), color="#AAAAAA", linewidth=0.6, label=label)
-    for place, pair in enumerate(named):
-        turn = place // len(COLOURS)
+    for number, pair in enumerate(named):
+        turn = number // len(PALETTE)
         axes.plot(
             *line(pair),
-            color=COLOURS[place % len(COLOURS)],
+            color=PALETTE[number % len(PALETTE)],
             linestyle=DASHES[turn % len(DASHES)],
             marker=MARKERS[turn % len(MARKERS)],
             markersize=4,
             label=" / ".join(pair),
         )
-    if len(counts) > 2 and counts[-1] > 8:
-        axes.set_xscale("log", base=2)
-    axes.set_xticks(counts, [str(count) for count in counts])
-    axes.minorticks_off()
+    count_axis(axes, counts, "log")
     axes.set_ylim(-0.03, 1.03)
     axes.grid(alpha=0.25)
-    axes.set_xlabel(f"K (of {agreement.total} heads)")
     axes.set_ylabel("Share of the best K in common")
     axes.set_title("Overlap of the best heads", fontsize=10)

@@ -6,52 +6,38 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from headcount.figures.style import BLUE, GREY, ORANGE, figure_of_texts, new_figure
+
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-BLUE, ORANGE, GREY = "#0072B2", "#D55E00", "#555555"  # Okabe and Ito
+Log = Sequence[Mapping[str, float]]
 
 
-def plot_edges(
-    log: Sequence[Mapping[str, float]],
-    *,
-    control: Sequence[Mapping[str, float]] = (),
-    title: str = "Sparse post-training",
-) -> Figure:
+@figure_of_texts
+def plot_edges(log: Log, *, control: Log = (), title: str = "Sparse post-training") -> Figure:
     """Two panels over the same steps: open edges (hard gates), and loss on text not trained on."""
-    from matplotlib.figure import Figure
     from matplotlib.ticker import LogFormatter
 
-    figure = Figure(figsize=(6.4, 6.0), layout="constrained")
+    figure = new_figure(6.4, 6.0)
     edges, loss = figure.subplots(2, 1, sharex=True)
-    steps = [row["step"] for row in log]
-    edges.plot(steps, [100 * row["open_edges"] for row in log], color=BLUE)
+    steps = _column(log, "step")
+    edges.plot(steps, [100 * share for share in _column(log, "open_edges")], color=BLUE)
     shown = [row for row in log if math.isfinite(row["averaged_edges"])]
-    edges.plot(
-        [row["step"] for row in shown],
-        [100 * row["averaged_edges"] for row in shown],
-        color=BLUE,
-        marker="o",
-        linestyle="",
-        markersize=4,
-        label="averaged weights",
-    )
+    averaged = [100 * share for share in _column(shown, "averaged_edges")]
+    dots = {"marker": "o", "linestyle": "", "markersize": 4}
+    edges.plot(_column(shown, "step"), averaged, color=BLUE, label="averaged weights", **dots)
     edges.set_yscale("log")
     edges.set_ylabel("Open edges (%)")
     edges.yaxis.set_major_formatter(LogFormatter())
     edges.yaxis.set_minor_formatter(LogFormatter())  # labels where a decade has few others
     edges.grid(alpha=0.25, which="both")
-    loss.plot(steps, [row["constraint_loss"] for row in log], color=BLUE, label="sparse")
+    loss.plot(steps, _column(log, "constraint_loss"), color=BLUE, label="sparse")
     if control:
-        loss.plot(
-            [row["step"] for row in control],
-            [row["constraint_loss"] for row in control],
-            color=GREY,
-            linestyle="--",
-            label="dense control",
-        )
+        dense = _column(control, "step"), _column(control, "constraint_loss")
+        loss.plot(*dense, color=GREY, linestyle="--", label="dense control")
     if log and math.isfinite(log[-1]["limit"]):
-        loss.plot(steps, [row["limit"] for row in log], color=ORANGE, linestyle=":", label="limit")
+        loss.plot(steps, _column(log, "limit"), color=ORANGE, linestyle=":", label="limit")
     loss.set_ylabel("Held-out loss (nats per token)")
     loss.set_xlabel("Training step")
     loss.grid(alpha=0.25)
@@ -59,3 +45,7 @@ def plot_edges(
     loss.legend(frameon=False)
     edges.set_title(title)
     return figure
+
+
+def _column(rows: Log, name: str) -> list[float]:
+    return [row[name] for row in rows]

@@ -5,17 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from textwrap import fill
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from jaxtyping import Float
+
+from headcount.figures.style import INSERTS, figure_of_texts, new_figure, small_print
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-COLOURS = {"w/o": "#8064a2", "w/ Mless": "#2a9d8f", "w/ Mful": "#9ecae1", "ARM": "#e0a03c"}
 SHORT = {"w/o": "None", "w/ Mless": "Mless", "w/ Mful": "Mful"}
+OTHER = "#999999"  # the colour of a series that is not published
 
 
 @dataclass(frozen=True)
@@ -40,6 +42,7 @@ class Profiles:
         return np.delete(self.full[series], list(self.spans[series]))
 
 
+@figure_of_texts
 def plot_inserts(
     bars: Mapping[str, Mapping[str, Bar]],
     profiles: Profiles | None,
@@ -48,10 +51,8 @@ def plot_inserts(
     note: str = "",
 ) -> Figure:
     """Bars by model on the left; on the right original tokens above, the full sequence below."""
-    from matplotlib.figure import Figure
-
     wide = 3.6 + 1.5 * len(bars)
-    figure = Figure(figsize=(wide + (6.2 if profiles else 0), 4.9), layout="constrained")
+    figure = new_figure(wide + (6.2 if profiles else 0), 4.9)
     if profiles is None:
         _bars(figure.add_subplot(), bars, title)
     else:
@@ -59,43 +60,33 @@ def plot_inserts(
         _bars(figure.add_subplot(grid[:, 0]), bars, title)
         above, below = figure.add_subplot(grid[0, 1]), figure.add_subplot(grid[1, 1])
         _charts(above, below, profiles)
-    signs = int(17 * figure.get_figwidth())
-    figure.supxlabel(fill(note, signs), fontsize=7, color="#666666")
+    small_print(figure, note)
     return figure
 
 
 def _bars(axes: Axes, bars: Mapping[str, Mapping[str, Bar]], title: str) -> None:
-    series = list(dict.fromkeys(name for one in bars.values() for name in one))
+    series = list(dict.fromkeys(name for of_model in bars.values() for name in of_model))
     width = 0.8 / len(series)
     for number, name in enumerate(series):
-        places = [model - 0.4 + width * (number + 0.5) for model in range(len(bars))]
-        some = [one[name] for one in bars.values()]
-        values = [bar.value for bar in some]
-        ends = np.array(
-            [[b.value - b.low for b in some], [b.high - b.value for b in some]]
-        )  # (2, models)
-        axes.bar(places, values, width * 0.94, label=name, color=COLOURS.get(name, "#999999"))
-        axes.errorbar(
-            places,
-            values,
-            yerr=np.nan_to_num(ends).clip(min=0),
-            fmt="none",
-            ecolor="#333333",
-            capsize=3,
-            linewidth=1,
-        )
-        for x, bar in zip(places, some, strict=True):
+        x = [model - 0.4 + width * (number + 0.5) for model in range(len(bars))]
+        own = [of_model[name] for of_model in bars.values()]
+        heights = [bar.value for bar in own]
+        axes.bar(x, heights, width * 0.94, label=name, color=INSERTS.get(name, OTHER))
+        _whiskers(axes, x, own, fmt="none", ecolor="#333333", linewidth=1)
+        for at, bar in zip(x, own, strict=True):
             axes.annotate(
                 f"{bar.value:.1f}",
-                (x, max(bar.value, np.nan_to_num(bar.high))),
+                (at, max(bar.value, np.nan_to_num(bar.high))),
                 xytext=(0, 3),
                 textcoords="offset points",
                 ha="center",
                 fontsize=8,
             )
-    for model, one in enumerate(bars.values()):
-        axes.hlines(one["w/o"].value, model - 0.4, model + 0.4, COLOURS["w/o"], "--", linewidth=0.8)
-    tops = [b.high if b.high == b.high else b.value for one in bars.values() for b in one.values()]
+    for model, of_model in enumerate(bars.values()):
+        base = of_model["w/o"].value
+        axes.hlines(base, model - 0.4, model + 0.4, INSERTS["w/o"], "--", linewidth=0.8)
+    every = [bar for of_model in bars.values() for bar in of_model.values()]
+    tops = [bar.value if np.isnan(bar.high) else bar.high for bar in every]
     axes.set_ylim(0, min(108, 1.18 * max([10, *tops])))
     axes.set_xticks(range(len(bars)), [fill(name, 22) for name in bars])
     axes.set_ylabel("Accuracy (%)")
@@ -105,12 +96,19 @@ def _bars(axes: Axes, bars: Mapping[str, Mapping[str, Bar]], title: str) -> None
     axes.legend(frameon=False, ncols=len(series), loc="upper center", fontsize=9)
 
 
+def _whiskers(axes: Axes, x: Sequence[float], bars: Sequence[Bar], **how: Any) -> None:
+    """Draw the ends of intervals; an unknown one has no length."""
+    ends = np.array([[bar.value - bar.low, bar.high - bar.value] for bar in bars]).T  # (2, bars)
+    yerr = np.nan_to_num(ends).clip(min=0)
+    axes.errorbar(x, [bar.value for bar in bars], yerr=yerr, capsize=3, **how)
+
+
 def _charts(above: Axes, below: Axes, profiles: Profiles) -> None:
-    for name in profiles.full:
-        values = profiles.original(name)
-        _filled(above, values, SHORT.get(name, name), COLOURS.get(name, "#999999"))
+    for name, full in profiles.full.items():
+        look = {"label": SHORT.get(name, name), "color": INSERTS.get(name, OTHER)}
+        _filled(above, profiles.original(name), **look)
         if profiles.spans[name]:
-            _filled(below, profiles.full[name], SHORT.get(name, name), COLOURS[name])
+            _filled(below, full, **look)
     above.set_xlabel("Original tokens (inserted positions removed)")
     below.set_xlabel("Full sequence")
     spans = [span for span in profiles.spans.values() if span]
@@ -125,12 +123,13 @@ def _charts(above: Axes, below: Axes, profiles: Profiles) -> None:
         axes.legend(frameon=False, fontsize=8, ncols=3, loc="upper right")
 
 
-def _filled(axes: Axes, values: Float[np.ndarray, "tokens"], label: str, colour: str) -> None:
-    places = np.arange(len(values))
-    axes.plot(places, values, label=label, color=colour, linewidth=1.2)
-    axes.fill_between(places, 0, values, color=colour, alpha=0.25, linewidth=0)
+def _filled(axes: Axes, values: Float[np.ndarray, "tokens"], label: str, color: str) -> None:
+    x = np.arange(len(values))
+    axes.plot(x, values, label=label, color=color, linewidth=1.2)
+    axes.fill_between(x, 0, values, color=color, alpha=0.25, linewidth=0)
 
 
+@figure_of_texts
 def plot_sweep(
     lines: Mapping[str, Sequence[tuple[str, Bar]]],
     *,
@@ -139,25 +138,19 @@ def plot_sweep(
     note: str = "",
 ) -> Figure:
     """Accuracy against the length or the place of the insert, one line for each kind of it."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(6.4, 4.4), layout="constrained")
+    figure = new_figure(6.4, 4.4)
     axes = figure.add_subplot()
     ticks = list(dict.fromkeys(x for points in lines.values() for x, _ in points))
     for number, (name, points) in enumerate(lines.items()):
         shift = 0.06 * (number - (len(lines) - 1) / 2)
-        places = [ticks.index(x) + shift for x, _ in points]
-        values = np.array([bar.value for _, bar in points])
-        ends = np.array([[b.value - b.low, b.high - b.value] for _, b in points]).T
-        axes.errorbar(
-            places,
-            values,
-            yerr=np.nan_to_num(ends).clip(min=0),
+        _whiskers(
+            axes,
+            [ticks.index(x) + shift for x, _ in points],
+            [bar for _, bar in points],
             label=name,
-            color=COLOURS.get(name),
+            color=INSERTS.get(name),
             marker="o",
             markersize=4,
-            capsize=3,
             linestyle="-" if label.startswith("Tokens") else "none",
         )
     axes.set_xticks(range(len(ticks)), ticks)
@@ -167,5 +160,5 @@ def plot_sweep(
     axes.set_title(title)
     axes.grid(alpha=0.25)
     axes.legend(frameon=False)
-    figure.supxlabel(fill(note, 108), fontsize=7, color="#666666")
+    small_print(figure, note, signs=108)
     return figure

@@ -41,7 +41,14 @@ CAPTIONS = {
     "sweep-length": "Accuracy against the length of the insert.",
     "sweep-position": "Accuracy against the place of the insert.",
 }
-VERDICTS = {"supported": "✓", "refuted": "✗", "undecided": "?"}
+# Each verdict, and the sign beside its word.
+VERDICTS = {
+    "supported": "✓",
+    "refuted": "✗",
+    "undecided": "?",
+    "not comparable": "≠",
+    "not tested": "–",
+}
 
 
 def about(study: str) -> About:

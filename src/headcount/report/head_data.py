@@ -26,7 +26,9 @@ def head_data(results: Sequence[Result], names: Sequence[str]) -> list[dict[str,
             known = models.setdefault(
                 (model, counts), {"name": model, "counts": counts, "groups": []}
             )
-            known["groups"].append({"study": name, "task": task, "scores": _scores(rows, counts)})
+            names_of_scores = dict.fromkeys(row["score"] for row in rows)
+            scores = [_score(score, rows, counts) for score in names_of_scores]
+            known["groups"].append({"study": name, "task": task, "scores": scores})
     return list(models.values())
 
 
@@ -53,29 +55,24 @@ def _counts(rows: Sequence[Mapping[str, str]]) -> tuple[int, ...]:
     return tuple(most.get(layer, 0) for layer in range(max(most) + 1))
 
 
-def _scores(rows: Sequence[Mapping[str, str]], counts: Sequence[int]) -> list[dict[str, Any]]:
-    starts = [sum(counts[:layer]) for layer in range(len(counts))]
-    total = sum(counts)
-    scores: dict[str, dict[str, Any]] = {}
-    for row in rows:
-        name = row["score"]
-        if name not in scores:
-            empty: list[Any] = [None] * total
-            scores[name] = {"name": name, "note": "", "values": empty}
-            scores[name] |= {key: list(empty) for key in ("low", "high", "labels")}
-        number = starts[int(row["layer"])] + int(row["head"])
-        for key, column in (("values", "value"), ("low", "low"), ("high", "high")):
-            scores[name][key][number] = _number(row[column])
-        scores[name]["labels"][number] = row.get("label", "")
-    for score in scores.values():
-        labels = set(score["labels"])
-        if score["name"] != ROLE and len(labels) == 1:
-            score["note"] = labels.pop() or ""
-        if score["name"] != ROLE:
-            del score["labels"]
-        if all(end is None for end in score["low"]):
-            del score["low"], score["high"]
-    return list(scores.values())
+def _score(name: str, rows: Sequence[Mapping[str, str]], counts: Sequence[int]) -> dict[str, Any]:
+    """One score of all heads: its values, the ends of intervals where known, and what it is of."""
+    own = {(int(row["layer"]), int(row["head"])): row for row in rows if row["score"] == name}
+    heads = [(layer, head) for layer, count in enumerate(counts) for head in range(count)]
+
+    def column(key: str) -> list[float | None]:
+        return [_number(own[head][key]) if head in own else None for head in heads]
+
+    labels = [own[head].get("label", "") if head in own else None for head in heads]
+    score: dict[str, Any] = {"name": name, "note": "", "values": column("value")}
+    ends = {key: column(key) for key in ("low", "high")}
+    if any(end is not None for end in ends["low"]):
+        score |= ends
+    if name == ROLE:
+        score["labels"] = labels
+    elif len(set(labels)) == 1:
+        score["note"] = labels[0] or ""
+    return score
 
 
 def _number(text: str) -> float | None:

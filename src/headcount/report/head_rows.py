@@ -40,21 +40,27 @@ def head_rows(
     0 0 effect when removed -0.5
     1 0 effect when removed 0.0
     """
-    rows: list[dict[str, Any]] = []
-    removed: list[dict[str, Any]] = []
-    for name, one in scores.items():
-        ends = _intervals(one, clusters)  # (heads, 2)
-        labels = [_label(one)] * one.layout.total
-        rows += _rows(model, task, name, one.layout, one.values, ends, labels)
-        if one.method in MEASURED and not removed:
-            turned = -ends[:, ::-1]
-            removed += _rows(model, task, REMOVED, one.layout, -one.values, turned, labels)
+    columns: list[tuple[str, HeadLayout, Any, Any, Sequence[Any]]] = []
+    removed: tuple[str, HeadLayout, Any, Any, Sequence[Any]] | None = None
+    for name, its in scores.items():
+        ends = _intervals(its, clusters)  # (heads, 2)
+        labels = [_label(its)] * its.layout.total
+        columns.append((name, its.layout, its.values, ends, labels))
+        if its.method in MEASURED and removed is None:
+            removed = (REMOVED, its.layout, -its.values, -ends[:, ::-1], labels)
     if roles is not None:
         layout = next(iter(scores.values())).layout
-        best = np.max([one.values for one in scores.values()], axis=0)  # (heads,)
+        best = np.max([its.values for its in scores.values()], axis=0)  # (heads,)
         unknown = np.full((layout.total, 2), np.nan)
-        rows = [*_rows(model, task, ROLE, layout, best, unknown, list(roles)), *rows]
-    return rows + removed
+        columns.insert(0, (ROLE, layout, best, unknown, list(roles)))
+    if removed is not None:
+        columns.append(removed)
+    rows = (
+        (model, task, head.layer, head.index, score, *map(_short, (value, *both)), str(label))
+        for score, layout, values, ends, labels in columns
+        for head, value, both, label in zip(layout, values, ends, labels, strict=True)
+    )
+    return [dict(zip(COLUMNS, row, strict=True)) for row in rows]
 
 
 def _intervals(
@@ -73,32 +79,6 @@ def _label(scores: HeadScores) -> str:
     if said.get("stand_in"):
         words.append(f"stand-in {said['stand_in']}")
     return ", ".join(words)
-
-
-def _rows(
-    model: str,
-    task: str,
-    score: str,
-    layout: HeadLayout,
-    values: Float[np.ndarray, " heads"],
-    ends: Float[np.ndarray, "heads 2"],
-    labels: Sequence[Any],
-) -> list[dict[str, Any]]:
-    found = zip(layout, values, ends, labels, strict=True)
-    return [
-        {
-            "model": model,
-            "task": task,
-            "layer": head.layer,
-            "head": head.index,
-            "score": score,
-            "value": _short(value),
-            "low": _short(low),
-            "high": _short(high),
-            "label": str(label),
-        }
-        for head, value, (low, high), label in found
-    ]
 
 
 def _short(value: float) -> float:

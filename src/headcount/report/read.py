@@ -16,6 +16,12 @@ from headcount.errors import HeadcountError
 
 Rows = Sequence[Mapping[str, str]]
 LARGE = 400_000  # bytes of a drawing, above which its picture is taken instead
+# What run.json has, and the type of each.
+RUN: dict[str, type] = {
+    **dict.fromkeys(("study", "title", "command"), str),
+    **dict.fromkeys(("asked", "settings", "model", "tables", "versions"), dict),
+    **dict.fromkeys(("notes", "figures"), list),
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,26 +38,31 @@ class Result:
     tables: Mapping[str, Rows] = field(default_factory=dict)
     figures: Mapping[str, tuple[str, bytes]] = field(default_factory=dict)  # media type, file
 
+    def file(self, name: str) -> str:
+        """The path of one of its files, as seen from the page."""
+        return name if self.folder == "." else f"{self.folder}/{name}"
+
 
 def read_result(folder: str | Path, *, seen_from: str | Path | None = None) -> Result:
     """Read a folder that a study or a curve has written."""
     folder = Path(folder)
-    run = _json(folder / "run.json")
-    if not isinstance(run, dict) or "versions" not in run:
+    run = _json(folder, "run.json")
+    known = isinstance(run, dict) and {"study", "versions"} <= run.keys()
+    if not known or not all(isinstance(run.setdefault(key, RUN[key]()), RUN[key]) for key in RUN):
         raise HeadcountError(f"{folder / 'run.json'} is not what a run of headcount leaves behind.")
-    claims = _json(folder / "claims.json") if (folder / "claims.json").exists() else []
-    figures = run.get("figures", sorted(p.stem for p in folder.glob("*.png")))
-    study = str(run.get("study") or "curve")
+    claims = _json(folder, "claims.json") if (folder / "claims.json").exists() else []
+    if not isinstance(claims, list) or not all(isinstance(claim, dict) for claim in claims):
+        raise HeadcountError(f"{folder / 'claims.json'} is not a list of claims.")
     return Result(
         folder=_relative(folder, seen_from),
-        study=study,
-        title=str(run.get("title") or _title(study, run)),
+        study=run["study"],
+        title=run["title"] or run["study"],
         run=run,
         claims=claims,
-        rows=_csv(folder / "curves.csv"),
-        heads=_csv(folder / "heads.csv"),
-        tables={title: _csv(folder / name) for title, name in _tables(folder, run).items()},
-        figures={name: picture for name in figures if (picture := _picture(folder, name))},
+        rows=_csv(folder, "curves.csv"),
+        heads=_csv(folder, "heads.csv"),
+        tables={title: _csv(folder, name) for title, name in run["tables"].items()},
+        figures={name: shown for name in run["figures"] if (shown := _picture(folder, name))},
     )
 
 
@@ -60,58 +71,49 @@ def find_results(folder: str | Path) -> list[Path]:
     folder = Path(folder)
     if (folder / "run.json").exists():
         return [folder]
-    found = sorted(path.parent for path in folder.rglob("run.json"))
-    if not found:
+    results = sorted(path.parent for path in folder.rglob("run.json"))
+    if not results:
         raise HeadcountError(
             f"There is no result in {folder}: name a folder that headcount run, curve or demo made."
         )
-    return found
+    return results
 
 
-def models_of(run: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
-    """Each model's facts by its name; a run of one model has them at the top."""
-    model = run.get("model", {})
-    if isinstance(model.get("heads"), list) and "name" in model:
-        return {str(model["name"]): model}
-    return {str(name): facts for name, facts in model.items() if isinstance(facts, dict)}
+def _inside(folder: Path, name: object) -> Path:
+    """The path of a file of the folder itself: no name in it, and no link, may lead elsewhere.
+
+    Whoever made the folder chose the names in its run.json, and what they name stands on the page.
+    """
+    path = folder / str(name)
+    if path.name != name or path.resolve().parent != folder.resolve():
+        raise HeadcountError(
+            f"{folder} speaks of {name}, which is not a file inside it: remove that from its "
+            "run.json, or put the file there."
+        )
+    return path
 
 
-def _title(study: str, run: Mapping[str, Any]) -> str:
-    return f"{study} · {', '.join(models_of(run))}"
-
-
-def _tables(folder: Path, run: Mapping[str, Any]) -> dict[str, str]:
-    if "tables" in run:
-        return dict(run["tables"])
-    return {
-        path.stem.replace("-", " ").capitalize(): path.name
-        for path in sorted(folder.glob("*.csv"))
-        if path.name not in ("curves.csv", "heads.csv")
-    }
-
-
-def _picture(folder: Path, name: str) -> tuple[str, bytes] | None:
+def _picture(folder: Path, name: object) -> tuple[str, bytes] | None:
     """The drawing, which is sharp in print, unless it is large; the picture else."""
-    drawing, picture = folder / f"{name}.svg", folder / f"{name}.png"
+    drawing, picture = _inside(folder, f"{name}.svg"), _inside(folder, f"{name}.png")
     if drawing.exists() and (drawing.stat().st_size <= LARGE or not picture.exists()):
         return "image/svg+xml", drawing.read_bytes()
     return ("image/png", picture.read_bytes()) if picture.exists() else None
 
 
-def _json(path: Path) -> Any:
+def _json(folder: Path, name: str) -> Any:
+    path = _inside(folder, name)
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise HeadcountError(
-            f"There is no result in {path.parent}: it has no {path.name}."
-        ) from None
+        raise HeadcountError(f"There is no result in {folder}: it has no {name}.") from None
     except (UnicodeDecodeError, json.JSONDecodeError) as error:
         raise HeadcountError(f"Cannot read {path}: {error}.") from error
 
 
-def _csv(path: Path) -> list[dict[str, str]]:
+def _csv(folder: Path, name: str) -> list[dict[str, str]]:
     """The rows of a table, which may be packed: heads.csv or heads.csv.gz."""
-    packed = path.with_name(f"{path.name}.gz")
+    path, packed = _inside(folder, name), _inside(folder, f"{name}.gz")
     if not path.exists() and not packed.exists():
         return []
     try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import gzip
 import hashlib
 import io
 import json
@@ -67,12 +68,16 @@ def read_json(path: str | Path, what: str) -> Any:
 
 
 def write_csv(path: str | Path, rows: Sequence[Mapping[str, Any]]) -> Path:
-    """Write rows that all have the same columns; lines end in a line feed."""
+    """Write rows that all have the same columns; lines end in a line feed.
+
+    A path that ends in .gz is compressed; the same rows give the same bytes at any time.
+    """
     text = io.StringIO(newline="")
     writer = csv.DictWriter(text, list(rows[0]) if rows else [], lineterminator="\n")
     writer.writeheader()
     writer.writerows(rows)
-    return write_file(path, text.getvalue())
+    data = text.getvalue().encode()
+    return write_file(path, gzip.compress(data, mtime=0) if Path(path).suffix == ".gz" else data)
 
 
 def to_json(value: Any) -> str:

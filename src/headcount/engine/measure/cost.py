@@ -225,8 +225,8 @@ class _Cells:
         self.known = 0
         gated, common = np.zeros(0, dtype=bool), np.zeros(0, dtype=bool)
         if expected.known is not None:
-            gated = (expected.known.gates != 1).any(axis=1)
-            common = expected.known.asked(len(examples)).all(axis=1)
+            gated = np.asarray((expected.known.gates != 1).any(axis=1))
+            common = np.asarray(expected.known.asked(len(examples)).all(axis=1))
         everywhere = [wanted is None for wanted in expected.pending.values()]
         self.gated = np.concatenate([gated, np.ones(len(everywhere), dtype=bool)])
         self.common = np.concatenate([common, np.array(everywhere, dtype=bool)])

@@ -9,11 +9,11 @@ import numpy as np
 
 from headcount.curves.explained import Explained
 from headcount.figures.kept import KeptPanel, Line
+from headcount.figures.style import Points
 from headcount.heads import HeadScores
 from headcount.models.model import Model
 from headcount.rankings.agreement import agreement
 from headcount.report.head_rows import head_rows
-from headcount.stats import Interval
 from headcount.studies.heads_kept.claims import Panel
 from headcount.studies.heads_kept.keeping import Kept, Prompts
 
@@ -121,7 +121,8 @@ class Found:
                         panel.models, panel.kept, panel.random, strict=True
                     )
                 ]
-                panels.append(KeptPanel(panel.title, lines, panel.ratio(self.threshold)))
+                ratio = panel.ratio(self.threshold)
+                panels.append(KeptPanel(panel.title, lines, ratio.value if ratio else None))
         return panels
 
     def _panels(self) -> Iterator[tuple[str, Panel]]:
@@ -197,10 +198,11 @@ def _needed(
     }
 
 
-def _points(curve: Explained | None) -> list[tuple[int, Interval]]:
+def _points(curve: Explained | None) -> Points:
     if curve is None:
         return []
-    return [(int(c), one) for c, one in zip(curve.counts, curve.intervals, strict=True)]
+    by_count = zip(curve.counts, curve.intervals, strict=True)
+    return [(int(count), one.value, one.low, one.high) for count, one in by_count]
 
 
 def _known(curve: Explained, threshold: float) -> float:

@@ -31,7 +31,10 @@ def draw(
     span = str(low) if low == high else f"{low} to {high}"
     figures = {
         "figure": plot_panels(
-            {p.name: [("Accuracy", p.accuracy), (_short(second), p.similarity)] for p in panels},
+            {
+                p.name: [("Accuracy", p.accuracy.rows), (_short(second), p.similarity.rows)]
+                for p in panels
+            },
             total=model.layout.total,
             note=f"ranked by {config.rankings[0]} · {first.name} · {second.name} · n = {span} · "
             f"{config.seeds} random draws · {model.name}",
@@ -39,7 +42,7 @@ def draw(
     }
     if len(config.rankings) > 1:
         named = {
-            name: {RANKINGS[method].name: curve for method, curve in curves.items()}
+            name: {RANKINGS[method].name: curve.rows for method, curve in curves.items()}
             for name, curves in by_ranking.items()
         }
         figures["rankings"] = plot_rankings(

@@ -160,7 +160,7 @@ class _MaskedHeads:
                 "similarity": {"key": second.key, "identity": second.identity()},
                 "task": self.task_settings,
             },
-            model={"name": self.model.name, **self.model.facts},
+            model={self.model.name: self.model.facts},
             scores=self._scores(by_ranking),
             heads=self._heads(by_ranking),
             notes=[*notes, *self._differences()],

@@ -1,0 +1,53 @@
+"""A map of heads: layer × head, coloured by a score."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from headcount.figures.style import BLUE, ORANGE, figure_of_texts, new_figure
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+@figure_of_texts
+def plot_head_map(values: Sequence[float], counts: Sequence[int], *, title: str = "") -> Figure:
+    """One cell per head: blue above zero, orange below, stronger the farther from it.
+
+    `values` are in the order of all heads; `counts` are the heads of each layer.
+    """
+    from matplotlib.colors import LinearSegmentedColormap
+    from matplotlib.ticker import MaxNLocator
+
+    picture = by_layer(values, counts)  # (layers, heads)
+    cell = 0.13 if max(picture.shape) <= 40 else 0.07
+    size = (max(2.4, cell * picture.shape[1] + 1.4), max(1.6, cell * picture.shape[0] + 0.8))
+    figure = new_figure(*size)
+    axes = figure.add_subplot()
+    most = float(np.nanmax(np.abs(picture))) or 1.0
+    shades = LinearSegmentedColormap.from_list("scores", [ORANGE, "white", BLUE])
+    image = axes.imshow(picture, cmap=shades, vmin=-most, vmax=most, aspect="auto")
+    figure.colorbar(image, ax=axes)
+    axes.set_xlabel("head")
+    axes.set_ylabel("layer")
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.yaxis.set_major_locator(MaxNLocator(integer=True))
+    if title:
+        axes.set_title(title, fontsize=10)
+    return figure
+
+
+def by_layer(values: Sequence[float], counts: Sequence[int]) -> np.ndarray:
+    """One row for each layer; NaN where a layer has fewer heads than another.
+
+    >>> by_layer([1, 2, 3], [2, 1])
+    array([[ 1.,  2.],
+           [ 3., nan]])
+    """
+    picture = np.full((len(counts), max(counts)), np.nan)
+    there = np.arange(max(counts)) < np.asarray(counts)[:, None]
+    picture[there] = values
+    return picture

@@ -1,0 +1,129 @@
+"""What figures share: colours, lines with bands, small print, and files.
+
+Names of models, tasks and rankings are texts, not formulas: `figure_of_texts` says so to
+matplotlib, which otherwise reads what stands between two dollar signs as TeX, and stops if it is
+none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import wraps
+from pathlib import Path
+from textwrap import fill
+from typing import TYPE_CHECKING, Any, ParamSpec
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+Row = Mapping[str, Any]
+Points = Sequence[tuple[float, float, float, float]]  # count, value, low, high
+Arguments = ParamSpec("Arguments")
+
+# Okabe and Ito's colours, which colour-blind readers can tell apart, and one more.
+BLUE, ORANGE, GREEN = "#0072B2", "#D55E00", "#009E73"
+PALETTE = (BLUE, ORANGE, GREEN, "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#882255")
+GREY = "#555555"
+# As in the figures that the studies follow.
+METRICS = ("#1f5fbf", "#c8281e")
+PAIRS = (("#1f77b4", "#ff7f0e"), ("#2ca02c", "#e377c2"))
+ROLES = {"facilitation": "#2a9d4a", "irrelevance": "#3067c4", "interference": "#d0342c"}
+UNDECIDED = "#dddddd"
+INSERTS = {"w/o": "#8064a2", "w/ Mless": "#2a9d8f", "w/ Mful": "#9ecae1", "ARM": "#e0a03c"}
+# The series of a curve, as legends name them.
+SERIES = {
+    "top": "TopK",
+    "bottom": "BottomK",
+    "random": "RandomK",
+    "matched": "RandomK, layer-matched",
+}
+
+
+def figure_of_texts(plot: Callable[Arguments, Figure]) -> Callable[Arguments, Figure]:
+    """Have every text of the figure that `plot` draws printed as it is, dollar signs too."""
+
+    @wraps(plot)
+    def plain(*arguments: Arguments.args, **options: Arguments.kwargs) -> Figure:
+        import matplotlib
+
+        with matplotlib.rc_context({"text.parse_math": False}):
+            return plot(*arguments, **options)
+
+    return plain
+
+
+def new_figure(wide: float, high: float) -> Figure:
+    """An empty figure of so many inches; matplotlib is loaded only when something is drawn."""
+    from matplotlib.figure import Figure
+
+    return Figure(figsize=(wide, high), layout="constrained")
+
+
+def points_of(rows: Sequence[Row], series: str) -> Points:
+    """The points of one series of a tidy table."""
+    wanted = [row for row in rows if row["series"] == series]
+    return [(row["count"], row["value"], row["low"], row["high"]) for row in wanted]
+
+
+def draw_line(axes: Axes, points: Points, colour: str, *, band: float = 0.0, **look: Any) -> None:
+    """Draw a line and, where `band` is its opacity, the intervals around it."""
+    x, value, low, high = zip(*points, strict=True)
+    axes.plot(x, value, color=colour, **look)
+    if band:
+        axes.fill_between(x, low, high, color=colour, alpha=band, linewidth=0)
+
+
+def count_axis(axes: Axes, counts: Sequence[int], scale: str, **options: Any) -> None:
+    """A tick at every count and at no other place; where there are many, on a scale of twos."""
+    if len(counts) > 2 and counts[-1] > 8:
+        axes.set_xscale(scale, base=2, **options)
+    axes.set_xticks(counts, [str(count) for count in counts])
+    axes.minorticks_off()
+
+
+def legend_above(figure: Figure, handles: Sequence[Any], labels: Sequence[str], **how: Any) -> None:
+    """Put a legend above all panels, where it hides no curve."""
+    figure.legend(handles, labels, loc="outside upper center", frameon=False, **how)
+
+
+def row_by_row(entries: Sequence[Any], columns: int) -> list[Any]:
+    """Order entries for a legend that is read row by row: matplotlib fills it column by column.
+
+    >>> row_by_row("abcde", 3)
+    ['a', 'd', 'b', 'e', 'c']
+    """
+    return [entries[i] for start in range(columns) for i in range(start, len(entries), columns)]
+
+
+def small_print(figure: Figure, text: str, *, signs: int | None = None, size: float = 7) -> None:
+    """Print a note below the panels, in as many lines as it takes."""
+    wide = int(17 * figure.get_figwidth()) if signs is None else signs
+    figure.supxlabel(fill(text, wide), fontsize=size, color="#666666")
+
+
+def save_figure(figure: Figure, folder: str | Path, name: str = "figure") -> list[Path]:
+    """Write PNG, SVG and PDF; the same figure gives the same bytes."""
+    import matplotlib
+
+    paths = []
+    with matplotlib.rc_context({"svg.hashsalt": "headcount", "pdf.fonttype": 42}):
+        for suffix, metadata in (
+            ("png", {"Software": None}),
+            ("svg", {"Date": None, "Creator": None}),
+            ("pdf", {"CreationDate": None, "Creator": None, "Producer": None}),
+        ):
+            path = Path(folder) / f"{name}.{suffix}"
+            figure.savefig(path, dpi=200, metadata=metadata)
+            paths.append(path)
+    _fewer_colours(paths[0])
+    return paths
+
+
+def _fewer_colours(path: Path) -> None:
+    """Keep a picture's 256 main colours: a third of the bytes, and no difference to the eye."""
+    from PIL import Image  # matplotlib brings it along
+
+    with Image.open(path) as picture:
+        palette = picture.convert("RGB").quantize(256, method=Image.Quantize.MAXCOVERAGE)
+        palette.save(path, dpi=picture.info["dpi"])

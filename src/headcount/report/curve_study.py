@@ -1,0 +1,63 @@
+"""A single curve as a result like any other: the same folder, the same page."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from headcount.claims import Claim
+from headcount.curves import Curve
+from headcount.models.model import Model
+from headcount.report.head_rows import head_rows
+from headcount.report.study import Study
+from headcount.tasks import Task
+
+
+def curve_study(
+    curve: Curve,
+    model: Model,
+    task: Task,
+    settings: Mapping[str, Any],
+    claims: Sequence[Claim] = (),
+) -> Study:
+    """Everything about a curve; what it was made with goes over what `settings` asked for."""
+    scores = {curve.scores.method: curve.scores}
+    clusters = task.part("ranking").clusters
+    return Study(
+        name="curve",
+        title=f"curve · {task.name} · {model.name}",
+        rows=curve.rows,
+        claims=claims,
+        figures={"figure": curve.plot()},
+        settings={
+            **settings,
+            "task": {
+                "name": task.name,
+                "version": task.version,
+                "settings": dict(task.parameters),
+                "bos": task.bos,
+                "chat": task.chat,
+                "ranking examples": len(task.part("ranking")),
+                "test examples": len(task.part("test")),
+            },
+            "metric": curve.metric.key,
+            "stand_in": curve.stand_in,
+            "counts": sorted({point.count for point in curve.points}),
+        },
+        model={model.name: model.facts},
+        scores=scores,
+        heads=head_rows(model.name, task.name, scores, clusters=clusters),
+        notes=curve.left_out,
+        values=value_rows(curve),
+    )
+
+
+def value_rows(curve: Curve) -> list[dict[str, Any]]:
+    """Every value behind a curve's points, with the cluster that its example belongs to."""
+    columns = ("series", "count", "draw", "example", "cluster", "value")
+    return [
+        dict(zip(columns, (series, count, draw, example, cluster, value), strict=True))
+        for (series, count), draws in curve.raw.items()
+        for draw, values in enumerate(draws.tolist())
+        for example, (cluster, value) in enumerate(zip(curve.clusters, values, strict=True))
+    ]

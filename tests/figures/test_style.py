@@ -1,0 +1,70 @@
+"""What all figures share: texts that are printed as they are, files, and maps of heads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from figures.test_agreement_figure import made_up as rankings
+from figures.test_curve_figure import made_up as curve
+from figures.test_inserts_figure import profiles
+from matplotlib.colors import to_hex
+from matplotlib.figure import Figure
+from matplotlib.text import Text
+
+from headcount.figures.agreement import plot_agreement
+from headcount.figures.edges import plot_edges
+from headcount.figures.head_map import plot_head_map
+from headcount.figures.inserts import Bar, plot_inserts, plot_sweep
+from headcount.figures.kept import KeptPanel, Line, plot_kept
+from headcount.figures.panels import plot_panels, plot_rankings
+from headcount.figures.roles import plot_role_maps, plot_roles
+from headcount.figures.style import BLUE, ORANGE, save_figure
+
+NAME = r"some $\frac{ model$"  # to matplotlib a formula, and a broken one
+POINTS = [(0, 0.0, -0.1, 0.1), (4, 1.0, 0.9, 1.1)]
+BAR = Bar(50, 40, 60)
+STEP = {"step": 1, "open_edges": 0.5, "averaged_edges": 0.5, "constraint_loss": 3, "limit": 4}
+
+
+FIGURES: dict[str, Callable[[], Figure]] = {
+    "agreement": lambda: plot_agreement(rankings((NAME, "other", "third")).to_json(), title=NAME),
+    "curve": lambda: curve().plot(title=NAME),
+    "edges": lambda: plot_edges([STEP], title=NAME),
+    "head map": lambda: plot_head_map([0.5, -1.0], [1, 1], title=NAME),
+    "inserts": lambda: plot_inserts({NAME: {"w/o": BAR}}, profiles(), title=NAME, note=NAME),
+    "kept": lambda: plot_kept(
+        [KeptPanel(NAME, [Line(NAME, POINTS, POINTS, 4)])], threshold=0.9, note=NAME
+    ),
+    "panels": lambda: plot_panels({NAME: [(NAME, curve().rows)]}, total=40, note=NAME),
+    "rankings": lambda: plot_rankings({NAME: {NAME: curve().rows}}, total=40, metric=NAME),
+    "roles": lambda: plot_roles({(NAME, NAME): {"facilitation": POINTS}}, note=NAME),
+    "role maps": lambda: plot_role_maps({(NAME, NAME): np.array(["undecided"])}, {NAME: [1]}),
+    "sweep": lambda: plot_sweep({NAME: [(NAME, BAR)]}, label=NAME, title=NAME, note=NAME),
+}
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_names_are_text_and_not_formulas(name: str, tmp_path: Path) -> None:
+    figure = FIGURES[name]()
+    shown = [text.get_text() for text in figure.findobj(Text)]  # type: ignore[attr-defined]
+    assert any(NAME in text.replace("\n", " ") for text in shown)
+    assert all(path.stat().st_size > 1000 for path in save_figure(figure, tmp_path))
+
+
+def test_the_map_has_a_cell_for_each_head_in_its_place_and_colour() -> None:
+    figure = plot_head_map([0.0, 2.0, -1.0, 1.0, -2.0], [2, 3])
+    (image,) = figure.axes[0].get_images()
+    picture = np.ma.filled(image.get_array(), np.nan)
+    np.testing.assert_array_equal(picture, [[0, 2, np.nan], [-1, 1, -2]])
+    colours = [to_hex(image.cmap(image.norm(value))) for value in (-2, 2)]
+    assert colours == [ORANGE.lower(), BLUE.lower()]
+    red, green, blue, _ = image.cmap(image.norm(0.0))
+    assert min(red, green, blue) > 0.98  # white
+    assert (figure.axes[0].get_xlabel(), figure.axes[0].get_ylabel()) == ("head", "layer")
+
+
+def test_scores_that_are_all_zero_have_a_map_too() -> None:
+    plot_head_map([0.0] * 4, [2, 2]).draw_without_rendering()

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from headcount.tasks.cognitive import inference, knowledge, mathematics, retrieval
-from headcount.tasks.cognitive.item import Item
+from headcount.tasks.items import Item, tables
 
 Bank = Callable[[], list[Item]]
 BANKS: dict[str, Bank] = {
@@ -106,9 +106,12 @@ def test_retrieval_asks_about_every_place_in_the_passage() -> None:
 
 
 def test_values_of_retrieval_belong_to_one_attribute() -> None:
-    values = Counter(value for found in retrieval.VALUES.values() for value in found)
+    data = tables("retrieval")
+    values = Counter(
+        value for attribute in data.pairs("facts") for value in data.phrases(attribute)
+    )
     assert values.most_common(1)[0][1] == 1
-    assert retrieval.VALUES.keys() == retrieval.ATTRIBUTES.keys()
+    assert data.pairs("facts").keys() == data.pairs("questions").keys()
 
 
 def test_retrieval_writes_the_right_article() -> None:
@@ -135,16 +138,3 @@ def test_no_expression_comes_again_with_its_numbers_swapped() -> None:
     for content in contents:
         left, sign, right = content.split()
         assert left == right or f"{right} {sign} {left}" not in contents
-
-
-@pytest.mark.parametrize("bank", [knowledge, inference])
-def test_every_form_has_its_facts(bank: object) -> None:
-    assert vars(bank)["QUESTIONS"].keys() == vars(bank)["FACTS"].keys()
-
-
-def test_a_table_of_facts() -> None:
-    assert knowledge.facts("Africa: Kenya, Mali;\n    Asia: India") == [
-        ("Kenya", "Africa"),
-        ("Mali", "Africa"),
-        ("India", "Asia"),
-    ]

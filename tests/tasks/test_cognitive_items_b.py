@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from headcount.tasks.cognitive import decision, logical, semantic, syntactic
-from headcount.tasks.cognitive.item import Item
+from headcount.tasks.items import Item, tables
 
 FUNCTIONS: dict[str, Callable[[], list[Item]]] = {
     "semantic": semantic.items,
@@ -76,10 +76,11 @@ def test_the_question_does_not_hold_the_answer(key: str) -> None:
 
 
 def test_a_word_is_of_one_kind_only() -> None:
-    things = [thing for _, row in semantic.COUNTED + semantic.UNCOUNTED for thing in row]
+    rows = [*tables("semantic").rows("counted").items()]
+    rows += tables("semantic").rows("uncounted").items()
+    things = [thing for _, row in rows for thing in row]
     assert len(set(things)) == len(things)
-    kinds = {kind for kind, _ in semantic.COUNTED + semantic.UNCOUNTED}
-    assert not kinds & set(things)
+    assert not {kind for kind, _ in rows} & set(things)
 
 
 def test_articles_go_by_sound() -> None:
@@ -99,9 +100,9 @@ def test_a_question_starts_with_a_capital() -> None:
 
 
 def test_regular_words_follow_a_rule_written_anew() -> None:
-    for verb in syntactic.VERBS:
+    for verb in tables("word_forms").words("verbs"):
         assert syntactic.past(verb) == _past(verb), verb
-    for noun in syntactic.NOUNS:
+    for noun in tables("word_forms").words("nouns"):
         if noun[-1] == "y" and noun[-2] not in VOWELS:
             expected = noun[:-1] + "ies"
         elif noun[-1] in "sxz" or noun[-2:] in ("ch", "sh"):
@@ -139,13 +140,15 @@ def test_some_words_by_hand(form: str, pairs: str) -> None:
 
 
 def test_irregular_words_are_irregular_and_listed_once() -> None:
+    data = tables("word_forms")
     for regular, irregular, rule in (
-        (syntactic.VERBS, syntactic.PASTS, syntactic.past),
-        (syntactic.NOUNS, syntactic.PLURALS, syntactic.plural),
+        ("verbs", "pasts", syntactic.past),
+        ("nouns", "plurals", syntactic.plural),
     ):
-        words = [*regular, *(word for word, _ in irregular)]
+        pairs = [phrase.split() for phrase in data.phrases(irregular)]
+        words = [*data.words(regular), *(word for word, _ in pairs)]
         assert len(set(words)) == len(words)
-        for word, answer in irregular:
+        for word, answer in pairs:
             assert answer not in (word, rule(word))
 
 
@@ -194,17 +197,19 @@ def test_the_least_is_the_opposite_of_the_comparison() -> None:
 
 
 def test_logical_words_are_distinct_and_take_an_s() -> None:
-    assert len(set(logical.WORDS)) == len(logical.WORDS)
-    assert not [word for word in logical.WORDS if re.search(r"(s|x|z|ch|sh|[^aeiou]y)$", word)]
-    assert not set(logical.WORDS) & {"sheep", "fish", "wolf", "leaf", "knife", "mouse"}
+    words = tables("logical").words("words")
+    assert len(set(words)) == len(words)
+    assert not [word for word in words if re.search(r"(s|x|z|ch|sh|[^aeiou]y)$", word)]
+    assert not set(words) & {"sheep", "fish", "wolf", "leaf", "knife", "mouse"}
 
 
 # Decision
 
 
 def test_decisions_name_one_person() -> None:
+    names = tables("decision").words("names")
     for item in decision.items():
-        named = [word for word in re.findall(r"\w+", item.question) if word in decision.NAMES]
+        named = [word for word in re.findall(r"\w+", item.question) if word in names]
         assert len(named) == {"where": 1, "wants": 2}[item.template], item
         assert len(set(named)) == 1, item
         assert not re.search(r"\b(he|she|his|her|him)\b", item.question), item
@@ -213,5 +218,5 @@ def test_decisions_name_one_person() -> None:
 def test_a_need_is_no_other_need_with_another_name() -> None:
     needs = [item.content for item in decision.items()]
     assert len(set(needs)) == len(needs)
-    assert not any(name in need for need in needs for name in decision.NAMES)
-    assert len({place for place, _ in decision.PLACES}) == len(decision.PLACES) >= 40
+    assert not any(name in need for need in needs for name in tables("decision").words("names"))
+    assert len(tables("decision").rows("places")) >= 40

@@ -166,8 +166,8 @@ def test_bad_files(tmp_path: Path, kind: str) -> None:
     for data, words in (
         (b"", "has no records"),
         (b"[]", "has no records"),
-        (b'{"question": ', "line 1: this is not JSON"),
-        (b'[{"question": ', "this is not JSON"),
+        (b'{"question": ', "line 1: the line is not JSON"),
+        (b'[{"question": ', "the file is not JSON"),
         (b'["\xff\xfe"]', "not UTF-8"),
         ('{"question": "é"}'.encode("latin-1"), "not UTF-8"),
         ('{"question": "x"}'.encode("utf-16"), "not UTF-8"),

@@ -13,7 +13,7 @@ from headcount.engine.measure.evaluate import evaluate
 from headcount.errors import HeadcountError, did_you_mean
 from headcount.stats import accuracy_interval
 from headcount.tasks import FUNCTIONS, make_task
-from headcount.tasks.cognitive.prompt import DRAWS
+from headcount.tasks.cognitive import DRAWS
 
 
 def tasks(arguments: Namespace) -> int:

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 from headcount.errors import HeadcountError
 from headcount.registry import Registry
-from headcount.tasks.circuit import circuit
-from headcount.tasks.cognitive import FUNCTIONS, factory
+from headcount.tasks.clean_corrupt import clean_corrupt
+from headcount.tasks.cognitive import FUNCTIONS
 from headcount.tasks.cogqa import cogqa
 from headcount.tasks.docstring import docstring
 from headcount.tasks.encoding import (
@@ -30,8 +30,7 @@ from headcount.tasks.encoding import (
 )
 from headcount.tasks.greater_than import greater_than
 from headcount.tasks.hub import hub
-from headcount.tasks.ioi import ioi
-from headcount.tasks.ioi_long import ioi_long
+from headcount.tasks.ioi import ioi, ioi_long
 from headcount.tasks.jsonl import jsonl
 from headcount.tasks.maths import math_500, problems, word_problems
 from headcount.tasks.roles import arithmetic, common_sense, commonsense_qa, gsm8k, syntax
@@ -62,7 +61,7 @@ TASKS.register("ioi-long", "IOI Long")(ioi_long)
 TASKS.register("greater-than", "Greater Than")(greater_than)
 TASKS.register("docstring", "Docstring")(docstring)
 for _function in FUNCTIONS.values():
-    TASKS.register(_function.key, _function.name)(factory(_function))
+    TASKS.register(_function.key, _function.name)(_function.factory)
 TASKS.register("syntax", "Syntax")(syntax)
 TASKS.register("common-sense", "Common Sense")(common_sense)
 TASKS.register("arithmetic", "Math")(arithmetic)
@@ -72,7 +71,7 @@ TASKS.register("word-problems", "Word problems")(word_problems)
 TASKS.register("math-500", "Math-500")(math_500)
 TASKS.register("problems", "Problems from a file")(problems)
 TASKS.register("jsonl", "JSON Lines")(jsonl)
-TASKS.register("circuit", "Clean and corrupt prompts")(circuit)
+TASKS.register("circuit", "Clean and corrupt prompts")(clean_corrupt)
 TASKS.register("hub", "Hugging Face data set")(hub)
 TASKS.register("cogqa", "CogQA")(cogqa)
 

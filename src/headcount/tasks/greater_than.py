@@ -15,33 +15,24 @@ single-digit   digits are tokens of their own: the next decade's digit decides, 
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import product
 from typing import TYPE_CHECKING
 
 from headcount.errors import HeadcountError
-from headcount.tasks.rounds import rounds
+from headcount.tasks.items import tables
 from headcount.tasks.task import Bos, Example, Task
-from headcount.tasks.words import MAX_DRAWS, enough_single_tokens, no_twin, single_tokens, words
+from headcount.tasks.template_tasks import (
+    MAX_DRAWS,
+    deal,
+    enough_single_tokens,
+    no_twin,
+    single_tokens,
+)
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-TEMPLATES = (
-    "The {noun} lasted from the year {start} to the year {century}",
-    "The {noun} began in the year {start} and ended in the year {century}",
-    "It is known that the {noun} went on from the year {start} until the year {century}",
-    "The {noun}, which started in the year {start}, was over by the year {century}",
-    "According to the records, the {noun} took place from the year {start} to the year {century}",
-    "In that country a {noun} started in the year {start}, and it stopped in the year {century}",
-)
-NOUNS = words("""
-    war siege drought project journey trial mission campaign strike conflict crisis debate dispute
-    battle movement revolt reform programme study tour expedition struggle season contract agreement
-    marriage partnership practice tradition journey fashion festival research operation process
-    search plan rule peace voyage
-""")
 CENTURIES = tuple(range(11, 19))
 MIN_NOUNS = 8
 MIN_STARTS = 20  # years of a century that a tokenizer must write as two tokens of two digits
@@ -76,14 +67,16 @@ def greater_than(
     Each of the `n` examples has its own triple of template, noun and century. Right answers are all
     later years of that century, foils all earlier ones; the target itself is the nearest later one.
     """
-    form = _form(tokenizer)
-    nouns = enough_single_tokens(tokenizer, NOUNS, "nouns", "Greater Than", MIN_NOUNS)
-    most = len(TEMPLATES) * len(nouns) * len(form.starts)
-    if not 1 <= n <= most:
-        raise HeadcountError(f"Greater Than has from 1 to {most} different examples, not {n}.")
+    data, form = tables("greater_than"), _form(tokenizer)
+    nouns = enough_single_tokens(tokenizer, data.words("nouns"), "nouns", "Greater Than", MIN_NOUNS)
+    templates = [(f"y{number}", line) for number, line in enumerate(data.lines("templates"))]
+    contents = list(product(nouns, form.starts))
     rng = random.Random(f"greater-than years {seed}")
-    sentences = _sentences(list(nouns), list(form.starts), seed)
-    examples = (_example(i, *next(sentences), form, rng, tokenizer) for i in range(n))
+    pairs = deal("greater-than", "Greater Than", n, seed, range(len(templates)), contents)
+    examples = [
+        _example(f"greater-than-{number:04d}", templates[template], *content, form, rng, tokenizer)
+        for number, (template, content) in enumerate(pairs)
+    ]
     return Task("greater-than", 1, tuple(examples), bos=bos)
 
 
@@ -116,25 +109,20 @@ def _form(tokenizer: PreTrainedTokenizerBase) -> _Form:
     )
 
 
-def _sentences(nouns: list[str], centuries: list[int], seed: int) -> Iterator[tuple[int, str, int]]:
-    """All (template, noun, century), shuffled; each template once per round."""
-    contents = list(product(nouns, centuries))
-    for template, content in rounds("greater-than", seed, range(len(TEMPLATES)), contents):
-        yield template, *content
-
-
 def _example(
-    index: int,
-    template: int,
+    identifier: str,
+    template: tuple[str, str],
     noun: str,
     century: int,
     form: _Form,
     rng: random.Random,
     tokenizer: PreTrainedTokenizerBase,
 ) -> Example:
+    key, pattern = template
+
     def fill(year: int) -> str:
         start = f"{century}{year:02d}"
-        return TEMPLATES[template].format(noun=noun, start=start, century=century)
+        return pattern.format(noun=noun, start=start, century=century)
 
     twin = fill(1)
     for _ in range(MAX_DRAWS):
@@ -143,13 +131,13 @@ def _example(
         right, wrong = form.sides(start)
         if len(tokenizer.encode(prompt)) == len(tokenizer.encode(twin)) and right and wrong:
             return Example(
-                id=f"greater-than-{index:04d}",
+                id=identifier,
                 prompt=prompt,
                 target=right[0],
                 foils=tuple(wrong),
                 corrupted=twin,
-                template=f"y{template}",
+                template=key,
                 content=f"{noun}/{century}",
                 also=tuple(right[1:]),
             )
-    raise no_twin(TEMPLATES[template], "year")
+    raise no_twin(pattern, "year")

@@ -18,7 +18,7 @@ import random
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal, get_args
 
-from headcount.errors import HeadcountError, did_you_mean
+from headcount.errors import HeadcountError, unknown
 from headcount.tasks.encoding import Encoded, encode, inner_ids
 from headcount.tasks.task import Task, quoted
 
@@ -42,10 +42,7 @@ class Insert:
 
     def __post_init__(self) -> None:
         if self.place not in PLACES:
-            raise HeadcountError(
-                f'There is no place "{self.place}" for an insert (known: {", ".join(PLACES)}).'
-                f"{did_you_mean(self.place, PLACES)}"
-            )
+            raise unknown("place", self.place, PLACES)
         if not 0 <= self.length <= LONGEST:
             raise HeadcountError(
                 f"An insert has from 0 to {LONGEST:,} tokens, not {self.length}: ask for fewer."

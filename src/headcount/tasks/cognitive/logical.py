@@ -21,29 +21,8 @@ from __future__ import annotations
 
 import random
 
-from headcount.tasks.cognitive.item import Item
+from headcount.tasks.items import Item, tables
 
-
-def _words(text: str) -> tuple[str, ...]:
-    return tuple(text.split())
-
-
-# Every plural is the word and an s.
-WORDS = _words("""
-    cat dog sun moon cup fork tree bird lamp door ship bell book cake coat drum frog gate hand hill
-    horse house key king lake lion nail nest ring road rock roof rope rose shoe sock song star tent
-    wheel apple chair cloud clock heart piano plate queen river shirt snake spoon stone table tiger
-    train bear boat bone brick bridge candle car castle coin cow desk duck egg farm flag flower
-    garden goat hat island jar lemon letter map mirror orange pen pig
-""")
-LEAST = {
-    "bigger": "smallest",
-    "older": "youngest",
-    "faster": "slowest",
-    "heavier": "lightest",
-    "stronger": "weakest",
-    "taller": "shortest",
-}
 PER_FORM = 115
 
 
@@ -63,25 +42,30 @@ def items() -> list[Item]:
     return found
 
 
+def _draw(rng: random.Random, count: int) -> list[str]:
+    return rng.sample(tables("logical").words("words"), count)
+
+
 def _all(rng: random.Random) -> tuple[list[str], str, str]:
-    a, b, c = words = [f"{word}s" for word in rng.sample(WORDS, 3)]
+    a, b, c = words = [f"{word}s" for word in _draw(rng, 3)]
     return words, f"All {a} are {b}. All {b} are {c}. So all {a} are what?", c
 
 
 def _if(rng: random.Random) -> tuple[list[str], str, str]:
-    a, b, c = words = rng.sample(WORDS, 3)
+    a, b, c = words = _draw(rng, 3)
     return words, f"If {a} then {b}. If {b} then {c}. Given {a}, what follows in the end?", c
 
 
 def _implies(rng: random.Random) -> tuple[list[str], str, str]:
-    a, b, c, d = words = rng.sample(WORDS, 4)
+    a, b, c, d = words = _draw(rng, 4)
     steps = ((a, b), (b, c), (c, d))
     rules = " ".join(f"{one.capitalize()} implies {other}." for one, other in steps)
     return words, f"{rules} What does {a} imply in the end?", d
 
 
 def _least(rng: random.Random) -> tuple[list[str], str, str]:
-    a, b, c = words = rng.sample(WORDS, 3)
-    more = rng.choice(list(LEAST))
+    a, b, c = words = _draw(rng, 3)
+    comparatives = tables("logical").pairs("least")
+    more = rng.choice(list(comparatives))
     facts = f"The {a} is {more} than the {b}. The {b} is {more} than the {c}."
-    return words, f"{facts} Which is the {LEAST[more]}?", c
+    return words, f"{facts} Which is the {comparatives[more]}?", c

@@ -14,9 +14,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from headcount.tasks.cognitive.item import Item
+from headcount.tasks.items import Item
 
-QUESTION = "{expression} ="
 FACTORS = range(2, 10)
 ROUND = {"tens": 10, "hundreds": 100, "thousands": 1000}
 NUMBERS = tuple(n for n in (*range(11, 100), *range(101, 1000, 13)) if n % 10)
@@ -25,12 +24,7 @@ NUMBERS = tuple(n for n in (*range(11, 100), *range(101, 1000, 13)) if n % 10)
 def items() -> list[Item]:
     """One item for each expression, form by form."""
     return [
-        Item(
-            question=QUESTION.format(expression=f"{left} * {right}"),
-            answer=str(left * right),
-            template=form,
-            content=f"{left} * {right}",
-        )
+        Item(f"{left} * {right} =", str(left * right), form, f"{left} * {right}")
         for form, left, right in _products()
     ]
 

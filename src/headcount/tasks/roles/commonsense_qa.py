@@ -14,9 +14,9 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from headcount.errors import HeadcountError
-from headcount.tasks.cognitive.item import Item
-from headcount.tasks.records import checked, records, text_of
-from headcount.tasks.roles.prompt import build
+from headcount.tasks.items import Item
+from headcount.tasks.json_files import checked, records, text_of
+from headcount.tasks.roles.pool import pool_task
 from headcount.tasks.task import Bos, Task, quoted
 
 if TYPE_CHECKING:
@@ -42,11 +42,11 @@ def commonsense_qa(
     option that the file gives twice (a few do) is listed once.
     """
     options: dict[Item, tuple[str, ...]] = {}
-    for where, record in records(path, "CommonsenseQA"):
+    for where, record in records(path, "CommonsenseQA records"):
         question, choices, key = _parts(record, where)
         item = _item(question, choices, key, where)
         options.setdefault(item, tuple(dict.fromkeys(text for _, text in choices)))
-    return build(
+    return pool_task(
         "commonsense-qa",
         list(options),
         tokenizer,

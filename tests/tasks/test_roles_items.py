@@ -9,7 +9,6 @@ from math import prod
 
 import pytest
 
-from headcount.tasks.cognitive.syntactic import irregular
 from headcount.tasks.items import Item, tables
 from headcount.tasks.roles.arithmetic import items as arithmetic_items
 from headcount.tasks.roles.arithmetic import kinds
@@ -17,6 +16,7 @@ from headcount.tasks.roles.common_sense import items as common_sense_items
 from headcount.tasks.roles.common_sense import too_near
 from headcount.tasks.roles.syntax import items as syntax_items
 from headcount.tasks.roles.syntax import past_tense, third_person
+from headcount.tasks.word_forms import irregular
 
 Bank = Callable[[], list[Item]]
 BANKS: dict[str, Bank] = {

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from headcount.errors import HeadcountError
 from headcount.registry import Registry
@@ -34,10 +34,7 @@ from headcount.tasks.ioi import ioi, ioi_long
 from headcount.tasks.jsonl import jsonl
 from headcount.tasks.maths import math_500, problems, word_problems
 from headcount.tasks.roles import arithmetic, common_sense, commonsense_qa, gsm8k, syntax
-from headcount.tasks.task import Example, Task
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerBase
+from headcount.tasks.task import Example, Task, Tokenizer
 
 __all__ = [
     "FUNCTIONS",
@@ -76,9 +73,7 @@ TASKS.register("hub", "Hugging Face data set")(hub)
 TASKS.register("cogqa", "CogQA")(cogqa)
 
 
-def make_task(
-    spec: str | os.PathLike[str] | Task, tokenizer: PreTrainedTokenizerBase, **settings: Any
-) -> Task:
+def make_task(spec: str | os.PathLike[str] | Task, tokenizer: Tokenizer, **settings: Any) -> Task:
     """Make a task from its name, from the path of a file, or pass a ready one through.
 
     All settings of the factory, chosen or default, are kept in the task's `parameters`.

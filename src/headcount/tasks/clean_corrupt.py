@@ -16,18 +16,15 @@ prompt is a cluster of its own, and means are over all positions.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from headcount.errors import HeadcountError
 from headcount.tasks.json_files import document
-from headcount.tasks.task import Bos, Example, Task
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerBase
+from headcount.tasks.task import Bos, Example, Task, Tokenizer
 
 
 def clean_corrupt(
-    tokenizer: PreTrainedTokenizerBase | None = None,
+    tokenizer: Tokenizer | None = None,
     *,
     path: str = "",
     n: int = 0,

@@ -11,21 +11,18 @@ its content. The data are not ours and do not come with headcount.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import Any, Literal, get_args
 
 from headcount.errors import HeadcountError, unknown
 from headcount.tasks.few_shot import shape
 from headcount.tasks.json_files import values
-from headcount.tasks.task import Bos, Example, Task, quoted
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerBase
+from headcount.tasks.task import Bos, Example, Task, Tokenizer, quoted
 
 Context = Literal["all", "retrieval", "none"]
 
 
 def cogqa(
-    tokenizer: PreTrainedTokenizerBase | None = None,
+    tokenizer: Tokenizer | None = None,
     *,
     path: str = "",
     skill: str = "",

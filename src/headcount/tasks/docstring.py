@@ -17,22 +17,16 @@ from __future__ import annotations
 import random
 import re
 from itertools import product
-from typing import TYPE_CHECKING
 
 from headcount.tasks.items import tables
-from headcount.tasks.task import Bos, Example, Task
+from headcount.tasks.task import Bos, Example, Task, Tokenizer
 from headcount.tasks.template_tasks import MAX_DRAWS, deal, enough_single_tokens, no_twin
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerBase
 
 DOCUMENTED = "abc"
 MIN_NAMES, MIN_WORDS = 24, 8
 
 
-def docstring(
-    tokenizer: PreTrainedTokenizerBase, *, n: int = 200, seed: int = 0, bos: Bos = "auto"
-) -> Task:
+def docstring(tokenizer: Tokenizer, *, n: int = 200, seed: int = 0, bos: Bos = "auto") -> Task:
     """Which argument is documented next?
 
     Each of the `n` examples has its own triple of template, function name and summary. Foils are
@@ -63,7 +57,7 @@ def _example(
     names: dict[str, int],
     words: dict[str, int],
     rng: random.Random,
-    tokenizer: PreTrainedTokenizerBase,
+    tokenizer: Tokenizer,
 ) -> Example:
     (key, pattern), (function, summary) = template, content
     arguments = len(re.findall(r"\{\d\}", pattern))

@@ -20,14 +20,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any
 
 from headcount.errors import HeadcountError
 from headcount.system.files import digest
-from headcount.tasks.task import Example, Task, quoted
-
-if TYPE_CHECKING:
-    from transformers import BatchEncoding, PreTrainedTokenizerBase
+from headcount.tasks.task import Example, Task, Tokenizer, quoted
 
 # Texts that a continuation is tried after, in this order: letters may merge with a text that
 # starts with a letter, line ends with one that starts with a line end.
@@ -64,7 +61,7 @@ class Encoded:
         return digest(json.dumps(ids))
 
 
-def encode(task: Task, tokenizer: PreTrainedTokenizerBase) -> list[Encoded]:
+def encode(task: Task, tokenizer: Tokenizer) -> list[Encoded]:
     """Encode every example of `task`, and check that prompt and answer, joined, read as written.
 
     With a chat template, the space in front of a target is dropped where the template ends in white
@@ -83,7 +80,7 @@ def encode(task: Task, tokenizer: PreTrainedTokenizerBase) -> list[Encoded]:
     return [encoder.encode(example) for example in task]
 
 
-def continuation_ids(tokenizer: PreTrainedTokenizerBase, text: str) -> tuple[int, ...]:
+def continuation_ids(tokenizer: Tokenizer, text: str) -> tuple[int, ...]:
     """The ids of `text` as it continues a prompt, the same after every prompt.
 
     Some tokenizers put a space of their own before each text ("▁" of SentencePiece), which must
@@ -99,7 +96,7 @@ def continuation_ids(tokenizer: PreTrainedTokenizerBase, text: str) -> tuple[int
     return ids
 
 
-def _continuation(tokenizer: PreTrainedTokenizerBase, text: str) -> tuple[int, ...] | None:
+def _continuation(tokenizer: Tokenizer, text: str) -> tuple[int, ...] | None:
     anchors = [(anchor, ids) for anchor in ANCHORS if (ids := _plain_ids(tokenizer, anchor))]
     for anchor, start in anchors:
         both = _plain_ids(tokenizer, anchor + text)
@@ -115,7 +112,7 @@ def _continuation(tokenizer: PreTrainedTokenizerBase, text: str) -> tuple[int, .
 class _Encoder:
     """The examples of one task as ids; texts that come again are looked up once."""
 
-    def __init__(self, task: Task, tokenizer: PreTrainedTokenizerBase) -> None:
+    def __init__(self, task: Task, tokenizer: Tokenizer) -> None:
         self.tokenizer = tokenizer
         self.in_chat = task.chat
         self.front = () if task.chat else _front(tokenizer, task)
@@ -199,7 +196,7 @@ class _Encoder:
         return self.pieces[piece]
 
 
-def inner_ids(tokenizer: PreTrainedTokenizerBase, text: str) -> tuple[int, ...]:
+def inner_ids(tokenizer: Tokenizer, text: str) -> tuple[int, ...]:
     """The ids of `text` within a prompt: its own where it can stand behind another text with them.
 
     Of a target, `continuation_ids` takes those that it has behind a letter, where there are such.
@@ -269,22 +266,22 @@ def require_foils(encoded: Iterable[Encoded], what: str) -> None:
                 )
 
 
-def _plain_ids(tokenizer: PreTrainedTokenizerBase, text: str) -> tuple[int, ...]:
+def _plain_ids(tokenizer: Tokenizer, text: str) -> tuple[int, ...]:
     return tuple(tokenizer.encode(text, add_special_tokens=False))
 
 
-def _decode(tokenizer: PreTrainedTokenizerBase, ids: tuple[int, ...]) -> str:
+def _decode(tokenizer: Tokenizer, ids: tuple[int, ...]) -> str:
     # Cleaning up would drop spaces in front of punctuation.
     return str(tokenizer.decode(list(ids), clean_up_tokenization_spaces=False))
 
 
 def _continues(
-    tokenizer: PreTrainedTokenizerBase, start: tuple[int, ...], ids: tuple[int, ...], text: str
+    tokenizer: Tokenizer, start: tuple[int, ...], ids: tuple[int, ...], text: str
 ) -> bool:
     return _decode(tokenizer, start + ids) == _decode(tokenizer, start) + text
 
 
-def _front(tokenizer: PreTrainedTokenizerBase, task: Task) -> tuple[int, ...]:
+def _front(tokenizer: Tokenizer, task: Task) -> tuple[int, ...]:
     """The ids in front of each prompt by the task's BOS rule, outside chat."""
     if task.bos == "never":
         return ()
@@ -307,13 +304,12 @@ def _front(tokenizer: PreTrainedTokenizerBase, task: Task) -> tuple[int, ...]:
     )
 
 
-def _chat_ids(tokenizer: PreTrainedTokenizerBase, text: str) -> tuple[int, ...]:
+def _chat_ids(tokenizer: Tokenizer, text: str) -> tuple[int, ...]:
     """The ids of a conversation that waits for the reply to `text`, as the template writes them."""
-    chat = _chat(tokenizer, text, tokenize=True, return_dict=True)
-    return tuple(cast("BatchEncoding", chat)["input_ids"])
+    return tuple(_chat(tokenizer, text, tokenize=True, return_dict=True)["input_ids"])
 
 
-def _chat(tokenizer: PreTrainedTokenizerBase, text: str, **how: Any) -> Any:
+def _chat(tokenizer: Tokenizer, text: str, **how: Any) -> Any:
     try:
         # Some templates print today's date unless they are given one; values must not depend on it.
         return tokenizer.apply_chat_template(

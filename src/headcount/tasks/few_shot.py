@@ -18,15 +18,12 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from headcount.errors import HeadcountError
 from headcount.tasks.encoding import continuation_ids
 from headcount.tasks.items import Item
-from headcount.tasks.task import Example, Task
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerBase
+from headcount.tasks.task import Example, Task, Tokenizer
 
 FOILS = 3
 
@@ -63,7 +60,7 @@ def check_shots(key: str, shots: int, most: int) -> None:
 def few_shot_task(
     key: str,
     asked: Sequence[Asked],
-    tokenizer: PreTrainedTokenizerBase,
+    tokenizer: Tokenizer,
     *,
     n: int = 0,
     twins: bool = False,
@@ -117,7 +114,7 @@ def task_of(key: str, examples: Sequence[Example], *, n: int = 0, **settings: An
 class _FirstTokens(dict[str, int]):
     """First tokens of answers, each looked up once."""
 
-    def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
+    def __init__(self, tokenizer: Tokenizer) -> None:
         super().__init__()
         self.tokenizer = tokenizer
 

@@ -17,11 +17,10 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass
 from itertools import product
-from typing import TYPE_CHECKING
 
 from headcount.errors import HeadcountError
 from headcount.tasks.items import tables
-from headcount.tasks.task import Bos, Example, Task
+from headcount.tasks.task import Bos, Example, Task, Tokenizer
 from headcount.tasks.template_tasks import (
     MAX_DRAWS,
     deal,
@@ -29,9 +28,6 @@ from headcount.tasks.template_tasks import (
     no_twin,
     single_tokens,
 )
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerBase
 
 CENTURIES = tuple(range(11, 19))
 MIN_NOUNS = 8
@@ -59,9 +55,7 @@ class _Form:
         return right, wrong
 
 
-def greater_than(
-    tokenizer: PreTrainedTokenizerBase, *, n: int = 200, seed: int = 0, bos: Bos = "auto"
-) -> Task:
+def greater_than(tokenizer: Tokenizer, *, n: int = 200, seed: int = 0, bos: Bos = "auto") -> Task:
     """A year that comes after another one.
 
     Each of the `n` examples has its own triple of template, noun and century. Right answers are all
@@ -80,7 +74,7 @@ def greater_than(
     return Task("greater-than", 1, tuple(examples), bos=bos)
 
 
-def _form(tokenizer: PreTrainedTokenizerBase) -> _Form:
+def _form(tokenizer: Tokenizer) -> _Form:
     """The two-digit form where the tokenizer writes enough years so, else the single-digit form."""
     pairs = {text: int(text) for text in (f"{year:02d}" for year in range(100))}
     ids = single_tokens(tokenizer, list(pairs), before="")
@@ -116,7 +110,7 @@ def _example(
     century: int,
     form: _Form,
     rng: random.Random,
-    tokenizer: PreTrainedTokenizerBase,
+    tokenizer: Tokenizer,
 ) -> Example:
     key, pattern = template
 

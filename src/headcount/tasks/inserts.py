@@ -16,14 +16,11 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import Literal, get_args
 
 from headcount.errors import HeadcountError, unknown
 from headcount.tasks.encoding import Encoded, encode, inner_ids
-from headcount.tasks.task import Task, quoted
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerBase
+from headcount.tasks.task import Task, Tokenizer, quoted
 
 Place = Literal["before", "between", "end", "random", "none"]
 PLACES: tuple[Place, ...] = get_args(Place)
@@ -63,7 +60,7 @@ class Inserted:
     span: tuple[int, ...]  # places of the inserted ones; none without an insert
 
 
-def insert_ids(tokenizer: PreTrainedTokenizerBase, text: str, length: int) -> tuple[int, ...]:
+def insert_ids(tokenizer: Tokenizer, text: str, length: int) -> tuple[int, ...]:
     """Exactly `length` tokens of `text` again and again, with single spaces between.
 
     The text may be more tokens than one: then the last may be cut, and the count still holds.
@@ -90,7 +87,7 @@ def insert_ids(tokenizer: PreTrainedTokenizerBase, text: str, length: int) -> tu
             )
 
 
-def with_insert(task: Task, tokenizer: PreTrainedTokenizerBase, insert: Insert) -> Task:
+def with_insert(task: Task, tokenizer: Tokenizer, insert: Insert) -> Task:
     """The task with the insert in every prompt; ids, contents and split stay as they are.
 
     The prompts must be in pieces, instruction and problem, as those of the problem tasks are.
@@ -123,7 +120,7 @@ def _placed(one: Encoded, ids: tuple[int, ...], insert: Insert) -> tuple[tuple[i
     return tuple(part for part in parts if part)
 
 
-def _text(tokenizer: PreTrainedTokenizerBase, ids: tuple[int, ...]) -> str:
+def _text(tokenizer: Tokenizer, ids: tuple[int, ...]) -> str:
     return str(tokenizer.decode(list(ids), clean_up_tokenization_spaces=False))
 
 

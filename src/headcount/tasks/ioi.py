@@ -18,24 +18,18 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from itertools import product
-from typing import TYPE_CHECKING
 
 from headcount.errors import HeadcountError
 from headcount.tasks.items import tables
-from headcount.tasks.task import Bos, Example, Task
+from headcount.tasks.task import Bos, Example, Task, Tokenizer
 from headcount.tasks.template_tasks import MAX_DRAWS, deal, enough_single_tokens, no_twin
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerBase
 
 ORDERS = ("ABBA", "BABA")  # A is the answer, the indirect object; B gives
 MIN_NAMES = 10  # an example takes five, and few names would come back in every prompt
 SHORTEST, LONGEST = 40, 100  # tokens of a long prompt
 
 
-def ioi(
-    tokenizer: PreTrainedTokenizerBase, *, n: int = 200, seed: int = 0, bos: Bos = "auto"
-) -> Task:
+def ioi(tokenizer: Tokenizer, *, n: int = 200, seed: int = 0, bos: Bos = "auto") -> Task:
     """Indirect object identification: who was given the thing?
 
     No sentence comes twice, not even with other names: each of the `n` examples has its own pair
@@ -47,9 +41,7 @@ def ioi(
     return _giving(tokenizer, "ioi", "IOI", named, n=n, seed=seed, bos=bos)
 
 
-def ioi_long(
-    tokenizer: PreTrainedTokenizerBase, *, n: int = 200, seed: int = 0, bos: Bos = "auto"
-) -> Task:
+def ioi_long(tokenizer: Tokenizer, *, n: int = 200, seed: int = 0, bos: Bos = "auto") -> Task:
     """Indirect object identification with two to four neutral sentences in between.
 
     Each of the `n` examples has its own pair of template and content (place and object); templates
@@ -78,7 +70,7 @@ def long_templates() -> list[str]:
     ]
 
 
-def _fits(tokenizer: PreTrainedTokenizerBase, template: str) -> bool:
+def _fits(tokenizer: Tokenizer, template: str) -> bool:
     filled = template.format(
         first="Mary", second="John", giver="John", place="garden", object="lamp"
     )
@@ -87,7 +79,7 @@ def _fits(tokenizer: PreTrainedTokenizerBase, template: str) -> bool:
 
 
 def _giving(
-    tokenizer: PreTrainedTokenizerBase,
+    tokenizer: Tokenizer,
     key: str,
     label: str,
     templates: Sequence[tuple[str, str]],
@@ -118,7 +110,7 @@ def _example(
     content: tuple[str, str],
     names: dict[str, int],
     rng: random.Random,
-    tokenizer: PreTrainedTokenizerBase,
+    tokenizer: Tokenizer,
 ) -> Example:
     """Fill a template with names that stay one token each, so that the twin is equally long."""
     (key, pattern), (place, thing) = template, content

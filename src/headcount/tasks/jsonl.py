@@ -18,21 +18,18 @@ Files are UTF-8; empty lines are skipped.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from headcount.errors import HeadcountError, unknown
 from headcount.tasks.json_files import records
-from headcount.tasks.task import Bos, Example, Task
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerBase
+from headcount.tasks.task import Bos, Example, Task, Tokenizer
 
 TEXTS = ("prompt", "target", "corrupted", "template", "content", "id")
 LISTS = ("foils", "also")
 
 
 def jsonl(
-    tokenizer: PreTrainedTokenizerBase | None = None,
+    tokenizer: Tokenizer | None = None,
     *,
     path: str = "",
     bos: Bos = "auto",

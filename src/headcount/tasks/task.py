@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
 import numpy as np
 from jaxtyping import Int
@@ -16,6 +16,10 @@ from headcount.errors import HeadcountError, unknown
 from headcount.system.files import digest
 from headcount.tasks.answer_endings import check_ending
 
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+Tokenizer: TypeAlias = "PreTrainedTokenizerBase"
 Bos = Literal["auto", "always", "never"]
 Part = Literal["ranking", "test", "all"]
 

@@ -8,13 +8,11 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator, Sequence
 from itertools import islice
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from headcount.errors import HeadcountError
 from headcount.tasks.encoding import continuation_ids
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerBase
+from headcount.tasks.task import Tokenizer
 
 MAX_DRAWS = 100  # of words for one prompt and its twin, before a tokenizer is given up
 
@@ -22,9 +20,7 @@ Form = TypeVar("Form")
 Content = TypeVar("Content")
 
 
-def single_tokens(
-    tokenizer: PreTrainedTokenizerBase, texts: Sequence[str], before: str = " "
-) -> dict[str, int]:
+def single_tokens(tokenizer: Tokenizer, texts: Sequence[str], before: str = " ") -> dict[str, int]:
     """Those of `texts` that are one token behind `before`, with their ids; no id comes twice."""
     known: dict[str, int] = {}
     for text in texts:
@@ -38,7 +34,7 @@ def single_tokens(
 
 
 def enough_single_tokens(
-    tokenizer: PreTrainedTokenizerBase, texts: Sequence[str], kind: str, task: str, least: int
+    tokenizer: Tokenizer, texts: Sequence[str], kind: str, task: str, least: int
 ) -> dict[str, int]:
     """The words that are one token each, or a sentence where a task has too few of them."""
     known = single_tokens(tokenizer, texts)

@@ -12,26 +12,14 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from headcount.errors import HeadcountError
 from headcount.system.files import digest
-from headcount.tasks.cognitive import (
-    decision,
-    inference,
-    knowledge,
-    logical,
-    mathematics,
-    retrieval,
-    semantic,
-    syntactic,
-)
+from headcount.tasks.cognitive import items
 from headcount.tasks.few_shot import Asked, check_shots, few_shot_task
 from headcount.tasks.items import Item
-from headcount.tasks.task import Bos, Task
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerBase
+from headcount.tasks.task import Bos, Task, Tokenizer
 
 DRAWS = 3
 MAX_SHOTS = 12  # so many items are set aside for each draw
@@ -58,7 +46,7 @@ class Function:
 
 def cognitive_task(
     function: Function,
-    tokenizer: PreTrainedTokenizerBase,
+    tokenizer: Tokenizer,
     *,
     n: int = 0,
     shots: int,
@@ -74,12 +62,12 @@ def cognitive_task(
     check_shots(function.key, shots, MAX_SHOTS)
     if not 0 <= draw < DRAWS:
         raise HeadcountError(f"{function.name} has the draws 0 to {DRAWS - 1}, not {draw}.")
-    items = function.items()
-    aside = set_aside(items)
+    all_items = function.items()
+    aside = set_aside(all_items)
     solved = aside[draw * MAX_SHOTS :][:shots]
     asked = [
         Asked(item, solved, f"{function.key}-{turn(item)[:12]}", turn(item))
-        for item in items
+        for item in all_items
         if item not in aside
     ]
     return few_shot_task(
@@ -112,13 +100,13 @@ def turn(item: Item) -> str:
 FUNCTIONS = {
     function.key: function
     for function in (
-        Function("retrieval", "Retrieval", "low", 10, retrieval.items),
-        Function("knowledge-recall", "Knowledge Recall", "low", 12, knowledge.items),
-        Function("semantic", "Semantic Understanding", "low", 12, semantic.items),
-        Function("syntactic", "Syntactic Understanding", "low", 6, syntactic.items),
-        Function("math", "Math Calculation", "high", 9, mathematics.items),
-        Function("inference", "Inference", "high", 6, inference.items),
-        Function("logical", "Logical Reasoning", "high", 8, logical.items),
-        Function("decision", "Decision-making", "high", 12, decision.items),
+        Function("retrieval", "Retrieval", "low", 10, items.retrieval),
+        Function("knowledge-recall", "Knowledge Recall", "low", 12, items.knowledge),
+        Function("semantic", "Semantic Understanding", "low", 12, items.semantic),
+        Function("syntactic", "Syntactic Understanding", "low", 6, items.syntactic),
+        Function("math", "Math Calculation", "high", 9, items.mathematics),
+        Function("inference", "Inference", "high", 6, items.inference),
+        Function("logical", "Logical Reasoning", "high", 8, items.logical),
+        Function("decision", "Decision-making", "high", 12, items.decision),
     )
 }

@@ -10,23 +10,20 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from headcount.errors import HeadcountError
 from headcount.tasks.hub import hub
 from headcount.tasks.json_files import records, text_of
 from headcount.tasks.maths.problem import INSTRUCTION, Problem, problem_task
 from headcount.tasks.maths.word_problems import solved_problems
-from headcount.tasks.task import Bos, Task
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerBase
+from headcount.tasks.task import Bos, Task, Tokenizer
 
 HUB = "HuggingFaceH4/MATH-500"
 
 
 def problems(
-    tokenizer: PreTrainedTokenizerBase,
+    tokenizer: Tokenizer,
     *,
     path: str = "",
     n: int = 0,
@@ -55,7 +52,7 @@ def problems(
 
 
 def math_500(
-    tokenizer: PreTrainedTokenizerBase,
+    tokenizer: Tokenizer,
     *,
     path: str = "",
     revision: str = "",

@@ -11,25 +11,22 @@ stand in front (`shots`). The items are those of the tasks `math` and `arithmeti
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import Literal, get_args
 
 from headcount.errors import unknown
-from headcount.tasks.cognitive import mathematics
+from headcount.tasks.cognitive.items import mathematics
 from headcount.tasks.few_shot import check_shots
 from headcount.tasks.items import Item
 from headcount.tasks.maths.problem import INSTRUCTION, Problem, problem_task
 from headcount.tasks.roles.arithmetic import items as worded_items
 from headcount.tasks.roles.pool import MAX_SHOTS, draw, example_pool
-from headcount.tasks.task import Bos, Task
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerBase
+from headcount.tasks.task import Bos, Task, Tokenizer
 
 Level = Literal["all", "products", "one-step", "two-step"]
 
 
 def word_problems(
-    tokenizer: PreTrainedTokenizerBase,
+    tokenizer: Tokenizer,
     *,
     n: int = 0,
     level: Level = "all",
@@ -95,7 +92,7 @@ def _items() -> dict[str, list[Item]]:
     worded = worded_items()
     steps = {item: len(re.findall(" = ", item.answer)) for item in worded}
     return {
-        "products": mathematics.items(),
+        "products": mathematics(),
         "one-step": [item for item in worded if steps[item] == 1],
         "two-step": [item for item in worded if steps[item] == 2],
     }

@@ -5,27 +5,21 @@
     What kind of thing is a robin?          →  bird
 
 Each question has four wrong options: answers of other questions of its form, apart from those that
-could be right as well. The bundled model finds about a third of the words and, by letter, no more
-than chance. All items are our own.
+could be right as well. All items are our own.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from headcount.system.files import digest
 from headcount.tasks.items import Item, tables
 from headcount.tasks.roles.pool import pool_task, shuffled
-from headcount.tasks.task import Bos, Task
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerBase
+from headcount.tasks.task import Bos, Task, Tokenizer
 
 WRONG = 4
 
 
 def common_sense(
-    tokenizer: PreTrainedTokenizerBase,
+    tokenizer: Tokenizer,
     *,
     n: int = 0,
     letters: bool = False,

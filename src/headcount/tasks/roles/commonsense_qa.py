@@ -11,22 +11,19 @@ The file is a JSON list of such records, or has one record in each line. The dat
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from headcount.errors import HeadcountError
 from headcount.tasks.items import Item
 from headcount.tasks.json_files import checked, records, text_of
 from headcount.tasks.roles.pool import pool_task
-from headcount.tasks.task import Bos, Task, quoted
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerBase
+from headcount.tasks.task import Bos, Task, Tokenizer, quoted
 
 Option = tuple[str, str]  # label and text
 
 
 def commonsense_qa(
-    tokenizer: PreTrainedTokenizerBase,
+    tokenizer: Tokenizer,
     *,
     path: str = "",
     n: int = 0,

@@ -11,23 +11,20 @@ study. The data (Cobbe et al., 2021) are not ours and do not come with headcount
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from headcount.errors import HeadcountError, unknown
 from headcount.tasks.items import Item
 from headcount.tasks.json_files import records, text_of
 from headcount.tasks.roles.pool import pool_task
-from headcount.tasks.task import Bos, Task
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerBase
+from headcount.tasks.task import Bos, Task, Tokenizer
 
 Ending = Literal["words", "marks", "none"]
 ENDINGS: dict[Ending, str] = {"words": "The answer is {}.", "marks": "#### {}", "none": ""}
 
 
 def gsm8k(
-    tokenizer: PreTrainedTokenizerBase,
+    tokenizer: Tokenizer,
     *,
     path: str = "",
     n: int = 0,

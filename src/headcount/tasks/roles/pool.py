@@ -11,16 +11,13 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from headcount.errors import HeadcountError
 from headcount.system.files import digest
 from headcount.tasks.few_shot import Asked, check_shots, few_shot_task
 from headcount.tasks.items import Item
-from headcount.tasks.task import Bos, Task, quoted
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerBase
+from headcount.tasks.task import Bos, Task, Tokenizer, quoted
 
 POOL = 64
 MIN_ASKED = 36  # below this, a part could have fewer than ten items
@@ -32,7 +29,7 @@ LETTERS = "ABCDEFGHIJ"
 def pool_task(
     key: str,
     items: Sequence[Item],
-    tokenizer: PreTrainedTokenizerBase,
+    tokenizer: Tokenizer,
     *,
     shots: int = 1,
     seed: int = 0,
@@ -72,7 +69,7 @@ def pool_task(
 def _role_task(
     key: str,
     items: Callable[[], list[Item]],
-    tokenizer: PreTrainedTokenizerBase,
+    tokenizer: Tokenizer,
     *,
     n: int = 0,
     shots: int = 1,

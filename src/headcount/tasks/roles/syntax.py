@@ -8,8 +8,7 @@
     negation    Make this sentence negative: The driver was late. → The driver was not late.
 
 The skills follow the published study (which takes them from BIG-Bench); every item is our own. No
-phrase comes twice in a form; the subjects go round. Each form was tried in several wordings on a
-few dozen items; these are the ones that the bundled model answers best.
+phrase comes twice in a form; the subjects go round.
 """
 
 from __future__ import annotations
@@ -17,9 +16,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import cycle
 
-from headcount.tasks.cognitive.syntactic import irregular, past, plural
 from headcount.tasks.items import Item, tables
 from headcount.tasks.roles.pool import role_factory
+from headcount.tasks.word_forms import irregular, past, plural
 
 Parts = Iterator[tuple[str, str, str]]  # content, question, answer
 REGULAR_PLURALS = 110  # nouns of the list, beside all the irregular ones

@@ -117,5 +117,5 @@ def test_names_that_merge_with_a_comma_are_refused() -> None:
 
 def test_a_tokenizer_without_aligned_twins() -> None:
     tokenizer = Stutter(tokenizer_object=tiny.byte_level().backend_tokenizer)
-    with pytest.raises(HeadcountError, match="no prompt and twin of equal length for the template"):
+    with pytest.raises(HeadcountError, match="no prompt and twin of equal length for IOI"):
         ioi(tokenizer, n=1)

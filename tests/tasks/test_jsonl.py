@@ -113,7 +113,7 @@ def test_utf_16(file: Path) -> None:
 
 def test_files_without_examples(file: Path, tmp_path: Path) -> None:
     file.write_text("\n\n")
-    with pytest.raises(HeadcountError, match="has no records: it needs one JSON object in"):
+    with pytest.raises(HeadcountError, match="has no examples: it needs one JSON object in"):
         jsonl(path=str(file))
     with pytest.raises(HeadcountError, match=r"Cannot read the task file .*No such file"):
         jsonl(path=str(tmp_path / "none.jsonl"))

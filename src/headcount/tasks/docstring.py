@@ -20,9 +20,8 @@ from itertools import product
 
 from headcount.tasks.items import tables
 from headcount.tasks.task import Bos, Example, Task, Tokenizer
-from headcount.tasks.template_tasks import MAX_DRAWS, deal, enough_single_tokens, no_twin
+from headcount.tasks.template_tasks import aligned, enough_single_tokens, template_task
 
-DOCUMENTED = "abc"
 MIN_NAMES, MIN_WORDS = 24, 8
 
 
@@ -38,57 +37,43 @@ def docstring(tokenizer: Tokenizer, *, n: int = 200, seed: int = 0, bos: Bos = "
     names = enough_single_tokens(tokenizer, known, "argument names", "Docstring", MIN_NAMES)
     fillers = data.words("words")
     words = enough_single_tokens(tokenizer, fillers, "filler words", "Docstring", MIN_WORDS)
-    lines = [line.replace(r"\n", "\n") for line in data.lines("templates")]
-    templates = [(f"d{number}", line) for number, line in enumerate(lines)]
-    contents = list(product(data.words("functions"), data.lines("summaries")))
-    rng = random.Random(f"docstring names {seed}")
-    pairs = deal("docstring", "Docstring", n, seed, range(len(templates)), contents)
-    examples = [
-        _example(f"docstring-{number:04d}", templates[form], content, names, words, rng, tokenizer)
-        for number, (form, content) in enumerate(pairs)
-    ]
-    return Task("docstring", 1, tuple(examples), bos=bos)
+    templates = [line.replace(r"\n", "\n") for line in data.lines("templates")]
 
-
-def _example(
-    identifier: str,
-    template: tuple[str, str],
-    content: tuple[str, str],
-    names: dict[str, int],
-    words: dict[str, int],
-    rng: random.Random,
-    tokenizer: Tokenizer,
-) -> Example:
-    (key, pattern), (function, summary) = template, content
-    arguments = len(re.findall(r"\{\d\}", pattern))
-    documented = pattern.count(":param") - 1
-    usable = [name for name in names if name != function]
-    for _ in range(MAX_DRAWS):
+    def attempt(number: int, content: tuple[str, str], rng: random.Random) -> Example | None:
+        (function, summary), pattern = content, templates[number]
+        arguments = len(re.findall(r"\{\d\}", pattern))
+        documented = pattern.count(":param") - 1
+        usable = [name for name in names if name != function]
         drawn = rng.sample(usable, 2 * arguments + documented)
         own, fresh, loose = drawn[:arguments], drawn[arguments:-documented], drawn[-documented:]
         said = dict(zip("wxyz", rng.sample(list(words), 4), strict=True))
 
-        def fill(signature: list[str], described: list[str], said: dict[str, str] = said) -> str:
-            letters = dict(zip(DOCUMENTED, described, strict=False))
+        def fill(signature: list[str], described: list[str]) -> str:
+            letters = dict(zip("abc", described, strict=False))
             return pattern.format(*signature, function=function, summary=summary, **letters, **said)
 
-        prompt, twin = fill(own, own[:documented]), fill(fresh, loose)
-        ids, twin_ids = tokenizer.encode(prompt), tokenizer.encode(twin)
-        once = own[documented:]
-        if (
-            len(ids) == len(twin_ids)
-            and all(ids.count(names[name]) == 2 for name in own[:documented])
-            and all(ids.count(names[name]) == 1 for name in once)
-            and all(twin_ids.count(names[name]) == 1 for name in (*fresh, *loose))
-        ):
-            answer, *later = once
-            return Example(
-                id=identifier,
-                prompt=prompt,
-                target=f" {answer}",
-                foils=tuple(f" {name}" for name in (*own[:documented], *later)),
-                corrupted=twin,
-                template=key,
-                content=f"{function}/{summary}",
-            )
-    raise no_twin(pattern.split("\n")[0], "name")
+        described, (answer, *later) = own[:documented], own[documented:]
+        prompt, twin = fill(own, described), fill(fresh, loose)
+        if not aligned(tokenizer, names, {prompt: own + described, twin: fresh + loose}):
+            return None
+        return Example(
+            id="",
+            prompt=prompt,
+            target=f" {answer}",
+            foils=tuple(f" {name}" for name in (*described, *later)),
+            corrupted=twin,
+            template=f"d{number}",
+            content=f"{function}/{summary}",
+        )
+
+    return template_task(
+        "docstring",
+        "Docstring",
+        range(len(templates)),
+        list(product(data.words("functions"), data.lines("summaries"))),
+        attempt,
+        drawn="name",
+        n=n,
+        seed=seed,
+        bos=bos,
+    )

@@ -149,7 +149,7 @@ class _Encoder:
 
     def _answer(self, example: Example, prompt: tuple[int, ...], text: str) -> tuple[int, ...]:
         before = prompt[len(self.front) :]
-        if self.in_chat and _decode(self.tokenizer, before)[-1:].isspace():
+        if self.in_chat and decoded(self.tokenizer, before)[-1:].isspace():
             text = text.removeprefix(" ") or text
         if text not in self.answers:
             self.answers[text] = _continuation(self.tokenizer, text)
@@ -270,7 +270,8 @@ def _plain_ids(tokenizer: Tokenizer, text: str) -> tuple[int, ...]:
     return tuple(tokenizer.encode(text, add_special_tokens=False))
 
 
-def _decode(tokenizer: Tokenizer, ids: tuple[int, ...]) -> str:
+def decoded(tokenizer: Tokenizer, ids: tuple[int, ...]) -> str:
+    """The text of token ids, as it is written."""
     # Cleaning up would drop spaces in front of punctuation.
     return str(tokenizer.decode(list(ids), clean_up_tokenization_spaces=False))
 
@@ -278,7 +279,7 @@ def _decode(tokenizer: Tokenizer, ids: tuple[int, ...]) -> str:
 def _continues(
     tokenizer: Tokenizer, start: tuple[int, ...], ids: tuple[int, ...], text: str
 ) -> bool:
-    return _decode(tokenizer, start + ids) == _decode(tokenizer, start) + text
+    return decoded(tokenizer, start + ids) == decoded(tokenizer, start) + text
 
 
 def _front(tokenizer: Tokenizer, task: Task) -> tuple[int, ...]:

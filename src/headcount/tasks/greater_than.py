@@ -22,11 +22,10 @@ from headcount.errors import HeadcountError
 from headcount.tasks.items import tables
 from headcount.tasks.task import Bos, Example, Task, Tokenizer
 from headcount.tasks.template_tasks import (
-    MAX_DRAWS,
-    deal,
+    aligned,
     enough_single_tokens,
-    no_twin,
     single_tokens,
+    template_task,
 )
 
 CENTURIES = tuple(range(11, 19))
@@ -63,15 +62,40 @@ def greater_than(tokenizer: Tokenizer, *, n: int = 200, seed: int = 0, bos: Bos 
     """
     data, form = tables("greater_than"), _form(tokenizer)
     nouns = enough_single_tokens(tokenizer, data.words("nouns"), "nouns", "Greater Than", MIN_NOUNS)
-    templates = [(f"y{number}", line) for number, line in enumerate(data.lines("templates"))]
-    contents = list(product(nouns, form.starts))
-    rng = random.Random(f"greater-than years {seed}")
-    pairs = deal("greater-than", "Greater Than", n, seed, range(len(templates)), contents)
-    examples = [
-        _example(f"greater-than-{number:04d}", templates[template], *content, form, rng, tokenizer)
-        for number, (template, content) in enumerate(pairs)
-    ]
-    return Task("greater-than", 1, tuple(examples), bos=bos)
+    templates = data.lines("templates")
+
+    def attempt(number: int, content: tuple[str, int], rng: random.Random) -> Example | None:
+        noun, century = content
+        start = rng.choice(form.starts[century])
+        prompt, twin = (
+            templates[number].format(noun=noun, start=f"{century}{year:02d}", century=century)
+            for year in (start, 1)
+        )
+        right, wrong = form.sides(start)
+        if not (right and wrong and aligned(tokenizer, {}, {prompt: (), twin: ()})):
+            return None
+        return Example(
+            id="",
+            prompt=prompt,
+            target=right[0],
+            foils=tuple(wrong),
+            corrupted=twin,
+            template=f"y{number}",
+            content=f"{noun}/{century}",
+            also=tuple(right[1:]),
+        )
+
+    return template_task(
+        "greater-than",
+        "Greater Than",
+        range(len(templates)),
+        list(product(nouns, form.starts)),
+        attempt,
+        drawn="year",
+        n=n,
+        seed=seed,
+        bos=bos,
+    )
 
 
 def _form(tokenizer: Tokenizer) -> _Form:
@@ -101,37 +125,3 @@ def _form(tokenizer: Tokenizer) -> _Form:
     return _Form(
         1, {int(text): text for text in digits}, {key: list(range(10, 90)) for key in CENTURIES}
     )
-
-
-def _example(
-    identifier: str,
-    template: tuple[str, str],
-    noun: str,
-    century: int,
-    form: _Form,
-    rng: random.Random,
-    tokenizer: Tokenizer,
-) -> Example:
-    key, pattern = template
-
-    def fill(year: int) -> str:
-        start = f"{century}{year:02d}"
-        return pattern.format(noun=noun, start=start, century=century)
-
-    twin = fill(1)
-    for _ in range(MAX_DRAWS):
-        start = rng.choice(form.starts[century])
-        prompt = fill(start)
-        right, wrong = form.sides(start)
-        if len(tokenizer.encode(prompt)) == len(tokenizer.encode(twin)) and right and wrong:
-            return Example(
-                id=identifier,
-                prompt=prompt,
-                target=right[0],
-                foils=tuple(wrong),
-                corrupted=twin,
-                template=key,
-                content=f"{noun}/{century}",
-                also=tuple(right[1:]),
-            )
-    raise no_twin(pattern, "year")

@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
 from headcount.errors import HeadcountError, unknown
-from headcount.tasks.encoding import Encoded, encode, inner_ids
+from headcount.tasks.encoding import Encoded, decoded, encode, inner_ids
 from headcount.tasks.task import Task, Tokenizer, quoted
 
 Place = Literal["before", "between", "end", "random", "none"]
@@ -104,7 +104,7 @@ def with_insert(task: Task, tokenizer: Tokenizer, insert: Insert) -> Task:
     examples = []
     for one in encode(task, tokenizer):
         pieces = _placed(one, ids, insert)
-        text = "".join(_text(tokenizer, piece) for piece in pieces)
+        text = "".join(decoded(tokenizer, piece) for piece in pieces)
         examples.append(replace(one.example, prompt=text, pieces=pieces))
     return replace(task, examples=tuple(examples))
 
@@ -118,10 +118,6 @@ def _placed(one: Encoded, ids: tuple[int, ...], insert: Insert) -> tuple[tuple[i
         place = draw.randint(start, end)
     parts = (one.prompt[start:place], ids, one.prompt[place:end])
     return tuple(part for part in parts if part)
-
-
-def _text(tokenizer: Tokenizer, ids: tuple[int, ...]) -> str:
-    return str(tokenizer.decode(list(ids), clean_up_tokenization_spaces=False))
 
 
 def locate(with_it: Encoded, without: Encoded) -> Inserted:

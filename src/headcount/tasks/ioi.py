@@ -22,7 +22,7 @@ from itertools import product
 from headcount.errors import HeadcountError
 from headcount.tasks.items import tables
 from headcount.tasks.task import Bos, Example, Task, Tokenizer
-from headcount.tasks.template_tasks import MAX_DRAWS, deal, enough_single_tokens, no_twin
+from headcount.tasks.template_tasks import aligned, enough_single_tokens, template_task
 
 ORDERS = ("ABBA", "BABA")  # A is the answer, the indirect object; B gives
 MIN_NAMES = 10  # an example takes five, and few names would come back in every prompt
@@ -91,51 +91,33 @@ def _giving(
     """A task in which somebody gives something to the other one, from named templates."""
     data = tables("ioi")
     names = enough_single_tokens(tokenizer, data.words("names"), "names", label, MIN_NAMES)
+
+    def attempt(
+        form: tuple[int, str], content: tuple[str, str], rng: random.Random
+    ) -> Example | None:
+        """Fill a template with names that stay one token each, so that the twin is as long."""
+        (number, order), (place, thing) = form, content
+        name, pattern = templates[number]
+        receiver, giver, *fresh = rng.sample(list(names), 5)
+        own = [receiver, giver, giver] if order == "ABBA" else [giver, receiver, giver]
+        prompt, twin = (
+            pattern.format(first=first, second=second, giver=last, place=place, object=thing)
+            for first, second, last in (own, fresh)
+        )
+        if not aligned(tokenizer, names, {prompt: own, twin: fresh}):
+            return None
+        return Example(
+            id="",
+            prompt=prompt,
+            target=f" {receiver}",
+            foils=(f" {giver}",),
+            corrupted=twin,
+            template=f"{name}-{order}",
+            content=f"{place}/{thing}",
+        )
+
     forms = list(product(range(len(templates)), ORDERS))
     contents = list(product(data.words("places"), data.words("objects")))
-    rng = random.Random(f"{key} names {seed}")
-    examples = [
-        _example(f"{key}-{number:04d}", templates[template], order, content, names, rng, tokenizer)
-        for number, ((template, order), content) in enumerate(
-            deal(key, label, n, seed, forms, contents)
-        )
-    ]
-    return Task(key, 1, tuple(examples), bos=bos)
-
-
-def _example(
-    identifier: str,
-    template: tuple[str, str],
-    order: str,
-    content: tuple[str, str],
-    names: dict[str, int],
-    rng: random.Random,
-    tokenizer: Tokenizer,
-) -> Example:
-    """Fill a template with names that stay one token each, so that the twin is equally long."""
-    (key, pattern), (place, thing) = template, content
-
-    def fill(first: str, second: str, giver: str) -> str:
-        return pattern.format(first=first, second=second, giver=giver, place=place, object=thing)
-
-    for _ in range(MAX_DRAWS):
-        receiver, giver, *fresh = rng.sample(list(names), 5)
-        first, second = (receiver, giver) if order == "ABBA" else (giver, receiver)
-        prompt, twin = fill(first, second, giver), fill(*fresh)
-        ids, twin_ids = tokenizer.encode(prompt), tokenizer.encode(twin)
-        if (
-            len(ids) == len(twin_ids)
-            and ids.count(names[receiver]) == 1
-            and ids.count(names[giver]) == 2
-            and all(twin_ids.count(names[name]) == 1 for name in fresh)
-        ):
-            return Example(
-                id=identifier,
-                prompt=prompt,
-                target=f" {receiver}",
-                foils=(f" {giver}",),
-                corrupted=twin,
-                template=f"{key}-{order}",
-                content=f"{place}/{thing}",
-            )
-    raise no_twin(pattern, "name")
+    return template_task(
+        key, label, forms, contents, attempt, drawn="name", n=n, seed=seed, bos=bos
+    )

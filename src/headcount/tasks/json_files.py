@@ -39,7 +39,7 @@ def records(path: str, what: str, *, lists: bool = True) -> Iterator[tuple[str, 
         yield where, record
     if empty:
         also = "a JSON list, or one" if lists else "one JSON object"
-        raise HeadcountError(f"{path} has no records: it needs {also} in each line.")
+        raise HeadcountError(f"{path} has no {what}: it needs {also} in each line.")
 
 
 def text_of(record: dict[str, Any], name: str, where: str) -> str:

@@ -6,13 +6,14 @@ Words that a tokenizer writes as one token each can be swapped without moving an
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import islice
 from typing import TypeVar
 
 from headcount.errors import HeadcountError
 from headcount.tasks.encoding import continuation_ids
-from headcount.tasks.task import Tokenizer
+from headcount.tasks.task import Bos, Example, Task, Tokenizer
 
 MAX_DRAWS = 100  # of words for one prompt and its twin, before a tokenizer is given up
 
@@ -46,34 +47,62 @@ def enough_single_tokens(
     return known
 
 
-def deal(
-    key: str, task: str, n: int, seed: int, forms: Sequence[Form], contents: Sequence[Content]
-) -> Iterator[tuple[Form, Content]]:
-    """`n` different pairs of a form and a content, shuffled: each form comes once per round.
+def template_task(
+    key: str,
+    label: str,
+    forms: Sequence[Form],
+    contents: Sequence[Content],
+    attempt: Callable[[Form, Content, random.Random], Example | None],
+    *,
+    drawn: str,
+    n: int,
+    seed: int,
+    bos: Bos,
+) -> Task:
+    """The task of `n` different pairs of a form and a content; each form comes once per round.
 
-    >>> pairs = list(deal("some", "Some", 5, 0, ["asked", "told"], [1, 2, 3]))
-    >>> len(set(pairs)), sorted(form for form, _ in pairs[:2])
-    (5, ['asked', 'told'])
+    `attempt` fills a form with a content and with what it draws (a "name", a "year"), and gives
+    None where prompt and twin do not align: then it is asked again.
     """
     most = len(forms) * len(contents)
     if not 1 <= n <= most:
-        raise HeadcountError(f"{task} has from 1 to {most} different examples, not {n}.")
+        raise HeadcountError(f"{label} has from 1 to {most} different examples, not {n}.")
+    rng = random.Random(f"{key} {drawn}s {seed}")
+    examples = []
+    for number, (form, content) in enumerate(islice(_rounds(key, seed, forms, contents), n)):
+        attempts = (attempt(form, content, rng) for _ in range(MAX_DRAWS))
+        example = next(filter(None, attempts), None)
+        if example is None:
+            raise HeadcountError(
+                f"Found no prompt and twin of equal length for {label} in {MAX_DRAWS} draws: this "
+                f"tokenizer writes a {drawn} differently from place to place, so choose another "
+                "task."
+            )
+        examples.append(replace(example, id=f"{key}-{number:04d}"))
+    return Task(key, 1, tuple(examples), bos=bos)
+
+
+def aligned(
+    tokenizer: Tokenizer, ids: Mapping[str, int], texts: Mapping[str, Sequence[str]]
+) -> bool:
+    """Whether texts have equally many tokens, and their words come in them as one token each."""
+    lengths = set()
+    for text, words in texts.items():
+        tokens = tokenizer.encode(text)
+        lengths.add(len(tokens))
+        if any(tokens.count(ids[word]) != words.count(word) for word in words):
+            return False
+    return len(lengths) == 1
+
+
+def _rounds(
+    key: str, seed: int, forms: Sequence[Form], contents: Sequence[Content]
+) -> Iterator[tuple[Form, Content]]:
+    """All pairs of a form and a content, shuffled: each form once per round."""
     decks = [
         random.Random(f"{key} {seed} {form}").sample(contents, len(contents)) for form in forms
     ]
     rng = random.Random(f"{key} rounds {seed}")
-    pairs = (
-        (forms[number], decks[number][turn])
-        for turn in range(len(contents))
-        for number in rng.sample(range(len(forms)), len(forms))
-    )
-    return islice(pairs, n)
-
-
-def no_twin(pattern: str, kind: str) -> HeadcountError:
-    """What to say where no prompt and twin of equal length was found."""
-    return HeadcountError(
-        f'Found no prompt and twin of equal length for the template "{pattern}" in {MAX_DRAWS} '
-        f"draws: this tokenizer writes a {kind} differently from place to place, so choose another "
-        "task."
-    )
+    for turn in range(len(contents)):
+        for number in rng.sample(range(len(forms)), len(forms)):
+            yield forms[number], decks[number][turn]

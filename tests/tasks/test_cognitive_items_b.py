@@ -6,14 +6,15 @@ from collections.abc import Callable
 
 import pytest
 
-from headcount.tasks.cognitive import decision, logical, semantic, syntactic
-from headcount.tasks.cognitive.item import Item
+from headcount.tasks.cognitive.items import decision, logical, semantic, syntactic
+from headcount.tasks.items import Item, tables
+from headcount.tasks.word_forms import past, plural
 
 FUNCTIONS: dict[str, Callable[[], list[Item]]] = {
-    "semantic": semantic.items,
-    "syntactic": syntactic.items,
-    "logical": logical.items,
-    "decision": decision.items,
+    "semantic": semantic,
+    "syntactic": syntactic,
+    "logical": logical,
+    "decision": decision,
 }
 OPEN = ("semantic", "decision")  # the answer is no word of the question
 VOWELS = set("aeiou")
@@ -25,7 +26,7 @@ def items(request: pytest.FixtureRequest) -> list[Item]:
 
 
 def test_there_are_enough_items(items: list[Item]) -> None:
-    assert len(items) >= (370 if items == decision.items() else 440)
+    assert len(items) >= (370 if items == decision() else 440)
 
 
 def test_no_content_and_no_question_comes_twice(items: list[Item]) -> None:
@@ -76,21 +77,22 @@ def test_the_question_does_not_hold_the_answer(key: str) -> None:
 
 
 def test_a_word_is_of_one_kind_only() -> None:
-    things = [thing for _, row in semantic.COUNTED + semantic.UNCOUNTED for thing in row]
+    rows = [*tables("semantic").rows("counted").items()]
+    rows += tables("semantic").rows("uncounted").items()
+    things = [thing for _, row in rows for thing in row]
     assert len(set(things)) == len(things)
-    kinds = {kind for kind, _ in semantic.COUNTED + semantic.UNCOUNTED}
-    assert not kinds & set(things)
+    assert not {kind for kind, _ in rows} & set(things)
 
 
 def test_articles_go_by_sound() -> None:
-    questions = {item.question for item in semantic.items()}
+    questions = {item.question for item in semantic()}
     for phrase in ("an apple", "an owl", "a pear", "a ukulele", "a eucalyptus", "iron", "tennis"):
         capital = phrase[0].upper() + phrase[1:]
         assert {f"What kind of thing is {phrase}?", f"{capital} is a kind of what?"} & questions
 
 
 def test_a_question_starts_with_a_capital() -> None:
-    questions = [item.question for item in semantic.items()]
+    questions = [item.question for item in semantic()]
     assert all(question[0].isupper() for question in questions)
     assert any(question.startswith("A banana is") for question in questions)
 
@@ -99,16 +101,16 @@ def test_a_question_starts_with_a_capital() -> None:
 
 
 def test_regular_words_follow_a_rule_written_anew() -> None:
-    for verb in syntactic.VERBS:
-        assert syntactic.past(verb) == _past(verb), verb
-    for noun in syntactic.NOUNS:
+    for verb in tables("word_forms").words("verbs"):
+        assert past(verb) == _past(verb), verb
+    for noun in tables("word_forms").words("nouns"):
         if noun[-1] == "y" and noun[-2] not in VOWELS:
             expected = noun[:-1] + "ies"
         elif noun[-1] in "sxz" or noun[-2:] in ("ch", "sh"):
             expected = noun + "es"
         else:
             expected = noun + "s"
-        assert syntactic.plural(noun) == expected, noun
+        assert plural(noun) == expected, noun
 
 
 def _past(word: str) -> str:
@@ -132,20 +134,22 @@ def _past(word: str) -> str:
     }.items(),
 )
 def test_some_words_by_hand(form: str, pairs: str) -> None:
-    answers = {item.content: item.answer for item in syntactic.items()}
+    answers = {item.content: item.answer for item in syntactic()}
     words = pairs.split()
     for word, answer in zip(words[::2], words[1::2], strict=True):
         assert answers[f"{form}/{word}"] == answer
 
 
 def test_irregular_words_are_irregular_and_listed_once() -> None:
+    data = tables("word_forms")
     for regular, irregular, rule in (
-        (syntactic.VERBS, syntactic.PASTS, syntactic.past),
-        (syntactic.NOUNS, syntactic.PLURALS, syntactic.plural),
+        ("verbs", "pasts", past),
+        ("nouns", "plurals", plural),
     ):
-        words = [*regular, *(word for word, _ in irregular)]
+        pairs = [phrase.split() for phrase in data.phrases(irregular)]
+        words = [*data.words(regular), *(word for word, _ in pairs)]
         assert len(set(words)) == len(words)
-        for word, answer in irregular:
+        for word, answer in pairs:
             assert answer not in (word, rule(word))
 
 
@@ -162,7 +166,7 @@ def test_irregular_words_are_irregular_and_listed_once() -> None:
     }.items(),
 )
 def test_the_answer_follows_from_the_rules(form: str, rule: str) -> None:
-    found = [item for item in logical.items() if item.template == form]
+    found = [item for item in logical() if item.template == form]
     assert found
     for item in found:
         rules = {a.lower(): b for a, b in re.findall(rule, item.question)}
@@ -187,31 +191,33 @@ def test_the_least_is_the_opposite_of_the_comparison() -> None:
         "stronger": "weakest",
         "taller": "shortest",
     }
-    for item in logical.items():
+    for item in logical():
         if item.template == "least":
             (more,) = set(re.findall(r"is (\w+) than", item.question))
             assert item.question.endswith(f"Which is the {opposites[more]}?")
 
 
 def test_logical_words_are_distinct_and_take_an_s() -> None:
-    assert len(set(logical.WORDS)) == len(logical.WORDS)
-    assert not [word for word in logical.WORDS if re.search(r"(s|x|z|ch|sh|[^aeiou]y)$", word)]
-    assert not set(logical.WORDS) & {"sheep", "fish", "wolf", "leaf", "knife", "mouse"}
+    words = tables("logical").words("words")
+    assert len(set(words)) == len(words)
+    assert not [word for word in words if re.search(r"(s|x|z|ch|sh|[^aeiou]y)$", word)]
+    assert not set(words) & {"sheep", "fish", "wolf", "leaf", "knife", "mouse"}
 
 
 # Decision
 
 
 def test_decisions_name_one_person() -> None:
-    for item in decision.items():
-        named = [word for word in re.findall(r"\w+", item.question) if word in decision.NAMES]
+    names = tables("decision").words("names")
+    for item in decision():
+        named = [word for word in re.findall(r"\w+", item.question) if word in names]
         assert len(named) == {"where": 1, "wants": 2}[item.template], item
         assert len(set(named)) == 1, item
         assert not re.search(r"\b(he|she|his|her|him)\b", item.question), item
 
 
 def test_a_need_is_no_other_need_with_another_name() -> None:
-    needs = [item.content for item in decision.items()]
+    needs = [item.content for item in decision()]
     assert len(set(needs)) == len(needs)
-    assert not any(name in need for need in needs for name in decision.NAMES)
-    assert len({place for place, _ in decision.PLACES}) == len(decision.PLACES) >= 40
+    assert not any(name in need for need in needs for name in tables("decision").words("names"))
+    assert len(tables("decision").rows("places")) >= 40

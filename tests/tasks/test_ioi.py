@@ -5,11 +5,13 @@ from collections import Counter
 
 import pytest
 import tiny_tokenizers as tiny
+from tiny_tokenizers import NAMES, OBJECTS, PLACES, TEMPLATES
 from transformers import PreTrainedTokenizerFast
 
 from headcount.errors import HeadcountError
 from headcount.tasks import encode, require_foils, require_single_token, require_twin
-from headcount.tasks.ioi import NAMES, OBJECTS, ORDERS, PLACES, TEMPLATES, ioi, single_token_names
+from headcount.tasks.ioi import ORDERS, ioi
+from headcount.tasks.template_tasks import single_tokens
 
 KINDS = {**tiny.every_kind(), "unigram": tiny.unigram(), "word level": tiny.word_level()}
 
@@ -85,7 +87,7 @@ def test_the_seed_decides_and_the_global_one_does_not() -> None:
 
 
 def test_names_are_those_of_the_tokenizer() -> None:
-    assert [*single_token_names(tiny.word_level(12))] == [*NAMES[:12]]
+    assert [*single_tokens(tiny.word_level(12), NAMES)] == [*NAMES[:12]]
     assert len(ioi(tiny.word_level(12), n=30)) == 30
     with pytest.raises(HeadcountError, match=rf"Only 9 of our {len(NAMES)} names .* IOI needs 10"):
         ioi(tiny.word_level(9))
@@ -115,5 +117,5 @@ def test_names_that_merge_with_a_comma_are_refused() -> None:
 
 def test_a_tokenizer_without_aligned_twins() -> None:
     tokenizer = Stutter(tokenizer_object=tiny.byte_level().backend_tokenizer)
-    with pytest.raises(HeadcountError, match="no prompt and twin of equal length for the template"):
+    with pytest.raises(HeadcountError, match="no prompt and twin of equal length for IOI"):
         ioi(tokenizer, n=1)

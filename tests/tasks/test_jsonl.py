@@ -62,7 +62,7 @@ def test_defaults_nulls_numbers_and_empty_lines(file: Path) -> None:
     [
         ({"prompt": "x"}, 'the field "target" is missing'),
         ({"target": "x"}, 'the field "prompt" is missing'),
-        ({**FRANCE, "foil": [" Rome"]}, 'there is no field "foil"'),
+        ({**FRANCE, "foil": [" Rome"]}, 'There is no field "foil"'),
         ({**FRANCE, "foil": [" Rome"]}, 'Did you mean "foils"?'),
         ({**FRANCE, "target": ""}, "the example has an empty target"),
         ({**FRANCE, "target": 7}, 'the field "target" must hold a text in quotes'),
@@ -73,8 +73,8 @@ def test_defaults_nulls_numbers_and_empty_lines(file: Path) -> None:
         ({**FRANCE, "id": True}, 'the field "id" must hold a text in quotes'),
         ({**FRANCE, "content": ["a"]}, 'the field "content" must hold a text in quotes'),
         ({**FRANCE, "target": "\ud800"}, "not valid Unicode"),
-        ([FRANCE], "not a JSON object"),
-        ("text", "not a JSON object"),
+        ([FRANCE], "a record is a JSON object"),
+        ("text", "a record is a JSON object"),
         ({**FRANCE, "id": "first"}, 'the id "first" is taken by line 1'),
     ],
 )
@@ -92,7 +92,7 @@ def test_what_is_wrong_is_said_with_file_and_line(file: Path, record: Any, words
         (b'{"prompt": "x", ', "the line is not JSON (Expecting property name"),
         (b"[" * 100_000, "the line is not JSON (RecursionError)"),
         (b'{"id": ' + b"1" * 5000 + b"}", "the line is not JSON (ValueError)"),
-        ('{"prompt": "Café"}'.encode("latin-1"), "the text is not UTF-8 (byte 16 of the line)"),
+        ('{"prompt": "Café"}'.encode("latin-1"), "the text is not UTF-8 (byte 16)"),
         (b'{"prompt": "' + b"x" * 10_000_000 + b'"}', "longer than 1,000,000 bytes"),
     ],
 )
@@ -113,11 +113,11 @@ def test_utf_16(file: Path) -> None:
 
 def test_files_without_examples(file: Path, tmp_path: Path) -> None:
     file.write_text("\n\n")
-    with pytest.raises(HeadcountError, match="has no examples: write one JSON object per line"):
+    with pytest.raises(HeadcountError, match="has no examples: it needs one JSON object in"):
         jsonl(path=str(file))
     with pytest.raises(HeadcountError, match=r"Cannot read the task file .*No such file"):
         jsonl(path=str(tmp_path / "none.jsonl"))
     with pytest.raises(HeadcountError, match=r"Cannot read the task file .*directory"):
         jsonl(path=str(tmp_path))
-    with pytest.raises(HeadcountError, match="Name the JSON Lines file"):
+    with pytest.raises(HeadcountError, match="Name the file that holds the examples"):
         jsonl()

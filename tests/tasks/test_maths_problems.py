@@ -12,7 +12,7 @@ from tiny_tokenizers import byte_level
 
 from headcount import HeadcountError
 from headcount.tasks import encode, make_task
-from headcount.tasks.endings import box_end, boxed
+from headcount.tasks.answer_endings import box_end, boxed
 from headcount.tasks.maths.problem import INSTRUCTION
 
 # The published problems are not ours to bring: a folder that holds them may be named.
@@ -115,7 +115,7 @@ def test_bad_settings() -> None:
     for settings, words in (
         ({"level": "hard"}, "no level"),
         ({"shots": 9}, "from 0 to 8 shots"),
-        ({"n": 10_000}, "problems, not 10000"),
+        ({"n": 10_000}, "items, not 10000"),
         ({"instruction": " "}, "must be a text"),
     ):
         with pytest.raises(HeadcountError, match=words):

@@ -9,15 +9,14 @@ from math import prod
 
 import pytest
 
-from headcount.tasks.cognitive.item import Item
-from headcount.tasks.cognitive.syntactic import PLURALS
-from headcount.tasks.roles import everyday
+from headcount.tasks.items import Item, tables
 from headcount.tasks.roles.arithmetic import items as arithmetic_items
 from headcount.tasks.roles.arithmetic import kinds
 from headcount.tasks.roles.common_sense import items as common_sense_items
-from headcount.tasks.roles.common_sense import parsed, too_near
+from headcount.tasks.roles.common_sense import too_near
 from headcount.tasks.roles.syntax import items as syntax_items
 from headcount.tasks.roles.syntax import past_tense, third_person
+from headcount.tasks.word_forms import irregular
 
 Bank = Callable[[], list[Item]]
 BANKS: dict[str, Bank] = {
@@ -108,10 +107,9 @@ def test_regular_pasts_follow_the_rules_of_spelling() -> None:
 
 
 def test_plural() -> None:
-    irregular = dict(PLURALS)
     for item in of_form("plural"):
         word = item.question.removeprefix("What is the plural of ").rstrip("?")
-        if word not in irregular:
+        if word not in irregular("plurals"):
             assert item.answer.endswith("s")
             assert item.answer.startswith(word[:-1])
 
@@ -144,13 +142,11 @@ def test_common_sense_has_four_wrong_options_each() -> None:
 
 
 def test_the_tables_of_common_sense_fit_together() -> None:
-    assert everyday.FACTS.keys() == everyday.QUESTIONS.keys() == everyday.ALIKE.keys()
-    for form, table in everyday.FACTS.items():
-        answers = [row.split(":")[0].strip() for row in table.split("|")]
-        assert len(set(answers)) == len(answers)
-        groups = re.split(r"[,;]\s+", " ".join(everyday.ALIKE[form].split()))
+    data = tables("common_sense")
+    for form in data.pairs("questions"):
+        groups = [answer for line in data.lines(f"alike {form}") for answer in line.split("; ")]
         assert len(set(groups)) == len(groups)
-        assert set(groups) <= set(answers) == set(parsed(table))
+        assert set(groups) <= set(data.rows(form))
 
 
 def test_every_step_of_a_solution_is_right() -> None:

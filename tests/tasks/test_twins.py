@@ -12,9 +12,10 @@ from transformers import PreTrainedTokenizerFast
 
 from headcount.errors import HeadcountError
 from headcount.tasks import Task, encode, make_task, require_foils, require_twin
-from headcount.tasks.docstring import NAMES, TEMPLATES, WORDS, docstring
-from headcount.tasks.greater_than import NOUNS, greater_than
-from headcount.tasks.ioi_long import CLOSINGS, OPENINGS, PASSAGES, ioi_long, long_templates
+from headcount.tasks.docstring import docstring
+from headcount.tasks.greater_than import greater_than
+from headcount.tasks.ioi import ioi_long, long_templates
+from headcount.tasks.items import tables
 
 FACTORIES: dict[str, Callable[..., Task]] = {
     "ioi-long": ioi_long,
@@ -22,11 +23,18 @@ FACTORIES: dict[str, Callable[..., Task]] = {
     "docstring": docstring,
 }
 YEARS = [f"{century}{year:02d}" for century in range(11, 19) for year in range(100)]
+WORDS = dict.fromkeys(
+    (
+        *tables("greater_than").words("nouns"),
+        *tables("docstring").words("words"),
+        *tables("docstring").words("names"),
+    )
+)
 TEXTS = [
     *tiny.SENTENCES,
-    *(f" {word}" for word in (*NOUNS, *WORDS, *dict.fromkeys(NAMES)) for _ in range(9)),
+    *(f" {word}" for word in WORDS for _ in range(9)),
     *(template.replace("{", "").replace("}", "") for template in long_templates()),
-    *(pattern for _, pattern in TEMPLATES),
+    *(line.replace(r"\n", "\n") for line in tables("docstring").lines("templates")),
 ]
 
 
@@ -127,11 +135,12 @@ def test_the_next_argument_is_the_answer(kinds: dict[str, PreTrainedTokenizerFas
 
 
 def test_the_long_prompts_are_whole() -> None:
-    assert all(2 <= passage.count(". ") + 1 <= 4 for passage in PASSAGES)
+    passages = tables("ioi").lines("passages")
+    assert all(2 <= passage.count(". ") + 1 <= 4 for passage in passages)
     templates = long_templates()
-    assert len(set(templates)) == len(PASSAGES)
-    assert all(any(opening in one for one in templates) for opening in OPENINGS)
-    assert all(any(closing in one for one in templates) for closing in CLOSINGS)
+    assert len(set(templates)) == len(passages)
+    for part in (*tables("ioi").lines("openings"), *tables("ioi").lines("closings")):
+        assert any(part in template for template in templates)
 
 
 @pytest.mark.parametrize(

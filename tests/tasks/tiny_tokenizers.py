@@ -30,7 +30,11 @@ from tokenizers import (
 )
 from transformers import PreTrainedTokenizerFast
 
-from headcount.tasks.ioi import NAMES, OBJECTS, PLACES, TEMPLATES
+from headcount.tasks.items import tables
+
+IOI = tables("ioi")
+NAMES, OBJECTS, PLACES = IOI.words("names"), IOI.words("objects"), IOI.words("places")
+TEMPLATES = IOI.lines("templates")
 
 SPECIAL = ["<unk>", "<s>", "</s>", "<|user|>", "<|reply|>"]
 CHAT = "{{ bos_token }}{% for m in messages %}<|user|>{{ m['content'] }}\n{% endfor %}<|reply|>"

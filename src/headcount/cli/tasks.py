@@ -16,7 +16,7 @@ from headcount.models.model import Model
 from headcount.stats import accuracy_interval
 from headcount.studies.masked_heads.metrics import check_functions
 from headcount.tasks import FUNCTIONS, make_task
-from headcount.tasks.cognitive.prompt import DRAWS
+from headcount.tasks.cognitive import DRAWS
 
 
 def tasks(arguments: Namespace) -> int:

@@ -20,7 +20,7 @@ from jaxtyping import Float
 
 from headcount.errors import HeadcountError
 from headcount.metrics.text import TextMetric, Written
-from headcount.tasks.endings import boxed
+from headcount.tasks.answer_endings import boxed
 
 SECONDS = 5  # for one comparison; sympy may not come to an end
 LONGEST = 400  # signs of an answer; nothing that long is one

@@ -12,12 +12,12 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from headcount.errors import HeadcountError
 from headcount.registry import Registry
-from headcount.tasks.circuit import circuit
-from headcount.tasks.cognitive import FUNCTIONS, factory
+from headcount.tasks.clean_corrupt import clean_corrupt
+from headcount.tasks.cognitive import FUNCTIONS
 from headcount.tasks.cogqa import cogqa
 from headcount.tasks.docstring import docstring
 from headcount.tasks.encoding import (
@@ -30,15 +30,11 @@ from headcount.tasks.encoding import (
 )
 from headcount.tasks.greater_than import greater_than
 from headcount.tasks.hub import hub
-from headcount.tasks.ioi import ioi
-from headcount.tasks.ioi_long import ioi_long
+from headcount.tasks.ioi import ioi, ioi_long
 from headcount.tasks.jsonl import jsonl
 from headcount.tasks.maths import math_500, problems, word_problems
 from headcount.tasks.roles import arithmetic, common_sense, commonsense_qa, gsm8k, syntax
-from headcount.tasks.task import Example, Task
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerBase
+from headcount.tasks.task import Example, Task, Tokenizer
 
 __all__ = [
     "FUNCTIONS",
@@ -62,7 +58,7 @@ TASKS.register("ioi-long", "IOI Long")(ioi_long)
 TASKS.register("greater-than", "Greater Than")(greater_than)
 TASKS.register("docstring", "Docstring")(docstring)
 for _function in FUNCTIONS.values():
-    TASKS.register(_function.key, _function.name)(factory(_function))
+    TASKS.register(_function.key, _function.name)(_function.factory)
 TASKS.register("syntax", "Syntax")(syntax)
 TASKS.register("common-sense", "Common Sense")(common_sense)
 TASKS.register("arithmetic", "Math")(arithmetic)
@@ -72,14 +68,12 @@ TASKS.register("word-problems", "Word problems")(word_problems)
 TASKS.register("math-500", "Math-500")(math_500)
 TASKS.register("problems", "Problems from a file")(problems)
 TASKS.register("jsonl", "JSON Lines")(jsonl)
-TASKS.register("circuit", "Clean and corrupt prompts")(circuit)
+TASKS.register("circuit", "Clean and corrupt prompts")(clean_corrupt)
 TASKS.register("hub", "Hugging Face data set")(hub)
 TASKS.register("cogqa", "CogQA")(cogqa)
 
 
-def make_task(
-    spec: str | os.PathLike[str] | Task, tokenizer: PreTrainedTokenizerBase, **settings: Any
-) -> Task:
+def make_task(spec: str | os.PathLike[str] | Task, tokenizer: Tokenizer, **settings: Any) -> Task:
     """Make a task from its name, from the path of a file, or pass a ready one through.
 
     All settings of the factory, chosen or default, are kept in the task's `parameters`.

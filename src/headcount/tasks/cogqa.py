@@ -11,21 +11,18 @@ its content. The data are not ours and do not come with headcount.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import Any, Literal, get_args
 
-from headcount.errors import HeadcountError, did_you_mean
-from headcount.tasks.cognitive.prompt import shape
-from headcount.tasks.records import objects
-from headcount.tasks.task import Bos, Example, Task, quoted
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerBase
+from headcount.errors import HeadcountError, unknown
+from headcount.tasks.few_shot import shape
+from headcount.tasks.json_files import values
+from headcount.tasks.task import Bos, Example, Task, Tokenizer, quoted
 
 Context = Literal["all", "retrieval", "none"]
 
 
 def cogqa(
-    tokenizer: PreTrainedTokenizerBase | None = None,
+    tokenizer: Tokenizer | None = None,
     *,
     path: str = "",
     skill: str = "",
@@ -41,37 +38,30 @@ def cogqa(
     if not path:
         raise HeadcountError("Name the file that holds the CogQA records: path=FILE.")
     if context not in get_args(Context):
-        raise HeadcountError(
-            f'There is no context "{context}" (known: {", ".join(get_args(Context))}).'
-            f"{did_you_mean(context, get_args(Context))}"
-        )
+        raise unknown("context", context, get_args(Context))
     examples: list[Example] = []
     skills: dict[str, None] = {}
-    for number, (place_in_file, record) in enumerate(objects(Path(path)), start=1):
-        where = f"{path}, {place_in_file}"
+    for number, (which, record) in enumerate(values(Path(path)), start=1):
+        where = f"{path}, {which}"
         question, steps = _checked(record, where)
         before: list[str] = []
-        for place, (asked, answer, its) in enumerate(steps):
+        for step, (asked, answer, its) in enumerate(steps, start=1):
             skills[its] = None
             if not skill or _plain(its) == _plain(skill):
                 example = Example(
-                    id=f"{number}.{place + 1}",
+                    id=f"{number}.{step}",
                     prompt=f"{question}\n\n{''.join(before)}{shape(asked)}",
                     target=f" {answer}",
                     template=its,
                     content=question,
                 )
                 if problem := example.problem():
-                    raise HeadcountError(f"{where}: sub-question {place + 1} {problem}.")
+                    raise HeadcountError(f"{where}: sub-question {step} {problem}.")
                 examples.append(example)
             if context == "all" or (context == "retrieval" and _plain(its) == "retrieval"):
                 before.append(shape(asked, answer))
     if not examples:
-        known = ", ".join(skills) or "none"
-        raise HeadcountError(
-            f'{path} has no sub-question of the skill "{skill}" (it has: {known}).'
-            f"{did_you_mean(skill, list(skills))}"
-        )
+        raise unknown(f"sub-question in {path} of the skill", skill, skills)
     name = f"cogqa-{_plain(skill)}" if skill else "cogqa"
     return Task(name, 1, tuple(examples), bos=bos, max_new_tokens=max_new_tokens)
 
@@ -88,8 +78,8 @@ def _checked(record: Any, where: str) -> tuple[str, list[tuple[str, str, str]]]:
     steps = record.get("generated")
     if not isinstance(record.get("question"), str) or not isinstance(steps, list):
         raise HeadcountError(f'{where}: a record needs a text "question" and a list "generated".')
-    found = []
-    for place, step in enumerate(steps, start=1):
+    checked = []
+    for number, step in enumerate(steps, start=1):
         texts = []
         for name in ("subquestion", "answer", "cognitive_skill"):
             value = step.get(name) if isinstance(step, dict) else None
@@ -97,8 +87,8 @@ def _checked(record: Any, where: str) -> tuple[str, list[tuple[str, str, str]]]:
                 value = str(value)
             if not isinstance(value, str) or not value.strip():
                 raise HeadcountError(
-                    f"{where}: sub-question {place} has no text in the field {quoted(name)}."
+                    f"{where}: sub-question {number} has no text in the field {quoted(name)}."
                 )
             texts.append(value.strip())
-        found.append((texts[0], texts[1], texts[2]))
-    return record["question"].strip(), found
+        checked.append((texts[0], texts[1], texts[2]))
+    return record["question"].strip(), checked

@@ -15,19 +15,16 @@ settings, and nothing (EOS, SEP) is ever put behind a prompt.
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any
 
 from headcount.errors import HeadcountError
-from headcount.tasks.task import Example, Task, quoted
-
-if TYPE_CHECKING:
-    from transformers import BatchEncoding, PreTrainedTokenizerBase
+from headcount.system.files import digest
+from headcount.tasks.task import Example, Task, Tokenizer, quoted
 
 # Texts that a continuation is tried after, in this order: letters may merge with a text that
 # starts with a letter, line ends with one that starts with a line end.
@@ -61,10 +58,10 @@ class Encoded:
         """A fingerprint of all the ids: examples with equal keys have equal values."""
         ids: list[object] = [self.prompt, self.target, self.foils, self.corrupted]
         ids += [self.also] if self.also else []
-        return hashlib.sha256(json.dumps(ids).encode()).hexdigest()
+        return digest(json.dumps(ids))
 
 
-def encode(task: Task, tokenizer: PreTrainedTokenizerBase) -> list[Encoded]:
+def encode(task: Task, tokenizer: Tokenizer) -> list[Encoded]:
     """Encode every example of `task`, and check that prompt and answer, joined, read as written.
 
     With a chat template, the space in front of a target is dropped where the template ends in white
@@ -79,57 +76,11 @@ def encode(task: Task, tokenizer: PreTrainedTokenizerBase) -> list[Encoded]:
     >>> encoded.prompt, encoded.target, encoded.foils
     ((1, 2), (3,), ((1,),))
     """
-    front = () if task.chat else _front(tokenizer, task)
-    known: dict[str, tuple[int, ...] | None] = {}
-    pieces = _Pieces(tokenizer)
-
-    def prompt_ids(example: Example, text: str) -> tuple[int, ...]:
-        ids = _chat_ids(tokenizer, text) if task.chat else _plain_ids(tokenizer, text)
-        if not ids:
-            raise HeadcountError(
-                f"The tokenizer makes no token of the prompt {quoted(text)} of example "
-                f"{quoted(example.id)}: write a prompt with words in it."
-            )
-        return front + ids
-
-    def answer_ids(example: Example, prompt: tuple[int, ...], text: str) -> tuple[int, ...]:
-        before = _decode(tokenizer, prompt[len(front) :])
-        if task.chat and before[-1:].isspace():
-            text = text.removeprefix(" ") or text
-        if text not in known:
-            known[text] = _continuation(tokenizer, text)
-        ids = known[text]
-        if ids is None or not _continues(tokenizer, prompt[len(front) :], ids, text):
-            raise HeadcountError(
-                f"The tokenizer cannot continue the prompt of example {quoted(example.id)} with "
-                f"{quoted(text)}: {ADVICE}."
-            )
-        return ids
-
-    encoded = []
-    for example in task:
-        borders: tuple[int, ...] = ()
-        if example.pieces:
-            parts = pieces.chat(example) if task.chat else [front, *pieces.plain(example)]
-            lengths = [len(part) for part in parts[: len(example.pieces) + 1]]
-            prompt, borders = sum(parts, ()), tuple(accumulate(lengths))
-        else:
-            prompt = prompt_ids(example, example.prompt)
-        encoded.append(
-            Encoded(
-                example,
-                prompt,
-                answer_ids(example, prompt, example.target),
-                tuple(answer_ids(example, prompt, foil) for foil in example.foils),
-                None if example.corrupted is None else prompt_ids(example, example.corrupted),
-                tuple(answer_ids(example, prompt, answer) for answer in example.also),
-                borders,
-            )
-        )
-    return encoded
+    encoder = _Encoder(task, tokenizer)
+    return [encoder.encode(example) for example in task]
 
 
-def continuation_ids(tokenizer: PreTrainedTokenizerBase, text: str) -> tuple[int, ...]:
+def continuation_ids(tokenizer: Tokenizer, text: str) -> tuple[int, ...]:
     """The ids of `text` as it continues a prompt, the same after every prompt.
 
     Some tokenizers put a space of their own before each text ("▁" of SentencePiece), which must
@@ -145,7 +96,7 @@ def continuation_ids(tokenizer: PreTrainedTokenizerBase, text: str) -> tuple[int
     return ids
 
 
-def _continuation(tokenizer: PreTrainedTokenizerBase, text: str) -> tuple[int, ...] | None:
+def _continuation(tokenizer: Tokenizer, text: str) -> tuple[int, ...] | None:
     anchors = [(anchor, ids) for anchor in ANCHORS if (ids := _plain_ids(tokenizer, anchor))]
     for anchor, start in anchors:
         both = _plain_ids(tokenizer, anchor + text)
@@ -158,20 +109,65 @@ def _continuation(tokenizer: PreTrainedTokenizerBase, text: str) -> tuple[int, .
     return None
 
 
-class _Pieces:
-    """Prompts in pieces, as the ids of each piece."""
+class _Encoder:
+    """The examples of one task as ids; texts that come again are looked up once."""
 
-    def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
+    def __init__(self, task: Task, tokenizer: Tokenizer) -> None:
         self.tokenizer = tokenizer
-        self.known: dict[str, tuple[int, ...]] = {}
+        self.in_chat = task.chat
+        self.front = () if task.chat else _front(tokenizer, task)
+        self.answers: dict[str, tuple[int, ...] | None] = {}
+        self.pieces: dict[str, tuple[int, ...]] = {}
 
-    def plain(self, example: Example) -> list[tuple[int, ...]]:
+    def encode(self, example: Example) -> Encoded:
+        """All texts of an example."""
+        borders: tuple[int, ...] = ()
+        if example.pieces:
+            parts = self._in_chat(example) if self.in_chat else [self.front, *self._plain(example)]
+            lengths = [len(part) for part in parts[: len(example.pieces) + 1]]
+            prompt, borders = sum(parts, ()), tuple(accumulate(lengths))
+        else:
+            prompt = self._prompt(example, example.prompt)
+        return Encoded(
+            example,
+            prompt,
+            self._answer(example, prompt, example.target),
+            tuple(self._answer(example, prompt, foil) for foil in example.foils),
+            None if example.corrupted is None else self._prompt(example, example.corrupted),
+            tuple(self._answer(example, prompt, answer) for answer in example.also),
+            borders,
+        )
+
+    def _prompt(self, example: Example, text: str) -> tuple[int, ...]:
+        ids = _chat_ids(self.tokenizer, text) if self.in_chat else _plain_ids(self.tokenizer, text)
+        if not ids:
+            raise HeadcountError(
+                f"The tokenizer makes no token of the prompt {quoted(text)} of example "
+                f"{quoted(example.id)}: write a prompt with words in it."
+            )
+        return self.front + ids
+
+    def _answer(self, example: Example, prompt: tuple[int, ...], text: str) -> tuple[int, ...]:
+        before = prompt[len(self.front) :]
+        if self.in_chat and decoded(self.tokenizer, before)[-1:].isspace():
+            text = text.removeprefix(" ") or text
+        if text not in self.answers:
+            self.answers[text] = _continuation(self.tokenizer, text)
+        ids = self.answers[text]
+        if ids is None or not _continues(self.tokenizer, before, ids, text):
+            raise HeadcountError(
+                f"The tokenizer cannot continue the prompt of example {quoted(example.id)} with "
+                f"{quoted(text)}: {ADVICE}."
+            )
+        return ids
+
+    def _plain(self, example: Example) -> list[tuple[int, ...]]:
         """The ids of each piece; the first starts a text, the others go on."""
         first, *others = example.pieces
         start = _plain_ids(self.tokenizer, first) if isinstance(first, str) else first
-        return [start, *map(self._next, others)]
+        return [start, *map(self._piece, others)]
 
-    def chat(self, example: Example) -> list[tuple[int, ...]]:
+    def _in_chat(self, example: Example) -> list[tuple[int, ...]]:
         """What the template writes in front, the ids of each piece, and what it writes behind."""
         texts = [piece if isinstance(piece, str) else "" for piece in example.pieces]
         if any(MARK in text for text in texts):
@@ -179,27 +175,28 @@ class _Pieces:
                 f"The prompt of example {quoted(example.id)} holds the sign U+E000, by which the "
                 "pieces of a prompt are found in a chat: take it out."
             )
-        written = _chat_text(self.tokenizer, MARK + MARK.join(texts) + MARK).split(MARK)
-        if written[1:-1] != texts:
+        written = str(_chat(self.tokenizer, MARK + MARK.join(texts) + MARK, tokenize=False))
+        front, *inside, behind = written.split(MARK)
+        if inside != texts:
             raise HeadcountError(
                 "The tokenizer's chat template changes what the user says, so that nothing can be "
                 "put into it: set chat to False."
             )
-        inner = [
-            self._next(piece) if piece else ()
-            for piece in (*example.pieces, written[-1])  # what stands behind goes on as well
+        pieces = (*example.pieces, behind)  # what stands behind goes on as well
+        return [
+            _plain_ids(self.tokenizer, front),
+            *(self._piece(piece) if piece else () for piece in pieces),
         ]
-        return [_plain_ids(self.tokenizer, written[0]), *inner]
 
-    def _next(self, piece: str | tuple[int, ...]) -> tuple[int, ...]:
+    def _piece(self, piece: str | tuple[int, ...]) -> tuple[int, ...]:
         if not isinstance(piece, str):
             return piece
-        if piece not in self.known:
-            self.known[piece] = inner_ids(self.tokenizer, piece)
-        return self.known[piece]
+        if piece not in self.pieces:
+            self.pieces[piece] = inner_ids(self.tokenizer, piece)
+        return self.pieces[piece]
 
 
-def inner_ids(tokenizer: PreTrainedTokenizerBase, text: str) -> tuple[int, ...]:
+def inner_ids(tokenizer: Tokenizer, text: str) -> tuple[int, ...]:
     """The ids of `text` within a prompt: its own where it can stand behind another text with them.
 
     Of a target, `continuation_ids` takes those that it has behind a letter, where there are such.
@@ -269,22 +266,23 @@ def require_foils(encoded: Iterable[Encoded], what: str) -> None:
                 )
 
 
-def _plain_ids(tokenizer: PreTrainedTokenizerBase, text: str) -> tuple[int, ...]:
+def _plain_ids(tokenizer: Tokenizer, text: str) -> tuple[int, ...]:
     return tuple(tokenizer.encode(text, add_special_tokens=False))
 
 
-def _decode(tokenizer: PreTrainedTokenizerBase, ids: tuple[int, ...]) -> str:
+def decoded(tokenizer: Tokenizer, ids: tuple[int, ...]) -> str:
+    """The text of token ids, as it is written."""
     # Cleaning up would drop spaces in front of punctuation.
     return str(tokenizer.decode(list(ids), clean_up_tokenization_spaces=False))
 
 
 def _continues(
-    tokenizer: PreTrainedTokenizerBase, start: tuple[int, ...], ids: tuple[int, ...], text: str
+    tokenizer: Tokenizer, start: tuple[int, ...], ids: tuple[int, ...], text: str
 ) -> bool:
-    return _decode(tokenizer, start + ids) == _decode(tokenizer, start) + text
+    return decoded(tokenizer, start + ids) == decoded(tokenizer, start) + text
 
 
-def _front(tokenizer: PreTrainedTokenizerBase, task: Task) -> tuple[int, ...]:
+def _front(tokenizer: Tokenizer, task: Task) -> tuple[int, ...]:
     """The ids in front of each prompt by the task's BOS rule, outside chat."""
     if task.bos == "never":
         return ()
@@ -307,17 +305,12 @@ def _front(tokenizer: PreTrainedTokenizerBase, task: Task) -> tuple[int, ...]:
     )
 
 
-def _chat_ids(tokenizer: PreTrainedTokenizerBase, text: str) -> tuple[int, ...]:
+def _chat_ids(tokenizer: Tokenizer, text: str) -> tuple[int, ...]:
     """The ids of a conversation that waits for the reply to `text`, as the template writes them."""
-    chat = _chat(tokenizer, text, tokenize=True, return_dict=True)
-    return tuple(cast("BatchEncoding", chat)["input_ids"])
+    return tuple(_chat(tokenizer, text, tokenize=True, return_dict=True)["input_ids"])
 
 
-def _chat_text(tokenizer: PreTrainedTokenizerBase, text: str) -> str:
-    return str(_chat(tokenizer, text, tokenize=False))
-
-
-def _chat(tokenizer: PreTrainedTokenizerBase, text: str, **how: Any) -> Any:
+def _chat(tokenizer: Tokenizer, text: str, **how: Any) -> Any:
     try:
         # Some templates print today's date unless they are given one; values must not depend on it.
         return tokenizer.apply_chat_template(

@@ -15,33 +15,19 @@ single-digit   digits are tokens of their own: the next decade's digit decides, 
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import product
-from typing import TYPE_CHECKING
 
 from headcount.errors import HeadcountError
-from headcount.tasks.rounds import rounds
-from headcount.tasks.task import Bos, Example, Task
-from headcount.tasks.words import MAX_DRAWS, enough_single_tokens, no_twin, single_tokens, words
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerBase
-
-TEMPLATES = (
-    "The {noun} lasted from the year {start} to the year {century}",
-    "The {noun} began in the year {start} and ended in the year {century}",
-    "It is known that the {noun} went on from the year {start} until the year {century}",
-    "The {noun}, which started in the year {start}, was over by the year {century}",
-    "According to the records, the {noun} took place from the year {start} to the year {century}",
-    "In that country a {noun} started in the year {start}, and it stopped in the year {century}",
+from headcount.tasks.items import tables
+from headcount.tasks.task import Bos, Example, Task, Tokenizer
+from headcount.tasks.template_tasks import (
+    aligned,
+    enough_single_tokens,
+    single_tokens,
+    template_task,
 )
-NOUNS = words("""
-    war siege drought project journey trial mission campaign strike conflict crisis debate dispute
-    battle movement revolt reform programme study tour expedition struggle season contract agreement
-    marriage partnership practice tradition journey fashion festival research operation process
-    search plan rule peace voyage
-""")
+
 CENTURIES = tuple(range(11, 19))
 MIN_NOUNS = 8
 MIN_STARTS = 20  # years of a century that a tokenizer must write as two tokens of two digits
@@ -68,26 +54,51 @@ class _Form:
         return right, wrong
 
 
-def greater_than(
-    tokenizer: PreTrainedTokenizerBase, *, n: int = 200, seed: int = 0, bos: Bos = "auto"
-) -> Task:
+def greater_than(tokenizer: Tokenizer, *, n: int = 200, seed: int = 0, bos: Bos = "auto") -> Task:
     """A year that comes after another one.
 
     Each of the `n` examples has its own triple of template, noun and century. Right answers are all
     later years of that century, foils all earlier ones; the target itself is the nearest later one.
     """
-    form = _form(tokenizer)
-    nouns = enough_single_tokens(tokenizer, NOUNS, "nouns", "Greater Than", MIN_NOUNS)
-    most = len(TEMPLATES) * len(nouns) * len(form.starts)
-    if not 1 <= n <= most:
-        raise HeadcountError(f"Greater Than has from 1 to {most} different examples, not {n}.")
-    rng = random.Random(f"greater-than years {seed}")
-    sentences = _sentences(list(nouns), list(form.starts), seed)
-    examples = (_example(i, *next(sentences), form, rng, tokenizer) for i in range(n))
-    return Task("greater-than", 1, tuple(examples), bos=bos)
+    data, form = tables("greater_than"), _form(tokenizer)
+    nouns = enough_single_tokens(tokenizer, data.words("nouns"), "nouns", "Greater Than", MIN_NOUNS)
+    templates = data.lines("templates")
+
+    def attempt(number: int, content: tuple[str, int], rng: random.Random) -> Example | None:
+        noun, century = content
+        start = rng.choice(form.starts[century])
+        prompt, twin = (
+            templates[number].format(noun=noun, start=f"{century}{year:02d}", century=century)
+            for year in (start, 1)
+        )
+        right, wrong = form.sides(start)
+        if not (right and wrong and aligned(tokenizer, {}, {prompt: (), twin: ()})):
+            return None
+        return Example(
+            id="",
+            prompt=prompt,
+            target=right[0],
+            foils=tuple(wrong),
+            corrupted=twin,
+            template=f"y{number}",
+            content=f"{noun}/{century}",
+            also=tuple(right[1:]),
+        )
+
+    return template_task(
+        "greater-than",
+        "Greater Than",
+        range(len(templates)),
+        list(product(nouns, form.starts)),
+        attempt,
+        drawn="year",
+        n=n,
+        seed=seed,
+        bos=bos,
+    )
 
 
-def _form(tokenizer: PreTrainedTokenizerBase) -> _Form:
+def _form(tokenizer: Tokenizer) -> _Form:
     """The two-digit form where the tokenizer writes enough years so, else the single-digit form."""
     pairs = {text: int(text) for text in (f"{year:02d}" for year in range(100))}
     ids = single_tokens(tokenizer, list(pairs), before="")
@@ -114,42 +125,3 @@ def _form(tokenizer: PreTrainedTokenizerBase) -> _Form:
     return _Form(
         1, {int(text): text for text in digits}, {key: list(range(10, 90)) for key in CENTURIES}
     )
-
-
-def _sentences(nouns: list[str], centuries: list[int], seed: int) -> Iterator[tuple[int, str, int]]:
-    """All (template, noun, century), shuffled; each template once per round."""
-    contents = list(product(nouns, centuries))
-    for template, content in rounds("greater-than", seed, range(len(TEMPLATES)), contents):
-        yield template, *content
-
-
-def _example(
-    index: int,
-    template: int,
-    noun: str,
-    century: int,
-    form: _Form,
-    rng: random.Random,
-    tokenizer: PreTrainedTokenizerBase,
-) -> Example:
-    def fill(year: int) -> str:
-        start = f"{century}{year:02d}"
-        return TEMPLATES[template].format(noun=noun, start=start, century=century)
-
-    twin = fill(1)
-    for _ in range(MAX_DRAWS):
-        start = rng.choice(form.starts[century])
-        prompt = fill(start)
-        right, wrong = form.sides(start)
-        if len(tokenizer.encode(prompt)) == len(tokenizer.encode(twin)) and right and wrong:
-            return Example(
-                id=f"greater-than-{index:04d}",
-                prompt=prompt,
-                target=right[0],
-                foils=tuple(wrong),
-                corrupted=twin,
-                template=f"y{template}",
-                content=f"{noun}/{century}",
-                also=tuple(right[1:]),
-            )
-    raise no_twin(TEMPLATES[template], "year")

@@ -11,17 +11,14 @@ from __future__ import annotations
 
 import string
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from headcount.errors import HeadcountError, did_you_mean
-from headcount.tasks.task import Bos, Example, Task
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerBase
+from headcount.errors import HeadcountError, unknown
+from headcount.tasks.task import Bos, Example, Task, Tokenizer
 
 
 def hub(
-    tokenizer: PreTrainedTokenizerBase | None = None,
+    tokenizer: Tokenizer | None = None,
     *,
     path: str = "",
     config: str = "",
@@ -45,28 +42,24 @@ def hub(
         raise HeadcountError("Name the data set: path=OWNER/NAME.")
     rows = _load(path, config, split, revision)
     columns = list(rows.column_names)
-    for pattern in (prompt, target, content):
-        for name in _names(pattern):
-            _require(name, columns, path)
-    if foils:
-        _require(foils, columns, path)
+    names = [name for pattern in (prompt, target, content) for name in _names(pattern)]
+    for name in (*names, foils) if foils else names:
+        if name not in columns:
+            raise unknown(f"column in {path} with the name", name, columns)
     if not 0 <= n <= len(rows):
         raise HeadcountError(f"{path} has {len(rows)} rows in {split}, not {n}: ask for fewer.")
     examples = []
     for number in range(n or len(rows)):
         row = rows[number]
         right = fill(target, row)
-        wrong = row[foils] if foils else []
-        names = _names(target)
+        filled: list[str] = []
+        if foils and (names := _names(target)):
+            filled = [fill(target, {**row, names[-1]: wrong}) for wrong in row[foils]]
         example = Example(
             id=str(number),
             prompt=fill(prompt, row),
             target=right,
-            foils=tuple(
-                text for one in wrong if (text := fill(target, {**row, names[-1]: one})) != right
-            )
-            if names
-            else (),
+            foils=tuple(text for text in filled if text != right),
             content=fill(content, row),
         )
         if problem := example.problem():
@@ -98,14 +91,6 @@ def _names(pattern: str) -> list[str]:
         raise HeadcountError(
             f'The pattern "{pattern}" cannot be read ({error}): write columns as {{column}}.'
         ) from error
-
-
-def _require(name: str, columns: list[str], path: str) -> None:
-    if name not in columns:
-        raise HeadcountError(
-            f'{path} has no column "{name}" (it has: {", ".join(columns)}).'
-            f"{did_you_mean(name, columns)}"
-        )
 
 
 def _load(path: str, config: str, split: str, revision: str) -> Any:

@@ -16,14 +16,11 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import Literal, get_args
 
-from headcount.errors import HeadcountError, did_you_mean
-from headcount.tasks.encoding import Encoded, encode, inner_ids
-from headcount.tasks.task import Task, quoted
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerBase
+from headcount.errors import HeadcountError, unknown
+from headcount.tasks.encoding import Encoded, decoded, encode, inner_ids
+from headcount.tasks.task import Task, Tokenizer, quoted
 
 Place = Literal["before", "between", "end", "random", "none"]
 PLACES: tuple[Place, ...] = get_args(Place)
@@ -42,10 +39,7 @@ class Insert:
 
     def __post_init__(self) -> None:
         if self.place not in PLACES:
-            raise HeadcountError(
-                f'There is no place "{self.place}" for an insert (known: {", ".join(PLACES)}).'
-                f"{did_you_mean(self.place, PLACES)}"
-            )
+            raise unknown("place", self.place, PLACES)
         if not 0 <= self.length <= LONGEST:
             raise HeadcountError(
                 f"An insert has from 0 to {LONGEST:,} tokens, not {self.length}: ask for fewer."
@@ -66,7 +60,7 @@ class Inserted:
     span: tuple[int, ...]  # places of the inserted ones; none without an insert
 
 
-def insert_ids(tokenizer: PreTrainedTokenizerBase, text: str, length: int) -> tuple[int, ...]:
+def insert_ids(tokenizer: Tokenizer, text: str, length: int) -> tuple[int, ...]:
     """Exactly `length` tokens of `text` again and again, with single spaces between.
 
     The text may be more tokens than one: then the last may be cut, and the count still holds.
@@ -93,7 +87,7 @@ def insert_ids(tokenizer: PreTrainedTokenizerBase, text: str, length: int) -> tu
             )
 
 
-def with_insert(task: Task, tokenizer: PreTrainedTokenizerBase, insert: Insert) -> Task:
+def with_insert(task: Task, tokenizer: Tokenizer, insert: Insert) -> Task:
     """The task with the insert in every prompt; ids, contents and split stay as they are.
 
     The prompts must be in pieces, instruction and problem, as those of the problem tasks are.
@@ -110,7 +104,7 @@ def with_insert(task: Task, tokenizer: PreTrainedTokenizerBase, insert: Insert) 
     examples = []
     for one in encode(task, tokenizer):
         pieces = _placed(one, ids, insert)
-        text = "".join(_text(tokenizer, piece) for piece in pieces)
+        text = "".join(decoded(tokenizer, piece) for piece in pieces)
         examples.append(replace(one.example, prompt=text, pieces=pieces))
     return replace(task, examples=tuple(examples))
 
@@ -124,10 +118,6 @@ def _placed(one: Encoded, ids: tuple[int, ...], insert: Insert) -> tuple[tuple[i
         place = draw.randint(start, end)
     parts = (one.prompt[start:place], ids, one.prompt[place:end])
     return tuple(part for part in parts if part)
-
-
-def _text(tokenizer: PreTrainedTokenizerBase, ids: tuple[int, ...]) -> str:
-    return str(tokenizer.decode(list(ids), clean_up_tokenization_spaces=False))
 
 
 def locate(with_it: Encoded, without: Encoded) -> Inserted:

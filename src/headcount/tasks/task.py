@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
 import numpy as np
 from jaxtyping import Int
 
-from headcount.errors import HeadcountError, did_you_mean
-from headcount.tasks.endings import check_ending
+from headcount.errors import HeadcountError, unknown
+from headcount.system.files import digest
+from headcount.tasks.answer_endings import check_ending
 
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+Tokenizer: TypeAlias = "PreTrainedTokenizerBase"
 Bos = Literal["auto", "always", "never"]
 Part = Literal["ranking", "test", "all"]
 
@@ -105,7 +109,7 @@ class Task:
     chat    wrap each prompt in the tokenizer's chat template, which then decides about BOS
     stop    strings before which a written answer ends
     max_new_tokens  tokens after which it ends in any case
-    until   where it ends by what it says (see `endings`): "boxed", behind a complete \\boxed{…}
+    until   where it ends by what it says (`answer_endings`): "boxed", behind \\boxed{…}
 
     >>> capitals = {"France": " Paris", "Italy": " Rome", "Spain": " Madrid", "Greece": " Athens"}
     >>> task = Task("capitals", 1, tuple(
@@ -180,10 +184,7 @@ class Task:
     def part(self, part: Part) -> Task:
         """The task with the examples of one part: "ranking", "test" or "all"."""
         if part not in get_args(Part):
-            raise HeadcountError(
-                f'There is no part "{part}" of a task (known: {", ".join(get_args(Part))}).'
-                f"{did_you_mean(part, get_args(Part))}"
-            )
+            raise unknown("part", part, get_args(Part))
         if part == "all":
             return self
         if not self.test_contents:
@@ -212,13 +213,13 @@ class Task:
                 "(ask for 1 up to that number)."
             )
         ranks: Counter[str] = Counter()
-        places: list[tuple[int, bytes, int]] = []  # round, template's turn in the round, example
+        order: list[tuple[int, str, int]] = []  # round, template's turn in the round, example
         shuffled = sorted(range(len(self)), key=lambda i: _digest(seed, self.examples[i].id))
         for index in shuffled:
             template = self.examples[index].template
-            places.append((ranks[template], _digest(seed, template), index))
+            order.append((ranks[template], _digest(seed, template), index))
             ranks[template] += 1
-        chosen = sorted(index for _, _, index in sorted(places)[:n])
+        chosen = sorted(index for _, _, index in sorted(order)[:n])
         return replace(self, examples=tuple(self.examples[index] for index in chosen))
 
 
@@ -231,9 +232,9 @@ def quoted(text: str, limit: int = 60) -> str:
     return json.dumps(text if len(text) <= limit else text[: limit - 1] + "…", ensure_ascii=False)
 
 
-def _digest(*parts: object) -> bytes:
+def _digest(*parts: object) -> str:
     # Python's own hash() of a text differs from one process to the next.
-    return hashlib.sha256(json.dumps(parts).encode()).digest()
+    return digest(json.dumps(parts))
 
 
 def _choose_test_contents(examples: Sequence[Example]) -> frozenset[str]:
@@ -241,7 +242,7 @@ def _choose_test_contents(examples: Sequence[Example]) -> frozenset[str]:
     sizes = Counter(example.content_id for example in examples)
     if len(sizes) < 2:
         return frozenset()
-    test = {content for content in sizes if _digest(content)[0] & 1}
+    test = {content for content in sizes if int(_digest(content)[:2], 16) & 1}
     share = sum(sizes[content] for content in test) / len(examples)
     if not 0.25 <= share <= 0.75:
         test.clear()

@@ -33,7 +33,7 @@ from headcount.models.model import Model
 from headcount.models.sites import coarsest_dtype, plain, probe_prompt
 from headcount.models.slices import tolerance
 from headcount.system.progress import progress as progress_bar
-from headcount.tasks.endings import check_ending
+from headcount.tasks.answer_endings import check_ending
 
 Scope = Literal["all", "decode"]
 _Run = Callable[[list[int]], "list[Generation]"]

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from headcount.models.model import Model
-from headcount.tasks.endings import ENDINGS
+from headcount.tasks.answer_endings import ENDINGS
 
 
 @dataclass(frozen=True)

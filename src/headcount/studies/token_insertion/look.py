@@ -29,7 +29,7 @@ from headcount.studies.token_insertion.effects import (
 from headcount.studies.token_insertion.profiles import profiles
 from headcount.tasks import Encoded
 from headcount.tasks.inserts import Inserted, locate
-from headcount.tasks.token_classes import CLASSES, token_class
+from headcount.tasks.maths.token_classes import CLASSES, token_class
 
 QUERIES = ("all", "original")  # whose attention a profile averages: all later tokens, or those
 LOOKS = 4  # passes over each prompt, about

@@ -13,7 +13,7 @@ from headcount.report.head_rows import head_rows
 from headcount.stats import bootstrap, paired_difference
 from headcount.studies.token_insertion.activations import STATISTICS
 from headcount.studies.token_insertion.look import AFFINE, Look
-from headcount.tasks.token_classes import CLASSES
+from headcount.tasks.maths.token_classes import CLASSES
 
 
 def affine_rows(rows: list[dict[str, Any]], model: Model, look: Look) -> None:

@@ -1,82 +1,112 @@
 """The eight cognitive functions, each a task of its own items in one question-and-answer shape.
 
 The functions are those of Ma et al. ("Cognitive Mirrors", NeurIPS 2025); every question here is our
-own, and so under the licence of headcount.
+own, and so under the licence of headcount. The solved questions in front come from items that are
+set aside and never asked. There are three fixed draws of them; all items of a task have the same
+ones.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Literal
 
-from headcount.tasks.cognitive import (
-    decision,
-    inference,
-    knowledge,
-    logical,
-    mathematics,
-    retrieval,
-    semantic,
-    syntactic,
-)
-from headcount.tasks.cognitive.prompt import Function, build
-from headcount.tasks.task import Bos, Task
+from headcount.errors import HeadcountError
+from headcount.system.files import digest
+from headcount.tasks.cognitive import items
+from headcount.tasks.few_shot import Asked, check_shots, few_shot_task
+from headcount.tasks.items import Item
+from headcount.tasks.task import Bos, Task, Tokenizer
 
-if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerBase
+DRAWS = 3
+MAX_SHOTS = 12  # so many items are set aside for each draw
+
+
+@dataclass(frozen=True)
+class Function:
+    """A cognitive function: its name in figures, its level, its items, and how many are shown."""
+
+    key: str
+    name: str
+    level: Literal["low", "high"]
+    shots: int
+    items: Callable[[], Sequence[Item]]
+
+    @property
+    def factory(self) -> Callable[..., Task]:
+        """The task factory of the function."""
+        factory = partial(cognitive_task, self, shots=self.shots)
+        level = f"{self.level} level"
+        factory.__doc__ = f"{self.name}, one of the eight cognitive functions ({level})."
+        return factory
+
+
+def cognitive_task(
+    function: Function,
+    tokenizer: Tokenizer,
+    *,
+    n: int = 0,
+    shots: int,
+    draw: int = 0,
+    twins: bool = False,
+    max_new_tokens: int = 16,
+    bos: Bos = "auto",
+) -> Task:
+    """The task of a function, with `n` of its items (0: all) behind `shots` solved ones.
+
+    Items that have no corrupted twin under this tokenizer are left out with `twins`.
+    """
+    check_shots(function.key, shots, MAX_SHOTS)
+    if not 0 <= draw < DRAWS:
+        raise HeadcountError(f"{function.name} has the draws 0 to {DRAWS - 1}, not {draw}.")
+    all_items = function.items()
+    aside = set_aside(all_items)
+    solved = aside[draw * MAX_SHOTS :][:shots]
+    asked = [
+        Asked(item, solved, f"{function.key}-{turn(item)[:12]}", turn(item))
+        for item in all_items
+        if item not in aside
+    ]
+    return few_shot_task(
+        function.key, asked, tokenizer, n=n, twins=twins, bos=bos, max_new_tokens=max_new_tokens
+    )
+
+
+def set_aside(items: Sequence[Item]) -> list[Item]:
+    """The items that are shown solved, for all draws: forms in turn, and no answer twice in a row.
+
+    Which ones depends on their contents alone.
+    """
+    left = sorted(items, key=turn)
+    forms, answers = Counter[str](), Counter[str]()
+    chosen: list[Item] = []
+    while left and len(chosen) < DRAWS * MAX_SHOTS:
+        item = min(left, key=lambda item: (forms[item.template], answers[item.answer]))
+        left.remove(item)
+        forms[item.template] += 1
+        answers[item.answer] += 1
+        chosen.append(item)
+    return chosen
+
+
+def turn(item: Item) -> str:
+    """What orders the items of a function, whatever others there are."""
+    return digest(f"{item.template}/{item.content}")
+
 
 FUNCTIONS = {
     function.key: function
     for function in (
-        Function("retrieval", "Retrieval", "low", 10, retrieval.items),
-        Function("knowledge-recall", "Knowledge Recall", "low", 12, knowledge.items),
-        Function("semantic", "Semantic Understanding", "low", 12, semantic.items),
-        Function("syntactic", "Syntactic Understanding", "low", 6, syntactic.items),
-        Function("math", "Math Calculation", "high", 9, mathematics.items),
-        Function("inference", "Inference", "high", 6, inference.items),
-        Function("logical", "Logical Reasoning", "high", 8, logical.items),
-        Function("decision", "Decision-making", "high", 12, decision.items),
+        Function("retrieval", "Retrieval", "low", 10, items.retrieval),
+        Function("knowledge-recall", "Knowledge Recall", "low", 12, items.knowledge),
+        Function("semantic", "Semantic Understanding", "low", 12, items.semantic),
+        Function("syntactic", "Syntactic Understanding", "low", 6, items.syntactic),
+        Function("math", "Math Calculation", "high", 9, items.mathematics),
+        Function("inference", "Inference", "high", 6, items.inference),
+        Function("logical", "Logical Reasoning", "high", 8, items.logical),
+        Function("decision", "Decision-making", "high", 12, items.decision),
     )
 }
-
-
-class _Factory(Protocol):
-    def __call__(
-        self,
-        tokenizer: PreTrainedTokenizerBase,
-        *,
-        n: int = ...,
-        shots: int = ...,
-        draw: int = ...,
-        twins: bool = ...,
-        max_new_tokens: int = ...,
-        bos: Bos = ...,
-    ) -> Task: ...
-
-
-def factory(function: Function) -> _Factory:
-    """The task factory of a function; its settings are those of `build`."""
-
-    def make(
-        tokenizer: PreTrainedTokenizerBase,
-        *,
-        n: int = 0,
-        shots: int = function.shots,
-        draw: int = 0,
-        twins: bool = False,
-        max_new_tokens: int = 16,
-        bos: Bos = "auto",
-    ) -> Task:
-        return build(
-            function,
-            tokenizer,
-            n=n,
-            shots=shots,
-            draw=draw,
-            twins=twins,
-            max_new_tokens=max_new_tokens,
-            bos=bos,
-        )
-
-    level = f"{function.level} level"
-    make.__doc__ = f"{function.name}, one of the eight cognitive functions ({level})."
-    return make

@@ -12,12 +12,14 @@ solved problems in front, the second piece is
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from headcount.errors import HeadcountError
-from headcount.tasks.task import Bos, Example, Task
+from headcount.system.files import digest
+from headcount.tasks.few_shot import task_of
+from headcount.tasks.task import Example, Task
 
 INSTRUCTION = r"Please reason step by step and put your final answer within \boxed{}."
 NEXT = "\n\nProblem:"
@@ -32,60 +34,40 @@ class Problem:
     solution: str = ""
     template: str = ""
     content: str = ""
-    id: str = ""
 
 
 def problem_task(
     name: str,
-    asked: Sequence[Problem],
+    asked: Sequence[tuple[Problem, Sequence[Problem]]],
     *,
-    solved: Sequence[Sequence[Problem]] | None = None,
-    n: int = 0,
     instruction: str = INSTRUCTION,
-    max_new_tokens: int = 128,
-    bos: Bos = "auto",
-    chat: bool = False,
-    version: int = 1,
+    **settings: Any,
 ) -> Task:
-    """The task of `n` problems (0: all); `solved` are those that stand in front of each."""
-    if not 0 <= n <= len(asked):
-        raise HeadcountError(f"The task {name} has {len(asked)} problems, not {n}: ask for fewer.")
+    """The task of problems, each with the solved ones that stand in front of it.
+
+    `settings` are those of `task_of`.
+    """
     if not instruction.strip():
         raise HeadcountError("The instruction must be a text: inserts stand behind it.")
     examples = []
-    for place, problem in enumerate(asked):
-        front = solved[place] if solved else ()
-        body = shape(problem, front) if front else problem.text
+    for problem, solved in asked:
+        body = shape(problem, solved) if solved else problem.text
+        content = problem.content or problem.text
+        key = digest(f"{problem.template}\0{content}")[:12]  # a problem keeps it beside any others
         examples.append(
             Example(
-                id=problem.id or _name(name, problem),
+                id=f"{name}-{key}",
                 prompt=instruction + body,
                 target=rf" \boxed{{{problem.answer}}}",
                 template=problem.template,
-                content=problem.content or problem.text,
+                content=content,
                 pieces=(instruction, body),
             )
         )
-    task = Task(
-        name,
-        version,
-        tuple(examples),
-        bos=bos,
-        chat=chat,
-        stop=(NEXT,),
-        max_new_tokens=max_new_tokens,
-        until="boxed",
-    )
-    return task.subset(n) if n else task
+    return task_of(name, examples, stop=(NEXT,), until="boxed", **settings)
 
 
 def shape(problem: Problem, solved: Sequence[Problem]) -> str:
     """A problem behind solved ones, from the line break after the instruction on."""
     front = "".join(f"{NEXT} {one.text}\nAnswer: {one.solution}" for one in solved)
     return f"{front}{NEXT} {problem.text}\nAnswer:"
-
-
-def _name(name: str, problem: Problem) -> str:
-    """An id by content, so that a problem keeps its own when others are added."""
-    text = f"{problem.template}\0{problem.content or problem.text}"
-    return f"{name}-{hashlib.sha256(text.encode()).hexdigest()[:12]}"

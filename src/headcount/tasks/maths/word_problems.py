@@ -11,24 +11,22 @@ stand in front (`shots`). The items are those of the tasks `math` and `arithmeti
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import Literal, get_args
 
-from headcount.errors import HeadcountError, did_you_mean
-from headcount.tasks.cognitive import mathematics
-from headcount.tasks.cognitive.item import Item
+from headcount.errors import unknown
+from headcount.tasks.cognitive.items import mathematics
+from headcount.tasks.few_shot import check_shots
+from headcount.tasks.items import Item
 from headcount.tasks.maths.problem import INSTRUCTION, Problem, problem_task
 from headcount.tasks.roles.arithmetic import items as worded_items
-from headcount.tasks.roles.prompt import MAX_SHOTS, draw, example_pool
-from headcount.tasks.task import Bos, Task
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerBase
+from headcount.tasks.roles.pool import MAX_SHOTS, draw, example_pool
+from headcount.tasks.task import Bos, Task, Tokenizer
 
 Level = Literal["all", "products", "one-step", "two-step"]
 
 
 def word_problems(
-    tokenizer: PreTrainedTokenizerBase,
+    tokenizer: Tokenizer,
     *,
     n: int = 0,
     level: Level = "all",
@@ -46,24 +44,23 @@ def word_problems(
     `same_form`; 0 asks as published, which the bundled model does not answer.
     """
     if level not in get_args(Level):
-        raise HeadcountError(
-            f'There is no level "{level}" (known: {", ".join(get_args(Level))}).'
-            f"{did_you_mean(level, get_args(Level))}"
-        )
-    _check_shots("word-problems", shots)
+        raise unknown("level", level, get_args(Level))
+    check_shots("word-problems", shots, MAX_SHOTS)
     by_level = _items()
     items = [item for key, some in by_level.items() if level in ("all", key) for item in some]
     pool = example_pool(items)
     shown = {item.content for item in pool}
-    asked = [item for item in items if item.content not in shown]
-    solved = [
-        [as_problem(one) for one in draw(item, pool, shots, seed=seed, same_form=same_form)]
-        for item in asked
+    asked = [
+        (
+            as_problem(item),
+            [as_problem(one) for one in draw(item, pool, shots, seed=seed, same_form=same_form)],
+        )
+        for item in items
+        if item.content not in shown
     ]
     return problem_task(
         "word-problems",
-        [as_problem(item) for item in asked],
-        solved=solved,
+        asked,
         n=n,
         instruction=instruction,
         max_new_tokens=max_new_tokens,
@@ -86,23 +83,16 @@ def as_problem(item: Item) -> Problem:
 
 def solved_problems(name: str, shots: int) -> list[Problem]:
     """Solved problems of ours, each of another form, to stand in front of those of task `name`."""
-    _check_shots(name, shots)
     by_form = {item.template: item for item in reversed(example_pool(_items()["two-step"]))}
-    if shots > len(by_form):
-        raise HeadcountError(f"{name} has from 0 to {len(by_form)} shots, not {shots}.")
+    check_shots(name, shots, min(MAX_SHOTS, len(by_form)))
     return [as_problem(by_form[form]) for form in sorted(by_form)[:shots]]
-
-
-def _check_shots(name: str, shots: int) -> None:
-    if not 0 <= shots <= MAX_SHOTS:
-        raise HeadcountError(f"{name} has from 0 to {MAX_SHOTS} shots, not {shots}.")
 
 
 def _items() -> dict[str, list[Item]]:
     worded = worded_items()
     steps = {item: len(re.findall(" = ", item.answer)) for item in worded}
     return {
-        "products": mathematics.items(),
+        "products": mathematics(),
         "one-step": [item for item in worded if steps[item] == 1],
         "two-step": [item for item in worded if steps[item] == 2],
     }

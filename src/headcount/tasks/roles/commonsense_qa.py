@@ -11,22 +11,19 @@ The file is a JSON list of such records, or has one record in each line. The dat
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from headcount.errors import HeadcountError
-from headcount.tasks.cognitive.item import Item
-from headcount.tasks.records import checked, records, text_of
-from headcount.tasks.roles.prompt import build
-from headcount.tasks.task import Bos, Task, quoted
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerBase
+from headcount.tasks.items import Item
+from headcount.tasks.json_files import checked, records, text_of
+from headcount.tasks.roles.pool import pool_task
+from headcount.tasks.task import Bos, Task, Tokenizer, quoted
 
 Option = tuple[str, str]  # label and text
 
 
 def commonsense_qa(
-    tokenizer: PreTrainedTokenizerBase,
+    tokenizer: Tokenizer,
     *,
     path: str = "",
     n: int = 0,
@@ -42,11 +39,11 @@ def commonsense_qa(
     option that the file gives twice (a few do) is listed once.
     """
     options: dict[Item, tuple[str, ...]] = {}
-    for where, record in records(path, "CommonsenseQA"):
+    for where, record in records(path, "CommonsenseQA records"):
         question, choices, key = _parts(record, where)
         item = _item(question, choices, key, where)
         options.setdefault(item, tuple(dict.fromkeys(text for _, text in choices)))
-    return build(
+    return pool_task(
         "commonsense-qa",
         list(options),
         tokenizer,

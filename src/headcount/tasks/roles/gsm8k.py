@@ -11,23 +11,20 @@ study. The data (Cobbe et al., 2021) are not ours and do not come with headcount
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import Literal
 
-from headcount.errors import HeadcountError, did_you_mean
-from headcount.tasks.cognitive.item import Item
-from headcount.tasks.records import records, text_of
-from headcount.tasks.roles.prompt import build
-from headcount.tasks.task import Bos, Task
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerBase
+from headcount.errors import HeadcountError, unknown
+from headcount.tasks.items import Item
+from headcount.tasks.json_files import records, text_of
+from headcount.tasks.roles.pool import pool_task
+from headcount.tasks.task import Bos, Task, Tokenizer
 
 Ending = Literal["words", "marks", "none"]
 ENDINGS: dict[Ending, str] = {"words": "The answer is {}.", "marks": "#### {}", "none": ""}
 
 
 def gsm8k(
-    tokenizer: PreTrainedTokenizerBase,
+    tokenizer: Tokenizer,
     *,
     path: str = "",
     n: int = 0,
@@ -42,19 +39,16 @@ def gsm8k(
     The last line, "#### 7", becomes "The answer is 7."; with `ending` "marks" it stays as it is,
     with "none" it is left out.
     """
-    if ending not in get_args(Ending):
-        raise HeadcountError(
-            f'There is no ending "{ending}" (known: {", ".join(get_args(Ending))}).'
-            f"{did_you_mean(ending, get_args(Ending))}"
-        )
+    if ending not in ENDINGS:
+        raise unknown("ending", ending, ENDINGS)
     items: dict[Item, None] = {}
-    for where, record in records(path, "GSM8K"):
+    for where, record in records(path, "GSM8K records"):
         question = " ".join(text_of(record, "question", where).split())
         answer = solution(text_of(record, "answer", where), ending)
         if not answer:
             raise HeadcountError(f'{where}: the field "answer" holds no solution.')
         items[Item(question, answer, "", question)] = None
-    return build(
+    return pool_task(
         "gsm8k",
         list(items),
         tokenizer,

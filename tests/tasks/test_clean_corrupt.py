@@ -41,7 +41,7 @@ def test_prompts_are_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("data", "words"),
     [
-        ("{", "is not a JSON file"),
+        ("{", "the file is not JSON"),
         ([GOOD], 'has no list "prompts"'),
         ({"prompts": GOOD}, 'has no list "prompts"'),
         ({"prompts": []}, "has no prompts"),
@@ -73,5 +73,5 @@ def test_other_bad_input(tmp_path: Path) -> None:
     with pytest.raises(HeadcountError, match="or 0 for all, not -1"):
         make_task(path, tiny.byte_level(), n=-1)
     (tmp_path / "latin.json").write_bytes(b'{"prompts": "\xe4"}')
-    with pytest.raises(HeadcountError, match="is not a JSON file"):
+    with pytest.raises(HeadcountError, match="not UTF-8"):
         make_task(str(tmp_path / "latin.json"), tiny.byte_level())

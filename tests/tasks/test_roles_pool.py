@@ -10,11 +10,18 @@ from tiny_tokenizers import byte_level
 
 from headcount import HeadcountError
 from headcount.tasks import Task, encode
-from headcount.tasks.cognitive.item import Item
+from headcount.tasks.items import Item
 from headcount.tasks.roles import arithmetic, common_sense, syntax
 from headcount.tasks.roles.arithmetic import items as arithmetic_items
 from headcount.tasks.roles.common_sense import items as common_sense_items
-from headcount.tasks.roles.prompt import POOL, build, draw, example_pool, lettered, shuffled
+from headcount.tasks.roles.pool import (
+    POOL,
+    draw,
+    example_pool,
+    lettered,
+    pool_task,
+    shuffled,
+)
 from headcount.tasks.roles.syntax import items as syntax_items
 
 TASKS: dict[str, tuple[Callable[..., Task], Callable[[], list[Item]]]] = {
@@ -111,11 +118,11 @@ def test_the_example_has_the_form_of_the_item() -> None:
 
 def test_tasks_are_always_the_same() -> None:
     tokenizer = byte_level()
-    task = build("towns", town_items(), tokenizer)
-    assert build("towns", town_items(), tokenizer).examples == task.examples
-    backwards = build("towns", town_items()[::-1], tokenizer)
+    task = pool_task("towns", town_items(), tokenizer)
+    assert pool_task("towns", town_items(), tokenizer).examples == task.examples
+    backwards = pool_task("towns", town_items()[::-1], tokenizer)
     assert sorted(backwards, key=lambda e: e.id) == sorted(task, key=lambda e: e.id)
-    other = build("towns", town_items(), tokenizer, seed=1)
+    other = pool_task("towns", town_items(), tokenizer, seed=1)
     assert [e.id for e in other] == [e.id for e in task]
     assert other.examples != task.examples
 
@@ -133,7 +140,7 @@ def test_the_pool_holds_short_items_of_every_form() -> None:
 
 def test_shots() -> None:
     for shots in (0, 1, 3):
-        task = build("towns", town_items(), byte_level(), shots=shots)
+        task = pool_task("towns", town_items(), byte_level(), shots=shots)
         assert all(e.prompt.count("Question: ") == shots + 1 for e in task)
     pool = example_pool(town_items())
     many = draw(town_items()[0], pool, 8)
@@ -154,7 +161,7 @@ def test_some_of_the_items() -> None:
 
 def test_contents_of_the_pool_are_not_asked_in_other_words() -> None:
     again = [Item(item.question + "?", "Anna", "", item.content) for item in town_items()]
-    task = build("towns", [*town_items(), *again], byte_level())
+    task = pool_task("towns", [*town_items(), *again], byte_level())
     shown = {item.content for item in example_pool([*town_items(), *again])}
     assert not shown & {example.content for example in task}
     assert len({example.id for example in task}) == len(task)
@@ -199,11 +206,11 @@ def test_letters_need_the_answer_among_the_options() -> None:
 )
 def test_what_cannot_be_done_is_a_sentence(settings: dict[str, int], words: str) -> None:
     with pytest.raises(HeadcountError, match=words):
-        build("towns", town_items(), byte_level(), **settings)
+        pool_task("towns", town_items(), byte_level(), **settings)
 
 
 def test_too_few_items_for_the_split() -> None:
     with pytest.raises(HeadcountError, match=r"has 98 items and needs at least 100: 64 are set"):
-        build("towns", town_items(49), byte_level())
-    task = build("towns", town_items(50), byte_level())
+        pool_task("towns", town_items(49), byte_level())
+    task = pool_task("towns", town_items(50), byte_level())
     assert min(len(task.part("ranking")), len(task.part("test"))) >= 9

@@ -15,21 +15,16 @@ prompt is a cluster of its own, and means are over all positions.
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from headcount.errors import HeadcountError
-from headcount.tasks.task import Bos, Example, Task
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerBase
-
-LARGEST = 200_000_000  # bytes
+from headcount.tasks.json_files import document
+from headcount.tasks.task import Bos, Example, Task, Tokenizer
 
 
-def circuit(
-    tokenizer: PreTrainedTokenizerBase | None = None,
+def clean_corrupt(
+    tokenizer: Tokenizer | None = None,
     *,
     path: str = "",
     n: int = 0,
@@ -53,16 +48,7 @@ def circuit(
 
 
 def _prompts(path: Path) -> list[Any]:
-    try:
-        if path.stat().st_size > LARGEST:
-            raise HeadcountError(f"{path} is larger than {LARGEST:,} bytes: split it.")
-        data = json.loads(path.read_text(encoding="utf-8-sig"))
-    except OSError as error:
-        raise HeadcountError(
-            f"Cannot read the task file {path}: {error.strerror or error}."
-        ) from error
-    except (ValueError, RecursionError) as error:  # no JSON, or no UTF-8
-        raise HeadcountError(f"{path} is not a JSON file: {error}.") from error
+    data = document(path)
     prompts = data.get("prompts") if isinstance(data, dict) else None
     if not isinstance(prompts, list):
         raise HeadcountError(
@@ -85,12 +71,12 @@ def _example(record: Any, number: int, path: str) -> Example:
         texts[name] = record[name]
     lists = {}
     for name in ("answers", "wrong_answers"):
-        found = record.get(name)
-        if not (isinstance(found, list) and found and all(isinstance(one, str) for one in found)):
+        listed = record.get(name)
+        if not (isinstance(listed, list) and listed and all(isinstance(t, str) for t in listed)):
             raise HeadcountError(
                 f'{where}: the field "{name}" must be a list of one or more texts in quotes.'
             )
-        lists[name] = tuple(dict.fromkeys(found))  # each once
+        lists[name] = tuple(dict.fromkeys(listed))  # each once
     target, *also = lists["answers"]
     example = Example(
         id=f"prompt-{number}",

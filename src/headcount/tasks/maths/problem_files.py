@@ -10,23 +10,20 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from headcount.errors import HeadcountError
 from headcount.tasks.hub import hub
+from headcount.tasks.json_files import records, text_of
 from headcount.tasks.maths.problem import INSTRUCTION, Problem, problem_task
 from headcount.tasks.maths.word_problems import solved_problems
-from headcount.tasks.records import records, text_of
-from headcount.tasks.task import Bos, Task
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerBase
+from headcount.tasks.task import Bos, Task, Tokenizer
 
 HUB = "HuggingFaceH4/MATH-500"
 
 
 def problems(
-    tokenizer: PreTrainedTokenizerBase,
+    tokenizer: Tokenizer,
     *,
     path: str = "",
     n: int = 0,
@@ -42,11 +39,10 @@ def problems(
     without.
     """
     name = Path(path).stem or "problems"
-    found = read_problems(path)
-    return problem_task(
+    return _behind_ours(
         name,
-        found,
-        solved=[solved_problems(name, shots)] * len(found),
+        read_problems(path),
+        shots,
         n=n,
         instruction=instruction,
         max_new_tokens=max_new_tokens,
@@ -56,7 +52,7 @@ def problems(
 
 
 def math_500(
-    tokenizer: PreTrainedTokenizerBase,
+    tokenizer: Tokenizer,
     *,
     path: str = "",
     revision: str = "",
@@ -72,20 +68,16 @@ def math_500(
     `shots` as in `problems`.
     """
     if path:
-        found = read_problems(path)
+        asked = read_problems(path)
     else:
         rows = hub(
-            path=HUB,
-            revision=revision,
-            prompt="{problem}",
-            target="{answer}",
-            content="{subject}",
+            path=HUB, revision=revision, prompt="{problem}", target="{answer}", content="{subject}"
         )
-        found = [Problem(row.prompt, row.target.strip(), template=row.content) for row in rows]
-    return problem_task(
+        asked = [Problem(row.prompt, row.target.strip(), template=row.content) for row in rows]
+    return _behind_ours(
         "math-500",
-        found,
-        solved=[solved_problems("math-500", shots)] * len(found),
+        asked,
+        shots,
         n=n,
         instruction=instruction,
         max_new_tokens=max_new_tokens,
@@ -94,19 +86,25 @@ def math_500(
     )
 
 
+def _behind_ours(name: str, asked: list[Problem], shots: int, **settings: Any) -> Task:
+    """The task of the problems, all behind the same solved ones of ours."""
+    solved = solved_problems(name, shots)
+    return problem_task(name, [(problem, solved) for problem in asked], **settings)
+
+
 def read_problems(path: str) -> list[Problem]:
     """The problems of a file; one that comes again counts once."""
-    found: dict[str, Problem] = {}
-    for where, record in records(path, "problem"):
+    by_text: dict[str, Problem] = {}
+    for where, record in records(path, "problem records"):
         if "problem" not in record and "question" not in record:
             raise HeadcountError(f'{where}: the field "problem" (or "question") is missing.')
         field = "problem" if "problem" in record else "question"
         text = text_of(record, field, where)
-        if text not in found:
+        if text not in by_text:
             subject = record.get("subject", "")
             template = subject if isinstance(subject, str) else ""
-            found[text] = Problem(text, final_answer(record, where), template=template)
-    return list(found.values())
+            by_text[text] = Problem(text, final_answer(record, where), template=template)
+    return list(by_text.values())
 
 
 def final_answer(record: dict[str, Any], where: str) -> str:

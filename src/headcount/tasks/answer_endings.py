@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from headcount.errors import HeadcountError, did_you_mean
+from headcount.errors import unknown
 
 _BOX = re.compile(r"\\(?:boxed|fbox)\s*\{")
 
@@ -57,7 +57,4 @@ ENDINGS: dict[str, tuple[str, Callable[[str], int | None]]] = {"boxed": ("}", bo
 def check_ending(name: str) -> None:
     """Refuse an ending that there is not; "" is none."""
     if name and name not in ENDINGS:
-        raise HeadcountError(
-            f'There is no ending "{name}" of an answer (known: {", ".join(ENDINGS)}).'
-            f"{did_you_mean(name, ENDINGS)}"
-        )
+        raise unknown("ending", name, ENDINGS)

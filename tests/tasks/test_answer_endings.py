@@ -6,7 +6,7 @@ import pytest
 
 from headcount import HeadcountError
 from headcount.tasks import Example, Task
-from headcount.tasks.endings import box_end, boxed
+from headcount.tasks.answer_endings import box_end, boxed
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,9 @@ from tiny_tokenizers import byte_level
 
 from headcount import HeadcountError, make_task
 from headcount.tasks import FUNCTIONS, encode, require_foils, require_twin
-from headcount.tasks.cognitive.item import Item
-from headcount.tasks.cognitive.prompt import DRAWS, MAX_SHOTS, Function, build, set_aside, shape
+from headcount.tasks.cognitive import DRAWS, MAX_SHOTS, Function, cognitive_task, set_aside
+from headcount.tasks.few_shot import shape
+from headcount.tasks.items import Item
 
 TOWNS = [f"Town{a}{b}" for a in "abcdefgh" for b in "klmnopqr"]
 
@@ -26,14 +27,14 @@ FUNCTION = Function("letters", "Letters", "low", 4, items)
 
 
 def test_the_shape_is_question_and_answer() -> None:
-    task = build(FUNCTION, byte_level(), shots=2)
+    task = cognitive_task(FUNCTION, byte_level(), shots=2)
     blocks = task.examples[0].prompt.split("\n\n")
     assert len(blocks) == 3
     assert all(block.startswith("Question: Whose town is Town") for block in blocks)
     assert all("\nAnswer: " in block for block in blocks[:2])
     assert blocks[2].endswith("\nAnswer:")
     assert all(example.target[0] == " " for example in task)
-    assert build(FUNCTION, byte_level(), shots=0).examples[0].prompt.count("Question") == 1
+    assert cognitive_task(FUNCTION, byte_level(), shots=0).examples[0].prompt.count("Question") == 1
 
 
 def test_what_is_shown_is_never_asked() -> None:
@@ -42,7 +43,7 @@ def test_what_is_shown_is_never_asked() -> None:
     shown = {item.content for item in aside}
     fronts = set()
     for draw in range(DRAWS):
-        task = build(FUNCTION, byte_level(), shots=4, draw=draw)
+        task = cognitive_task(FUNCTION, byte_level(), shots=4, draw=draw)
         assert not shown & {example.content for example in task}
         assert len(task) == len(items()) - len(aside)
         (front,) = {example.prompt.rsplit("Question:", 1)[0] for example in task}
@@ -65,7 +66,7 @@ def test_which_ones_are_shown_does_not_depend_on_the_order() -> None:
 
 def test_twins_and_foils_fit() -> None:
     tokenizer = byte_level()
-    task = build(FUNCTION, tokenizer, shots=2)
+    task = cognitive_task(FUNCTION, tokenizer, shots=2)
     encoded = encode(task, tokenizer)
     require_twin(encoded)
     require_foils(encoded, "this test")
@@ -74,27 +75,27 @@ def test_twins_and_foils_fit() -> None:
         assert (
             example.corrupted.rsplit("Question:", 1)[0] == example.prompt.rsplit("Question:", 1)[0]
         )
-    again = build(FUNCTION, tokenizer, shots=2)
+    again = cognitive_task(FUNCTION, tokenizer, shots=2)
     assert again.examples == task.examples
 
 
 def test_items_without_a_twin_can_be_left_out() -> None:
     odd = Item("Whose town is the one with a very long name?", "Mary", "ends", "ends/odd")
     function = Function("letters", "Letters", "low", 4, lambda: [*items(), odd])
-    whole = build(function, byte_level(), shots=2)
+    whole = cognitive_task(function, byte_level(), shots=2)
     assert [example.content for example in whole if example.corrupted is None] in (
         [odd.content],
         [],
     )
-    paired = build(function, byte_level(), shots=2, twins=True)
+    paired = cognitive_task(function, byte_level(), shots=2, twins=True)
     assert all(example.corrupted is not None for example in paired)
     assert len(whole) - len(paired) == sum(example.corrupted is None for example in whole)
 
 
 def test_some_of_the_items() -> None:
-    some = build(FUNCTION, byte_level(), shots=2, n=20)
+    some = cognitive_task(FUNCTION, byte_level(), shots=2, n=20)
     assert len(some) == 20
-    whole = build(FUNCTION, byte_level(), shots=2)
+    whole = cognitive_task(FUNCTION, byte_level(), shots=2)
     assert {example.id for example in some} < {example.id for example in whole}
 
 
@@ -108,7 +109,7 @@ def test_some_of_the_items() -> None:
 )
 def test_what_cannot_be_done_is_a_sentence(settings: dict[str, int], words: str) -> None:
     with pytest.raises(HeadcountError, match=words):
-        build(FUNCTION, byte_level(), **settings)
+        cognitive_task(FUNCTION, byte_level(), **settings)
 
 
 @pytest.mark.parametrize("key", FUNCTIONS)

@@ -8,6 +8,7 @@ import shutil
 from pathlib import Path
 
 from headcount.errors import HeadcountError
+from headcount.system.fingerprint import fingerprint_files
 
 PROGRAM = "comet-score"
 MODEL = "Unbabel/wmt22-comet-da"
@@ -92,8 +93,6 @@ def model_name(model: str) -> str:
 
 def comet_identity(model: str) -> str:
     """Which program and which model gave a score: part of the store's key."""
-    from headcount.models.fingerprint import fingerprint_files
-
     program, *options = find_program()
     checkpoint = _checkpoint(model)
     weights = model if checkpoint is None else fingerprint_files([checkpoint])
@@ -102,8 +101,6 @@ def comet_identity(model: str) -> str:
 
 def _version(program: Path) -> str:
     """The version of COMET that a program belongs to; of another program, a checksum."""
-    from headcount.models.fingerprint import fingerprint_files
-
     home = program.resolve().parent.parent
     for folder in ("lib/python*/site-packages", "Lib/site-packages"):
         for found in sorted(home.glob(f"{folder}/unbabel_comet-*.dist-info")):

@@ -9,8 +9,8 @@ rows are made equal again, so that the next attention starts clean.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -40,6 +40,9 @@ from headcount.models.slices import (
     rows_differ,
     visible,
 )
+from headcount.system.transformers_compat import other_attention
+
+SEEN = ("eager", "sdpa")  # attention kernels that run inside torch
 
 
 @dataclass(frozen=True)
@@ -58,7 +61,9 @@ class Found:
 
 def find_sites(module: nn.Module) -> list[Found]:
     """Return the head sites of `module` in the order in which they run, or refuse it by name."""
-    with _attention_visible(module):
+    # Flash and flex kernels never reach a torch function. Which columns belong to which head does
+    # not depend on the kernel: all return heads in the same place.
+    with other_attention(module, lambda _, kernel: kernel if kernel in SEEN else "eager"):
         counting = _Watcher(module, rows=2, disturb=False)
         counting.run()
         if not counting.calls:
@@ -71,26 +76,6 @@ def find_sites(module: nn.Module) -> list[Found]:
         watcher = _Watcher(module, rows=rows, disturb=True)
         watcher.run()
     return watcher.finish()
-
-
-@contextmanager
-def _attention_visible(module: nn.Module) -> Iterator[None]:
-    """Use an attention kernel that runs inside torch while the sites are looked for.
-
-    Flash and flex kernels never reach a torch function. Which columns belong to which head does not
-    depend on the kernel: all return heads in the same place.
-    """
-    configs = {id(c): c for m in plain(module).modules() if (c := getattr(m, "config", None))}
-    kernels = [(c, getattr(c, "_attn_implementation", None)) for c in configs.values()]
-    hidden = [(c, kernel) for c, kernel in kernels if kernel not in (None, "eager", "sdpa")]
-    try:
-        # Not by `set_attn_implementation`, which would give a model's parts one and the same.
-        for config, _ in hidden:
-            config._attn_implementation_internal = "eager"
-        yield
-    finally:
-        for config, kernel in hidden:
-            config._attn_implementation_internal = kernel
 
 
 @dataclass

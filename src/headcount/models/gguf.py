@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from headcount.errors import HeadcountError
-from headcount.system.quiet import quiet_transformers, replaced
+from headcount.system.transformers_compat import quiet_transformers, replaced
 
 # Text splitting rules by which every digit stands alone; transformers reads GPT-2's in their place.
 SINGLE_DIGITS = {"smollm", "starcoder", "refact", "command-r", "codeshell", "exaone", "minerva-7b"}

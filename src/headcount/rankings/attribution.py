@@ -94,7 +94,6 @@ def _derivatives(
     ranking = encode(task.part("ranking"), model.tokenizer)
     if chosen.needs_foils:
         require_foils(ranking, f"the metric {chosen.key}")
-    model.short_cuts  # noqa: B018  (proven at first sight, and that must not happen under gates)
     # A backward pass keeps the activations of every layer, so half a batch fits where one did.
     tokens = default_tokens(model) // 2
     filler = make_stand_in(stand_in, model, ranking, ranking, tokens)

@@ -59,26 +59,6 @@ def compiled(
             block._compiled_call_impl = None
 
 
-@contextmanager
-def never_packed() -> Iterator[None]:
-    """Blocks of text are not several texts in a row, and transformers need not look.
-
-    It would at every pass, and each time the processor would wait for the GPU.
-    """
-    from transformers import masking_utils
-
-    name = "find_packed_sequence_indices"
-    before = getattr(masking_utils, name, None)
-    if before is None:  # of other versions
-        yield
-        return
-    setattr(masking_utils, name, lambda *_, **__: None)
-    try:
-        yield
-    finally:
-        setattr(masking_utils, name, before)
-
-
 def _works(device: torch.device) -> bool:
     """Whether anything can be compiled for this device: it takes a compiler, and a Triton."""
     try:

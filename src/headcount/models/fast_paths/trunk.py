@@ -3,7 +3,7 @@
 Nothing before the first gated head has to run again: its blocks are stood in for by what they gave
 in an earlier, recorded pass over the same tokens. This is done by the model's own forward pass, in
 which the modules that are skipped answer from the recording. Whether a model can be replayed like
-that is proven, not assumed: see `prove_replay`.
+that is proven, not assumed: see `fast_paths.prove`.
 """
 
 from __future__ import annotations
@@ -15,9 +15,8 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from headcount.models.forward_modes import Forward, instead
 from headcount.models.sites import HeadSite, plain
-
-Forward = Callable[..., Any]
 
 
 @dataclass(frozen=True)
@@ -127,20 +126,20 @@ def _inside(site: HeadSite) -> bool:
     return site.module.startswith(f"{site.attention}.")
 
 
-def _keep(shelf: dict[int, Any], number: int, *, beside: bool = False) -> Callable[..., None]:
+def _keep(kept: dict[int, Any], number: int, *, beside: bool = False) -> Callable[..., None]:
     """Keep a module's output, or only what comes beside its first tensor."""
 
     def hook(_: nn.Module, args: Any, output: Any) -> None:
         if beside:
             output = (None, *output[1:]) if isinstance(output, tuple) else None
-        shelf[number] = output
+        kept[number] = output
 
     return hook
 
 
-def _keep_input(shelf: dict[int, Tensor], number: int) -> Callable[..., None]:
+def _keep_input(kept: dict[int, Tensor], number: int) -> Callable[..., None]:
     def hook(_: nn.Module, args: Any) -> None:
-        shelf[number] = args[0]
+        kept[number] = args[0]
 
     return hook
 
@@ -222,20 +221,6 @@ def _at_end(forward: Forward, count: int) -> Forward:
         return (whole, *output[1:]) if isinstance(output, tuple) else whole
 
     return at_end
-
-
-@contextmanager
-def instead(module: nn.Module, forward: Forward) -> Iterator[None]:
-    """Run `forward` instead of the module's own inside this context."""
-    before = module.__dict__.get("forward")
-    module.__dict__["forward"] = forward
-    try:
-        yield
-    finally:
-        if before is None:
-            del module.__dict__["forward"]
-        else:
-            module.__dict__["forward"] = before
 
 
 @contextmanager

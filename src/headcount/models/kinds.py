@@ -1,0 +1,33 @@
+"""Kinds of models that other rooms load and export: each is entered here by dotted names.
+
+Nothing of a kind is imported before a name, a folder or an export asks for it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any
+
+
+@dataclass(frozen=True)
+class ModelKind:
+    """A kind of model.
+
+    prefix  names that begin with it are of this kind
+    marker  the file by which a folder of this kind is recognised
+    module  has `named_folder(name)`, `load(folder, options, name)` and
+            `export(module, written, folder)`
+    """
+
+    prefix: str
+    marker: str
+    module: str
+
+    @property
+    def home(self) -> Any:
+        """The module, imported when first asked for."""
+        return import_module(self.module)
+
+
+KINDS: list[ModelKind] = []

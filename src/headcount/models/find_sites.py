@@ -46,7 +46,7 @@ SEEN = ("eager", "sdpa")  # attention kernels that run inside torch
 
 
 @dataclass(frozen=True)
-class Found:
+class ProbedSite:
     """A head site with what the probing pass saw there."""
 
     site: HeadSite
@@ -59,7 +59,7 @@ class Found:
     leak: float  # largest change outside a head's own slice, relative to the change inside
 
 
-def find_sites(module: nn.Module) -> list[Found]:
+def find_sites(module: nn.Module) -> list[ProbedSite]:
     """Return the head sites of `module` in the order in which they run, or refuse it by name."""
     # Flash and flex kernels never reach a torch function. Which columns belong to which head does
     # not depend on the kernel: all return heads in the same place.
@@ -153,7 +153,7 @@ class _Watcher:
     disturb: bool
     calls: list[_Call] = field(default_factory=list)
     pending: list[_Call] = field(default_factory=list)
-    found: list[Found] = field(default_factory=list)
+    probed: list[ProbedSite] = field(default_factory=list)
     refusal: str = ""
     _stack: list[str] = field(default_factory=list)
     _runs: dict[str, int] = field(default_factory=dict)
@@ -175,13 +175,13 @@ class _Watcher:
         if self.disturb and not self.pending and rows_differ(logits, self._limit):
             self._refuse_bypass("the logits")
 
-    def finish(self) -> list[Found]:
+    def finish(self) -> list[ProbedSite]:
         if self.pending:
             self._refuse_pending()
         if self.refusal:
             raise HeadcountError(self.refusal)
         return [
-            replace(f, site=replace(f.site, runs=self._runs[f.site.module])) for f in self.found
+            replace(f, site=replace(f.site, runs=self._runs[f.site.module])) for f in self.probed
         ]
 
     def _refuse(self, sentence: str) -> None:
@@ -194,13 +194,13 @@ class _Watcher:
         )
 
     def _refuse_bypass(self, seen_at: str) -> None:
-        if not self.found:
+        if not self.probed:
             self._refuse(
                 f"Cannot prove the heads of {type(plain(self.module)).__name__}: equal prompts "
                 f"come to differ at {seen_at} before any attention (dropout that is not off?)."
             )
             return
-        site = self.found[-1].site
+        site = self.probed[-1].site
         self._refuse(
             f"Cannot prove the heads of {site.attention}: part of what they compute reaches "
             f"{seen_at} by another way than through {site.module}."
@@ -287,7 +287,7 @@ class _Watcher:
             )
             return
         site = HeadSite(
-            index=len(self.found),
+            index=len(self.probed),
             module=name,
             attention=owner,
             call=call,
@@ -301,5 +301,5 @@ class _Watcher:
         )
         z = by_row[0].clone()
         shape = tuple(x.shape)
-        found = Found(site, module, z, shape, self.rows, args, kwargs, slices.leak)
-        self.found.append(found)
+        probed = ProbedSite(site, module, z, shape, self.rows, args, kwargs, slices.leak)
+        self.probed.append(probed)

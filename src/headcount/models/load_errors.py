@@ -4,88 +4,74 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from typing import NamedTuple
 
 from headcount.errors import HeadcountError
 from headcount.models.bundled import BUNDLED
 from headcount.system.bundled import is_disk_full
 
-
-class Case(NamedTuple):
-    """What an error means, and the classes of exceptions or the words by which it is recognised."""
-
-    sentence: str
-    classes: frozenset[str] = frozenset()
-    words: tuple[str, ...] = ()
-
-
+# What an error means, and the class names and words by which it is recognised; in this order.
 CASES = (
-    Case(
+    (
         "{spec} is a gated model: request access on its page, then sign in with hf auth login.",
-        frozenset({"GatedRepoError"}),
+        ("GatedRepoError",),
     ),
-    Case(
+    (
         "{spec} has no such revision on the hub: check the branch, tag or commit.",
-        frozenset({"RevisionNotFoundError"}),
+        ("RevisionNotFoundError",),
     ),
-    Case(
+    (
         'There is no model "{spec}": it is no bundled name ({bundled}), no file or folder here, '
         "and not on the hub, where a private model needs hf auth login.",
-        frozenset({"RepositoryNotFoundError", "HFValidationError"}),
+        ("RepositoryNotFoundError", "HFValidationError"),
     ),
-    Case(
+    (
         "{spec} offers no safetensors, and pickles can run code when they are opened: convert it "
         "first (save_pretrained does), and give that folder.",
-        words=("cannot be loaded with `safetensors`", "adapter_model.safetensors"),
+        ("cannot be loaded with `safetensors`", "adapter_model.safetensors"),
     ),
-    Case(
+    (
         "Cannot reach the hub, and {spec} is not in its local cache: connect to the network, or "
         "give a folder, a .gguf file or a bundled name ({bundled}).",
-        frozenset(
-            {
-                "LocalEntryNotFoundError",
-                "OfflineModeIsEnabled",
-                "TransportError",
-                "ConnectionError",
-            }
+        (
+            *("LocalEntryNotFoundError", "OfflineModeIsEnabled", "TransportError"),
+            *("ConnectionError", "couldn't connect to"),
         ),
-        ("couldn't connect to",),
     ),
-    Case(
+    (
         "{spec} brings its own code, which is not run unless you allow it: read that code, then "
         "load the model with trust_remote_code.",
-        words=("trust_remote_code",),
+        ("trust_remote_code",),
     ),
-    Case(
+    (
         "{spec} is not a causal language model, and headcount measures only those.",
-        words=("Unrecognized configuration class",),
+        ("Unrecognized configuration class",),
     ),
-    Case(
+    (
         "This version of transformers does not know the architecture of {spec}: update it with "
         "pip install -U transformers.",
-        words=("does not recognize this architecture", "Unrecognized model in"),
+        ("does not recognize this architecture", "Unrecognized model in"),
     ),
-    Case(
+    (
         "transformers cannot read GGUF files of the architecture of {spec}: give the model as a "
         "folder or a hub id instead.",
-        words=("GGUF model with architecture",),
+        ("GGUF model with architecture",),
     ),
-    Case(
+    (
         "{spec} does not work with the attention kernel {attention}: choose sdpa or eager.",
-        words=("attn", "attention"),
+        ("attn", "attention"),
     ),
-    Case(
+    (
         "The weights of {spec} do not have the shapes that its config.json gives: one of the two "
         "belongs to another model.",
-        words=("ignore_mismatched_sizes",),
+        ("ignore_mismatched_sizes",),
     ),
-    Case(
+    (
         "A file of {spec} is damaged or cut short: {again}.",
-        frozenset({"SafetensorError", "JSONDecodeError", "UnicodeDecodeError"}),
+        ("SafetensorError", "JSONDecodeError", "UnicodeDecodeError"),
     ),
-    Case(
+    (
         "{spec} does not fit into memory: choose dtype bfloat16, a device map, or a smaller model.",
-        frozenset({"OutOfMemoryError", "MemoryError"}),
+        ("OutOfMemoryError", "MemoryError"),
     ),
 )
 
@@ -113,15 +99,13 @@ def explain(error: BaseException, spec: str, attention: str | None = None) -> st
             f"The disk is full: make room for {spec}, or set HF_HOME to a folder on another disk."
         )
     classes = {kind.__name__ for link in chain for kind in type(link).__mro__}
-    text = " ".join(str(link) for link in chain).lower()
+    text = "\n".join([*classes, *map(str, chain)]).lower()
     again = "clear it from the cache (headcount cache)" if spec in BUNDLED else "download it again"
-    for case in CASES:
-        if attention is None and "{attention}" in case.sentence:
-            continue  # nobody chose a kernel
-        if case.classes & classes or any(words.lower() in text for words in case.words):
-            return case.sentence.format(
-                spec=spec, attention=attention, again=again, bundled=", ".join(BUNDLED)
-            )
+    names = {"spec": spec, "attention": attention, "again": again, "bundled": ", ".join(BUNDLED)}
+    for sentence, signs in CASES:
+        asked = attention is not None or "{attention}" not in sentence
+        if asked and any(sign.lower() in text for sign in signs):
+            return sentence.format(**names)
     first = (str(error).strip().splitlines() or [""])[0].strip().rstrip(".:")
     return f"Cannot load {spec}: {first or type(error).__name__}."
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, Literal, get_args
 
 from headcount.errors import HeadcountError, unknown
@@ -47,6 +47,10 @@ class Settings:
     seed: int = 0
 
     def __post_init__(self) -> None:
+        for setting in fields(self):
+            value, usual = getattr(self, setting.name), setting.default
+            if isinstance(usual, int | float) and type(value) not in (int, type(usual)):
+                raise HeadcountError(f"{setting.name} is a number, not {value!r}.")
         counts = ("steps", "block", "batch", "check_every", "evaluate_every")
         for name in (*counts, "constraint_blocks", "final_blocks"):
             if getattr(self, name) < 1:

@@ -26,7 +26,7 @@ from headcount.sparse.tunable import Tunable, Values
 
 
 @dataclass(frozen=True)
-class Outcome:
+class Sparsified:
     """Held-out losses of the three models, on text that nothing was chosen by, and the log."""
 
     original: Loss
@@ -66,7 +66,7 @@ def sparsify(
     attribution: Mapping[str, str] | None = None,
     control: str | Path | None = None,
     **running: Any,
-) -> Outcome | None:
+) -> Sparsified | None:
     """Make a sparse version of `model` in the folder `out`; None if the time ran out before.
 
     The same call goes on where the last one stopped. `base` is the name by which the base model is
@@ -197,7 +197,7 @@ def _sparse_run(dense: Run, controlled: Values, folder: Path, identity: Mapping[
     )
 
 
-def _evaluate(run: Run, dense: Run, controlled: Values) -> tuple[Outcome, Values]:
+def _evaluate(run: Run, dense: Run, controlled: Values) -> tuple[Sparsified, Values]:
     """Measure what will be written, rounded as it will be, on text that nothing was chosen by."""
     assert run.best is not None
     settings, values = run.settings, run.best_values
@@ -209,7 +209,7 @@ def _evaluate(run: Run, dense: Run, controlled: Values) -> tuple[Outcome, Values
     reference = control if settings.constraint == "control" else original
     sparse = run.measure(values, blocks, 0.0)
     limit = reference.loss + settings.tolerance
-    return Outcome(original, control, sparse, limit, run.best, run.log, dense.log), values
+    return Sparsified(original, control, sparse, limit, run.best, run.log, dense.log), values
 
 
 @torch.no_grad()

@@ -67,6 +67,8 @@ class Running:
     say: Callable[[str], None] = print
 
     def __post_init__(self) -> None:
+        if self.rows is not None and self.rows < 1:
+            raise HeadcountError(f"A pass needs at least 1 row, not {self.rows}.")
         ever = self.minutes is None
         self.deadline = math.inf if ever else time.monotonic() + 60 * (self.minutes or 0)
 

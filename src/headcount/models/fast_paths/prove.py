@@ -36,16 +36,16 @@ def prove_short_cuts(module: nn.Module, sites: Sequence[HeadSite]) -> ShortCuts:
     ids[1] = ids[1].flip(0)
     with exactly(module):
         prover = _Prover(module, sites, ids)
-        found = ShortCuts(head=prover.ends(ShortCuts(head=True)))
+        cuts = ShortCuts(head=prover.ends(ShortCuts(head=True)))
         ran: list[str] = []
         with watching(module, ran):
             run(module, ids[:1])
         trunk = find_trunk(module, sites, ran)
         if trunk is not None:
-            found = prover.starts_late(found, trunk)
-        if found.head and found.trunk is not None and found.trunk.tokenwise:
-            found = replace(found, scored=prover.ends(replace(found, scored=True)))
-        return replace(found, cache=prover.caches(found))
+            cuts = prover.starts_late(cuts, trunk)
+        if cuts.head and cuts.trunk is not None and cuts.trunk.tokenwise:
+            cuts = replace(cuts, scored=prover.ends(replace(cuts, scored=True)))
+        return replace(cuts, cache=prover.caches(cuts))
 
 
 class _Prover:
@@ -58,8 +58,8 @@ class _Prover:
         self.module, self.sites, self.ids = module, sites, ids
         self.whole = run(module, ids).float()
         last = len(sites) - 1
-        places = {round(i * last / (GATED - 1)) for i in range(GATED)}
-        self.some = [sites[place] for place in sorted(places)]  # the last one among them
+        chosen = {round(i * last / (GATED - 1)) for i in range(GATED)}
+        self.some = [sites[index] for index in sorted(chosen)]  # the last one among them
         # More rows alone round differently, in half precision by a lot; but a model that differs by
         # more than rounding does not get more leeway for it.
         again = run(module, ids.repeat(2, 1))[: len(ids)].float()
@@ -143,7 +143,7 @@ class _Prover:
         gated = {site.index: self.expected(site, self.ids) for site in self.some}
         untouched = self.whole.repeat(2, 1, 1)
         for attention in (True, False):
-            found = replace(cuts, trunk=trunk, attention=attention)
+            late = replace(cuts, trunk=trunk, attention=attention)
             try:
                 with recording(self.module, trunk, self.sites, rows=2) as kept:
                     run(self.module, self.ids)
@@ -152,12 +152,12 @@ class _Prover:
                 run(self.module, self.ids.roll(1, 1).repeat(2, 1))
                 if all(
                     self.close(
-                        self.replayed(found, site, kept, self.ids, gated=site.index in gated),
+                        self.replayed(late, site, kept, self.ids, gated=site.index in gated),
                         gated.get(site.index, untouched),
                     )
                     for site in reversed(self.sites)
                 ):
-                    return found
+                    return late
             except Exception:  # see `ends`
                 continue
         return cuts

@@ -114,9 +114,11 @@ def recording(
                 continue
             keep = _keep(kept.attentions, site.index, beside=_inside(site))
             stack.callback(named[site.attention].register_forward_hook(keep).remove)
-            handle = named[site.module].register_forward_pre_hook(
-                _keep_input(kept.inputs, site.index), prepend=True
-            )
+
+            def keep_input(_: nn.Module, args: Any, number: int = site.index) -> None:
+                kept.inputs[number] = args[0]
+
+            handle = named[site.module].register_forward_pre_hook(keep_input, prepend=True)
             stack.callback(handle.remove)
         yield kept
 
@@ -133,13 +135,6 @@ def _keep(kept: dict[int, Any], number: int, *, beside: bool = False) -> Callabl
         if beside:
             output = (None, *output[1:]) if isinstance(output, tuple) else None
         kept[number] = output
-
-    return hook
-
-
-def _keep_input(kept: dict[int, Tensor], number: int) -> Callable[..., None]:
-    def hook(_: nn.Module, args: Any) -> None:
-        kept[number] = args[0]
 
     return hook
 
@@ -165,16 +160,12 @@ def replaying(
         for number, name in enumerate(trunk.blocks[:first]):
             # Only the last of them is read by the block that runs next.
             copies = folds if number == first - 1 else 1
-            answer = _answer(_fold(kept.blocks[number], copies, kept.rows))
-            stack.enter_context(instead(named[name], answer))
+            output = _fold(kept.blocks[number], copies, kept.rows)
+            stack.enter_context(instead(named[name], lambda *_, _output=output, **__: _output))
         if attention and site.index in kept.attentions:
             forward = _attend(named[site.module], site, kept, folds)
             stack.enter_context(instead(named[site.attention], forward))
         yield
-
-
-def _answer(value: Any) -> Forward:
-    return lambda *args, **kwargs: value
 
 
 def _attend(projection: nn.Module, site: HeadSite, kept: Recording, folds: int) -> Forward:
@@ -228,13 +219,9 @@ def watching(module: nn.Module, ran: list[str]) -> Iterator[None]:
     """Note the names of the modules that run in this context, in the order in which they start."""
     with ExitStack() as stack:
         for name, child in plain(module).named_modules():
-            handle = child.register_forward_pre_hook(_note(ran, name))
-            stack.callback(handle.remove)
+
+            def note(*_: Any, name: str = name) -> None:
+                ran.append(name)
+
+            stack.callback(child.register_forward_pre_hook(note).remove)
         yield
-
-
-def _note(ran: list[str], name: str) -> Callable[..., None]:
-    def hook(*_: Any) -> None:
-        ran.append(name)
-
-    return hook

@@ -12,13 +12,12 @@ import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 from headcount.errors import HeadcountError, did_you_mean
 from headcount.models.bundled import BUNDLED, bundled_folder
 from headcount.models.gguf import read_gguf
-from headcount.models.kinds import KINDS, ModelKind
+from headcount.models.kinds import KINDS
 from headcount.models.load_errors import plain_errors
 from headcount.models.load_options import LoadOptions, check_device, has_accelerate
 from headcount.system.transformers_compat import quiet_transformers
@@ -75,22 +74,19 @@ def load_pretrained(spec: str | Path, **chosen: Any) -> Loaded:
 def load_spec(spec: str, options: LoadOptions) -> Loaded:
     """Find out what `spec` is, and load it as that."""
     path = Path(spec).expanduser()
-    named = next((kind for kind in KINDS if spec.startswith(kind.prefix)), None)
-    if options.revision is not None and (spec in BUNDLED or named or path.exists()):
+    if options.revision is not None and (spec in BUNDLED or path.exists()):
         raise HeadcountError(
             f"Only a model on the hub has revisions, and {spec} is none: leave it out."
         )
     if spec in BUNDLED:
         return load_folder(bundled_folder(spec), options, spec)
-    if named:
-        folder = named.home.named_folder(spec.removeprefix(named.prefix))
-        return _of_kind(named, folder, options, spec)
+    for kind in KINDS:
+        if (folder := kind.folder_of(spec)) is not None:
+            loaded: Loaded = kind.home.load(folder, options, spec)
+            return loaded
     if path.is_file():
         return _from_gguf(path, options)
     if path.is_dir():
-        for kind in KINDS:
-            if (path / kind.marker).exists():
-                return _of_kind(kind, path, options)
         adapter = (path / ADAPTER).exists()
         return _from_adapter(path, options) if adapter else load_folder(path, options)
     if looks_like_path(spec):
@@ -102,13 +98,6 @@ def load_spec(spec: str, options: LoadOptions) -> Loaded:
     if hint and "/" not in spec:  # ids without an owner are few, and none is near our names
         raise HeadcountError(f'There is no model "{spec}".{hint}')
     return _from_hub(spec, options)
-
-
-def _of_kind(
-    kind: ModelKind, folder: Path, options: LoadOptions, name: str | None = None
-) -> Loaded:
-    loaded: Loaded = kind.home.load(folder, options, name)
-    return loaded
 
 
 def looks_like_path(spec: str) -> bool:
@@ -186,8 +175,10 @@ def _from_hub(spec: str, options: LoadOptions) -> Loaded:
     from transformers.utils.hub import cached_file
     from transformers.utils.peft_utils import find_adapter_config_file
 
-    revision, offline = options.revision or "main", not hub_answers()
-    hub: dict[str, Any] = {"revision": revision, "local_files_only": offline}
+    hub: dict[str, Any] = {
+        "revision": options.revision or "main",
+        "local_files_only": not hub_answers(),
+    }
     with quiet_transformers():
         adapter = find_adapter_config_file(spec, **hub)
         if adapter is not None:
@@ -196,12 +187,10 @@ def _from_hub(spec: str, options: LoadOptions) -> Loaded:
         loaded = _from_adapter(Path(adapter).parent, options)
         loaded.name = spec
         return loaded
-    # The search for adapters does not heed that we are offline, and tries again and again.
-    more: dict[str, Any] = {"adapter_kwargs": {"local_files_only": True}} if offline else {}
-    loaded = _from_pretrained(spec, options, hub, more)
+    loaded = _from_pretrained(spec, options, **hub)
     chosen = getattr(loaded.model.config, "transformers_weights", None)
     for name in [chosen] if chosen else [WEIGHTS, INDEX]:
-        copy = try_to_load_from_cache(spec, name, revision=revision)
+        copy = try_to_load_from_cache(spec, name, revision=hub["revision"])
         if isinstance(copy, str):
             folder = Path(copy).parent
             loaded.files = [*weight_files(folder), folder / CONFIG]
@@ -267,24 +256,17 @@ def _adapter_base(folder: Path) -> str:
     return str(base)
 
 
-def _from_pretrained(
-    where: str,
-    options: LoadOptions,
-    hub: Mapping[str, Any] = MappingProxyType({}),
-    more: Mapping[str, Any] = MappingProxyType({}),
-) -> Loaded:
-    """Load model and tokenizer with transformers; `hub` is for both, `more` for the model alone."""
+def _from_pretrained(where: str, options: LoadOptions, **hub: Any) -> Loaded:
+    """Load model and tokenizer with transformers; `hub` says which version, and from where."""
     from transformers import AutoModelForCausalLM
 
-    hub = {**hub, "trust_remote_code": options.trust_remote_code}
+    hub["trust_remote_code"] = options.trust_remote_code
+    more: dict[str, Any] = {"use_safetensors": True, "output_loading_info": True}
+    if hub.get("local_files_only"):  # the search for adapters does not heed that one, and retries
+        more["adapter_kwargs"] = {"local_files_only": True}
     with quiet_transformers():
         both: Any = AutoModelForCausalLM.from_pretrained(
-            where,
-            use_safetensors=True,
-            output_loading_info=True,
-            **options.for_transformers,
-            **hub,
-            **more,
+            where, **more, **options.for_transformers, **hub
         )
     model, report = both
     unused = check_report(where, report)

@@ -123,7 +123,7 @@ def named_folder(name: str) -> Path:
     )
 
 
-def load(folder: Path, options: LoadOptions, name: str | None = None) -> Loaded:
+def load(folder: Path, options: LoadOptions, spec: str) -> Loaded:
     """Load a sparse model: the base that its facts name, with its adapters merged, or a whole one.
 
     Its attention is sparse from then on.
@@ -149,7 +149,8 @@ def load(folder: Path, options: LoadOptions, name: str | None = None) -> Loaded:
     make_sparse(loaded.model.eval(), facts.gate_bias)
     if loaded.files is not None:
         loaded.files += [*(folder / shard for shard in facts.shards), folder / FACTS]
-    loaded.name = name or folder.resolve().name
+    # A model that comes with headcount keeps its short name, a folder is known by its own.
+    loaded.name = folder.resolve().name if Path(spec).expanduser().exists() else spec
     return loaded
 
 

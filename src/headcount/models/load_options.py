@@ -56,9 +56,9 @@ def check_placement(
     transformers does that with accelerate alone; where it is missing, they make the stop.
     """
     if device_map is None:
-        place = check_device(device)
-        straight = place.type != "cpu" and has_accelerate()
-        return {"device_map": {"": place}} if straight else {}
+        target = check_device(device)
+        straight = target.type != "cpu" and has_accelerate()
+        return {"device_map": {"": target}} if straight else {}
     if device is not None:
         raise HeadcountError("Give either a device or a device map, not both.")
     if isinstance(device_map, Mapping):
@@ -82,18 +82,18 @@ def check_device(device: str | None) -> Any:
     if device is None:
         return here or torch.device("cpu")
     try:
-        place = torch.device(device)
+        target = torch.device(device)
     except RuntimeError as error:
         raise HeadcountError(
             f'"{device}" is no device: write cpu, cuda, cuda:1 or the like.'
         ) from error
     count = 0 if here is None else torch.accelerator.device_count()
     present = ["cpu", *(f"{here.type}:{index}" for index in range(count) if here)]
-    if place.type != "cpu" and f"{place.type}:{place.index or 0}" not in present:
+    if target.type != "cpu" and f"{target.type}:{target.index or 0}" not in present:
         raise HeadcountError(
             f'This machine has no device "{device}" (it has: {", ".join(present)}).'
         )
-    return place
+    return target
 
 
 def check_attention(attention: str | None, trust_remote_code: bool) -> dict[str, Any]:

@@ -22,14 +22,14 @@ GRAPHS = 32  # kinds of passes: dense, sparse, of the teacher; rows of the last 
 def blocks_of(module: nn.Module, attentions: Sequence[nn.Module]) -> list[nn.Module]:
     """The block around each attention: the outermost numbered module that holds it."""
     names = {id(child): name for name, child in module.named_modules()}
-    found: dict[str, nn.Module] = {}
+    blocks: dict[str, nn.Module] = {}
     for attention in attentions:
         parts = names[id(attention)].split(".")
         end = next((i for i, part in enumerate(parts) if part.isdigit()), None)
         if end is not None:
             name = ".".join(parts[: end + 1])
-            found[name] = module.get_submodule(name)
-    return list(found.values())
+            blocks[name] = module.get_submodule(name)
+    return list(blocks.values())
 
 
 @contextmanager

@@ -181,13 +181,13 @@ class Run:
         bias = gate_bias(self.settings, self.step) if self.sparse else None
         weight = 1.0 if bias is None else self.multiplier.weight
         passes = ids.split(self.rows)
-        found = torch.zeros((), device=ids.device)
+        mean = torch.zeros((), device=ids.device)
         for number, some in enumerate(passes):
             share = len(some) / len(ids)
             loss, edges = self._pass(some, bias, self.step * len(passes) + number)
             total = weight * loss + ((1 - weight) * edges if edges is not None else 0)
             (total * share).backward()
-            found += loss.detach() * share
+            mean += loss.detach() * share
         weights = list(self.tunable.weights.values())
         nn.utils.clip_grad_norm_(weights, self.settings.clip)
         self.optimizer.param_groups[0]["lr"] = learning_rate(self.settings, self.step)
@@ -196,7 +196,7 @@ class Run:
         if bias is not None:
             self.multiplier.step()
         self._move_average(weights)
-        return found
+        return mean
 
     def _pass(self, ids: Tensor, bias: float | None, number: int) -> tuple[Tensor, Tensor | None]:
         """The loss of one pass and, where gates are drawn, the expected edges."""
@@ -275,8 +275,8 @@ class Run:
             averaged = self.measure(self.average, self.checked, bias)
             row |= {"averaged_loss": averaged.loss, "averaged_edges": averaged.edges}
             if self.limit is not None and bias == 0:
-                for values, found in ((self.average, averaged), (self.tunable.copy(), now)):
-                    self._keep_best(values, found)
+                for values, loss in ((self.average, averaged), (self.tunable.copy(), now)):
+                    self._keep_best(values, loss)
         self.log.append(row)
 
     def _limit(self) -> float:
@@ -288,10 +288,10 @@ class Run:
         then = float(np.interp(self.step, steps, losses)) + self.settings.tolerance
         return max(self.limit, then)
 
-    def _keep_best(self, values: Values, found: Loss) -> None:
+    def _keep_best(self, values: Values, at: Loss) -> None:
         assert self.limit is not None
         aim = self.limit - self.settings.margin  # other text is a little harder, or easier
-        new = Best(self.step, found.loss, found.edges, found.loss <= aim)
+        new = Best(self.step, at.loss, at.edges, at.loss <= aim)
         if new.beats(self.best):
             self.best = new
             self.best_values = {name: value.clone() for name, value in values.items()}

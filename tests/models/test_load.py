@@ -31,10 +31,11 @@ from headcount.errors import HeadcountError
 from headcount.models import load
 from headcount.models import load_options as options
 from headcount.models.bundled import BUNDLED
-from headcount.models.fingerprint import fingerprint_files, fingerprint_tensors
+from headcount.models.fingerprint import fingerprint_tensors
 from headcount.models.gguf import read_header
 from headcount.models.load import load_pretrained
 from headcount.models.load_errors import explain
+from headcount.system.fingerprint import fingerprint_files
 
 
 @pytest.fixture(autouse=True)

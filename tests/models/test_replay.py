@@ -13,7 +13,8 @@ from torch import Tensor, nn
 from transformers.cache_utils import DynamicCache, DynamicLayer
 
 from headcount import wrap
-from headcount.models.fast_paths import ShortCuts, prove_short_cuts
+from headcount.models.fast_paths import ShortCuts
+from headcount.models.fast_paths.prove import prove_short_cuts
 from headcount.models.proof import prove
 from headcount.models.sites import HeadSite
 

@@ -20,9 +20,9 @@ from headcount.engine.read.attention import attend
 from headcount.engine.read.edges import open_edges
 from headcount.models.gate import gating
 from headcount.models.model import Model
-from headcount.sparse.attention_layer import make_sparse
 from headcount.sparse.checkpoint import SHIPPED, SparseFacts, write_adapters, write_facts
 from headcount.sparse.low_rank import LowRank, attach, block_layers, detach, merge
+from headcount.sparse.make_sparse import make_sparse
 
 
 def ids(rows: int = 2, length: int = 10) -> Tensor:
@@ -185,7 +185,6 @@ def test_short_cuts_evaluation_ranking_and_decoding_work_on_sparse_models() -> N
     assert cuts.head
     assert cuts.trunk is not None
     assert cuts.cache
-    assert model.pads("left")
     task = toy_task(6)
     gates = model.layout.gates(off=[Head(0, 0)])
     values = evaluate(model, task, gates, part="all")

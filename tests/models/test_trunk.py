@@ -14,11 +14,13 @@ from shortcuts import by_replay, by_whole_passes, error, left_behind, random_gat
 from tiny import tiny_model
 from torch import Tensor, nn
 
-from headcount.models.fast_paths import ShortCuts, prove_short_cuts, scored_end, scored_logits
+from headcount.models.fast_paths import ShortCuts, scored_end
+from headcount.models.fast_paths.prove import prove_short_cuts
+from headcount.models.fast_paths.trunk import recording, replaying, watching
+from headcount.models.forward_modes import instead, scored_logits
 from headcount.models.gate import gating
 from headcount.models.proof import prove
 from headcount.models.sites import HeadSite, run
-from headcount.models.trunk import instead, recording, replaying, watching
 
 DEPTH = 11  # blocks of the models below: more than the proof gates one by one
 

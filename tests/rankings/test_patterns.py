@@ -15,7 +15,7 @@ from toy import toy_task, toy_tokenizer
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from headcount import Example, HeadcountError, Task, rank, wrap
-from headcount.engine.read.attention import attend, eager_attention, reading_attention
+from headcount.engine.read.attention import attend, reading_attention
 from headcount.models.model import Model
 from headcount.models.sites import HeadSite
 from headcount.rankings.patterns import repeated_tokens
@@ -130,18 +130,6 @@ def test_the_model_is_left_as_it_was(fails: bool) -> None:
         attend(model, IDS.tolist(), reduce, progress=False)
     assert kernels(model.module) == before
     assert hooks(model.module) == 0
-
-
-def test_each_part_gets_its_own_kernel_back() -> None:
-    module = tiny_model("gemma3n")
-    configs = {id(c): c for p in module.modules() if (c := getattr(p, "config", None)) is not None}
-    assert len(configs) > 1
-    first = next(iter(configs.values()))
-    first._attn_implementation_internal = "flex_attention"
-    before = kernels(module)
-    with eager_attention(module):
-        assert set(kernels(module)) <= {"eager", None}
-    assert kernels(module) == before
 
 
 def test_sequences_of_all_lengths_keep_their_places() -> None:

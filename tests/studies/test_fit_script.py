@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parents[2]
 # Whatever headcount itself imports of these fails; transformers may have what it needs.
 BARE = """
 import builtins, importlib.util, runpy, sys
-missing = {"gguf", "platformdirs", "filelock", "accelerate", "peft", "datasets", "pyarrow", "pip"}
+missing = {"gguf", "platformdirs", "accelerate", "peft", "datasets", "pyarrow", "pip"}
 usual, found = builtins.__import__, importlib.util.find_spec
 def without(name, globals=None, *rest, **more):
     asks = (globals or {}).get("__name__", "")

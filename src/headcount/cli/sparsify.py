@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import csv
 from argparse import Namespace
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 from headcount.cli.common import model_from, print_json
 from headcount.cli.options import parse_settings
-from headcount.errors import HeadcountError, did_you_mean
+from headcount.errors import unknown
 from headcount.figures.edges import plot_edges
 from headcount.figures.style import save_figure
 from headcount.sparse.settings import Settings
-from headcount.sparse.sparsify import Outcome
+from headcount.sparse.sparsify import Sparsified
 from headcount.sparse.sparsify import sparsify as make_sparse_model
+from headcount.system.files import write_csv
 
 # Options of the command line that are settings; --set reaches the others.
 OPTIONS = (
@@ -69,14 +69,8 @@ def settings_from(chosen: Mapping[str, Any]) -> Settings:
     known = [field.name for field in fields(Settings)]
     for name in chosen:
         if name not in known:
-            raise HeadcountError(
-                f'There is no setting "{name}" (known: {", ".join(known)}).'
-                f"{did_you_mean(name, known)}"
-            )
-    try:
-        return Settings(**chosen)
-    except TypeError as error:
-        raise HeadcountError(f"A setting is no number where one is needed ({error}).") from error
+            raise unknown("setting", name, known)
+    return Settings(**chosen)
 
 
 def base_name(model: str) -> str:
@@ -91,7 +85,7 @@ def attribution(arguments: Namespace) -> dict[str, str]:
     return {"name": Path(arguments.text).name, **{k: v for k, v in told.items() if v}}
 
 
-def report(outcome: Outcome) -> list[str]:
+def report(outcome: Sparsified) -> list[str]:
     """What came of it, on text that was neither trained on nor chosen by."""
     gap = outcome.sparse.loss - outcome.control.loss
     lines = [
@@ -110,11 +104,3 @@ def report(outcome: Outcome) -> list[str]:
             "train for longer (--steps)."
         )
     return lines
-
-
-def write_csv(path: Path, rows: Sequence[Mapping[str, float]]) -> None:
-    """One row per look at the constraint."""
-    with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, fieldnames=list(rows[0]), lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)

@@ -5,7 +5,7 @@ METRICS are read off the logits at the target's positions, TEXT_METRICS off the 
 
 from __future__ import annotations
 
-from headcount.errors import HeadcountError, did_you_mean
+from headcount.errors import HeadcountError, unknown
 from headcount.metrics.base import Metric, Scored
 from headcount.metrics.comet import COMET, comet_metric
 from headcount.metrics.exact import EXACT_MATCH
@@ -65,14 +65,9 @@ def get_metric(metric: str | Metric | TextMetric) -> Metric | TextMetric:
     if metric in METRICS:
         return METRICS[metric]
     if metric not in TEXT_METRICS:
-        known = [*METRICS, *TEXT_METRICS]
-        raise HeadcountError(
-            f'There is no metric "{metric}" (known: {", ".join(known)}).'
-            f"{did_you_mean(metric, known)}"
-        )
-    found = TEXT_METRICS[metric]
+        raise unknown("metric", metric, [*METRICS, *TEXT_METRICS])
     # The environment may name another model by now, and a metric's name is that of its model.
-    return comet_metric() if found is COMET else found
+    return comet_metric() if metric == COMET.key else TEXT_METRICS[metric]
 
 
 def get_logit_metric(metric: str | Metric | TextMetric) -> Metric:
@@ -82,10 +77,10 @@ def get_logit_metric(metric: str | Metric | TextMetric) -> Metric:
     Traceback (most recent call last):
     headcount.errors.HeadcountError: The metric "similarity" scores written texts, but ...
     """
-    found = get_metric(metric)
-    if isinstance(found, TextMetric):
+    chosen = get_metric(metric)
+    if isinstance(chosen, TextMetric):
         raise HeadcountError(
-            f'The metric "{found.key}" scores written texts, but this needs logits under teacher '
+            f'The metric "{chosen.key}" scores written texts, but this needs logits under teacher '
             f"forcing: use one of {', '.join(METRICS)}."
         )
-    return found
+    return chosen

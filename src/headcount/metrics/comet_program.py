@@ -8,6 +8,7 @@ import shutil
 from pathlib import Path
 
 from headcount.errors import HeadcountError
+from headcount.system.fingerprint import fingerprint_files
 
 PROGRAM = "comet-score"
 MODEL = "Unbabel/wmt22-comet-da"
@@ -25,19 +26,19 @@ def find_program() -> list[str]:
     """
     chosen = os.environ.get("HEADCOUNT_COMET", "").strip()
     if not chosen:
-        found = shutil.which(PROGRAM)
-        if found is None:
+        path = shutil.which(PROGRAM)
+        if path is None:
             raise HeadcountError(f"COMET is not installed here: {INSTALL}.")
-        return [found]
+        return [path]
     try:
         # A path may hold spaces, so the whole is tried before its words.
         words = [chosen] if os.path.exists(os.path.expanduser(chosen)) else shlex.split(chosen)
     except ValueError as error:
         raise HeadcountError(f"HEADCOUNT_COMET is no command ({error}): {chosen}") from error
     program = os.path.expanduser(words[0])
-    found = shutil.which(program)
-    if found is not None:
-        return [os.path.abspath(found), *words[1:]]
+    path = shutil.which(program)
+    if path is not None:
+        return [os.path.abspath(path), *words[1:]]
     if os.path.exists(program):
         raise HeadcountError(
             f"HEADCOUNT_COMET names {program}, which is not a program that may be run: let it name "
@@ -92,8 +93,6 @@ def model_name(model: str) -> str:
 
 def comet_identity(model: str) -> str:
     """Which program and which model gave a score: part of the store's key."""
-    from headcount.models.fingerprint import fingerprint_files
-
     program, *options = find_program()
     checkpoint = _checkpoint(model)
     weights = model if checkpoint is None else fingerprint_files([checkpoint])
@@ -102,10 +101,8 @@ def comet_identity(model: str) -> str:
 
 def _version(program: Path) -> str:
     """The version of COMET that a program belongs to; of another program, a checksum."""
-    from headcount.models.fingerprint import fingerprint_files
-
     home = program.resolve().parent.parent
     for folder in ("lib/python*/site-packages", "Lib/site-packages"):
-        for found in sorted(home.glob(f"{folder}/unbabel_comet-*.dist-info")):
-            return found.name.removesuffix(".dist-info")
+        for info in sorted(home.glob(f"{folder}/unbabel_comet-*.dist-info")):
+            return info.name.removesuffix(".dist-info")
     return fingerprint_files([program])

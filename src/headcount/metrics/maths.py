@@ -11,15 +11,11 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Callable
 from functools import cache, lru_cache
 from typing import Any
 
-import numpy as np
-from jaxtyping import Float
-
 from headcount.errors import HeadcountError
-from headcount.metrics.text import TextMetric, Written
+from headcount.metrics.text import TextMetric, by_rule
 from headcount.tasks.answer_endings import boxed
 
 SECONDS = 5  # for one comparison; sympy may not come to an end
@@ -85,14 +81,6 @@ def plain(answer: str) -> str:
     return lone[1] if lone else text
 
 
-def _by(rule: Callable[[str, str], bool]) -> Callable[[Written], Float[np.ndarray, "texts"]]:
-    def function(written: Written) -> Float[np.ndarray, "texts"]:
-        pairs = zip(written.texts, written.golds, strict=True)
-        return np.array([rule(text, gold) for text, gold in pairs], dtype=float)
-
-    return function
-
-
 def _or_part(text: str, gold: str) -> bool:
     answer, right = boxed(text), boxed(gold) or gold.strip()
     return answer is not None and (answer in right or same(answer, right))
@@ -107,11 +95,13 @@ def _version() -> str:
         return "not installed"
 
 
-MATHS = TextMetric("maths", "Accuracy (math-verify)", _by(is_right), binary=True, identity=_version)
+MATHS = TextMetric(
+    "maths", "Accuracy (math-verify)", by_rule(is_right), binary=True, identity=_version
+)
 PUBLISHED_MATHS = TextMetric(
     "published_maths",
     "Accuracy (published rule: also a part of the right answer)",
-    _by(_or_part),
+    by_rule(_or_part),
     binary=True,
     identity=_version,
 )

@@ -70,10 +70,10 @@ def _is_punctuation(sign: str) -> bool:
 
 def _plain_number(text: str) -> str:
     """One way of writing each number; anything else stays as it is."""
-    found = _NUMBER.fullmatch(text)
-    if found is None or not any(sign.isdigit() for sign in text):
+    parts = _NUMBER.fullmatch(text)
+    if parts is None or not any(sign.isdigit() for sign in text):
         return text
-    sign, whole, part = found.groups(default="")
+    sign, whole, part = parts.groups(default="")
     whole = whole.replace(",", "").lstrip("0") or "0"
     part = part.rstrip("0")
     number = f"{whole}.{part}" if part else whole

@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Float
 
 from headcount.metrics.encoder import embed, encoder_identity
-from headcount.metrics.text import TextMetric, Written
+from headcount.metrics.text import TextMetric
 
 
 def cosine(texts: Sequence[str], others: Sequence[str]) -> Float[np.ndarray, "texts"]:
@@ -26,23 +26,15 @@ def cosine(texts: Sequence[str], others: Sequence[str]) -> Float[np.ndarray, "te
     return np.asarray(np.einsum("ij,ij->i", vectors[: len(texts)], vectors[len(texts) :]))
 
 
-def _similarity(written: Written) -> Float[np.ndarray, "texts"]:
-    return cosine(written.texts, written.whole)
-
-
-def _gold_similarity(written: Written) -> Float[np.ndarray, "texts"]:
-    return cosine(written.texts, written.golds)
-
-
 SIMILARITY = TextMetric(
     "similarity",
     "Similarity to unmasked answer (MiniLM cosine)",
-    _similarity,
+    lambda written: cosine(written.texts, written.whole),
     identity=encoder_identity,
 )
 GOLD_SIMILARITY = TextMetric(
     "gold_similarity",
     "Similarity to right answer (MiniLM cosine)",
-    _gold_similarity,
+    lambda written: cosine(written.texts, written.golds),
     identity=encoder_identity,
 )

@@ -43,6 +43,16 @@ class TextMetric:
     identity: Callable[[], str] = lambda: ""
 
 
+def by_rule(rule: Callable[[str, str], bool]) -> Callable[[Written], Float[np.ndarray, "texts"]]:
+    """A metric's function that is 1 where the rule takes a text for the right answer."""
+
+    def function(written: Written) -> Float[np.ndarray, "texts"]:
+        pairs = zip(written.texts, written.golds, strict=True)
+        return np.array([rule(text, gold) for text, gold in pairs], dtype=float)
+
+    return function
+
+
 def shuffled(written: Written, seed: int = 0) -> Written:
     """The same texts beside the references of other items.
 

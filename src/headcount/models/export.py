@@ -17,15 +17,17 @@ from torch import Tensor, nn
 
 from headcount.errors import HeadcountError
 from headcount.heads import as_gates
-from headcount.models.fast_paths import exactly
+from headcount.models.forward_modes import exactly
 from headcount.models.gate import gating
+from headcount.models.kinds import KINDS
 from headcount.models.model import Model
 from headcount.models.proof import plain_weight
 from headcount.models.sites import HeadSite, coarsest_dtype, plain, probe_prompt, run
 from headcount.models.slices import tolerance
-from headcount.sparse.attention_layer import gate_bias, make_sparse
-from headcount.sparse.checkpoint import SparseFacts, write_facts
-from headcount.system.quiet import quiet_transformers
+from headcount.system.transformers_compat import quiet_transformers
+
+# What transformers raises where a model cannot be written, or not read again.
+NOT_WRITTEN = (ValueError, TypeError, KeyError, AttributeError, RuntimeError, ImportError)
 
 
 @torch.no_grad()
@@ -101,6 +103,8 @@ def export(model: Model, heads: Any, folder: str | Path) -> Path:
     >>> load_model(folder).layout.total
     270
     """
+    from transformers import AutoModelForCausalLM
+
     gates = torch.from_numpy(as_gates(heads, model.layout))
     if len(gates) != 1:
         raise HeadcountError(f"Export one head set at a time, not {len(gates)}.")
@@ -118,22 +122,14 @@ def export(model: Model, heads: Any, folder: str | Path) -> Path:
     folded = fold(model, gates[0])
     with _beside(target) as made, quiet_transformers(), exactly(model.module):
         try:
-            with _config_kept(module):
+            with config_kept(module):
                 module.save_pretrained(made, state_dict={**module.state_dict(), **folded})
             if model.tokenizer is not None:
                 model.tokenizer.save_pretrained(made)
-            written = _load(made)
-            if (bias := gate_bias(module)) is not None:
-                write_facts(made, SparseFacts(base=None, gate_bias=bias))
-                make_sparse(written, bias)
-        except (
-            ValueError,
-            TypeError,
-            KeyError,
-            AttributeError,
-            RuntimeError,
-            ImportError,
-        ) as error:
+            written = AutoModelForCausalLM.from_pretrained(made, dtype="auto").eval()
+            for kind in KINDS:
+                kind.home.export(module, written, made)
+        except NOT_WRITTEN as error:
             raise HeadcountError(
                 f"Cannot export {model.name}: transformers does not write it so that it loads it "
                 f"again ({type(error).__name__}: {error})."
@@ -143,10 +139,12 @@ def export(model: Model, heads: Any, folder: str | Path) -> Path:
 
 
 @contextmanager
-def _config_kept(module: Any) -> Iterator[None]:
-    """Saving a model writes into its config; inside this context, into a copy."""
+def config_kept(module: Any, *without: str) -> Iterator[None]:
+    """Saving a model writes into its config; inside this context, into a copy less some names."""
     config = module.config
     module.config = copy.deepcopy(config)
+    for name in without:
+        module.config.__dict__.pop(name, None)
     try:
         yield
     finally:
@@ -171,13 +169,6 @@ def _beside(target: Path) -> Iterator[Path]:
             with suppress(OSError):
                 parent.rmdir()
         raise
-
-
-def _load(folder: Path) -> Any:
-    """Load what was written, as anybody would."""
-    from transformers import AutoModelForCausalLM
-
-    return AutoModelForCausalLM.from_pretrained(folder, dtype="auto").eval()
 
 
 def _check(model: Model, gates: Tensor, written: Any) -> None:

@@ -9,8 +9,8 @@ rows are made equal again, so that the next attention starts clean.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -40,10 +40,13 @@ from headcount.models.slices import (
     rows_differ,
     visible,
 )
+from headcount.system.transformers_compat import other_attention
+
+SEEN = ("eager", "sdpa")  # attention kernels that run inside torch
 
 
 @dataclass(frozen=True)
-class Found:
+class ProbedSite:
     """A head site with what the probing pass saw there."""
 
     site: HeadSite
@@ -56,9 +59,11 @@ class Found:
     leak: float  # largest change outside a head's own slice, relative to the change inside
 
 
-def find_sites(module: nn.Module) -> list[Found]:
+def find_sites(module: nn.Module) -> list[ProbedSite]:
     """Return the head sites of `module` in the order in which they run, or refuse it by name."""
-    with _attention_visible(module):
+    # Flash and flex kernels never reach a torch function. Which columns belong to which head does
+    # not depend on the kernel: all return heads in the same place.
+    with other_attention(module, lambda _, kernel: kernel if kernel in SEEN else "eager"):
         counting = _Watcher(module, rows=2, disturb=False)
         counting.run()
         if not counting.calls:
@@ -71,26 +76,6 @@ def find_sites(module: nn.Module) -> list[Found]:
         watcher = _Watcher(module, rows=rows, disturb=True)
         watcher.run()
     return watcher.finish()
-
-
-@contextmanager
-def _attention_visible(module: nn.Module) -> Iterator[None]:
-    """Use an attention kernel that runs inside torch while the sites are looked for.
-
-    Flash and flex kernels never reach a torch function. Which columns belong to which head does not
-    depend on the kernel: all return heads in the same place.
-    """
-    configs = {id(c): c for m in plain(module).modules() if (c := getattr(m, "config", None))}
-    kernels = [(c, getattr(c, "_attn_implementation", None)) for c in configs.values()]
-    hidden = [(c, kernel) for c, kernel in kernels if kernel not in (None, "eager", "sdpa")]
-    try:
-        # Not by `set_attn_implementation`, which would give a model's parts one and the same.
-        for config, _ in hidden:
-            config._attn_implementation_internal = "eager"
-        yield
-    finally:
-        for config, kernel in hidden:
-            config._attn_implementation_internal = kernel
 
 
 @dataclass
@@ -168,7 +153,7 @@ class _Watcher:
     disturb: bool
     calls: list[_Call] = field(default_factory=list)
     pending: list[_Call] = field(default_factory=list)
-    found: list[Found] = field(default_factory=list)
+    probed: list[ProbedSite] = field(default_factory=list)
     refusal: str = ""
     _stack: list[str] = field(default_factory=list)
     _runs: dict[str, int] = field(default_factory=dict)
@@ -190,13 +175,13 @@ class _Watcher:
         if self.disturb and not self.pending and rows_differ(logits, self._limit):
             self._refuse_bypass("the logits")
 
-    def finish(self) -> list[Found]:
+    def finish(self) -> list[ProbedSite]:
         if self.pending:
             self._refuse_pending()
         if self.refusal:
             raise HeadcountError(self.refusal)
         return [
-            replace(f, site=replace(f.site, runs=self._runs[f.site.module])) for f in self.found
+            replace(f, site=replace(f.site, runs=self._runs[f.site.module])) for f in self.probed
         ]
 
     def _refuse(self, sentence: str) -> None:
@@ -209,13 +194,13 @@ class _Watcher:
         )
 
     def _refuse_bypass(self, seen_at: str) -> None:
-        if not self.found:
+        if not self.probed:
             self._refuse(
                 f"Cannot prove the heads of {type(plain(self.module)).__name__}: equal prompts "
                 f"come to differ at {seen_at} before any attention (dropout that is not off?)."
             )
             return
-        site = self.found[-1].site
+        site = self.probed[-1].site
         self._refuse(
             f"Cannot prove the heads of {site.attention}: part of what they compute reaches "
             f"{seen_at} by another way than through {site.module}."
@@ -302,7 +287,7 @@ class _Watcher:
             )
             return
         site = HeadSite(
-            index=len(self.found),
+            index=len(self.probed),
             module=name,
             attention=owner,
             call=call,
@@ -316,5 +301,5 @@ class _Watcher:
         )
         z = by_row[0].clone()
         shape = tuple(x.shape)
-        found = Found(site, module, z, shape, self.rows, args, kwargs, slices.leak)
-        self.found.append(found)
+        probed = ProbedSite(site, module, z, shape, self.rows, args, kwargs, slices.leak)
+        self.probed.append(probed)

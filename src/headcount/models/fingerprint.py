@@ -1,77 +1,28 @@
 """Recognise a model again: a checksum of its weights, its settings and its tokenizer.
 
 The store keeps measurements under these, so whatever changes a logit must change them and nothing
-else need: not the folder's name, not the time of a copy, not the device.
+else need: not the folder's name, not the time of a copy, not the device. Models that come from
+files are recognised by those: see `headcount.system.fingerprint`.
 """
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
-import os
-import tempfile
-import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from headcount.errors import HeadcountError
-from headcount.system.locks import FileLock, Timeout
-from headcount.system.paths import cache_dir
-
-if TYPE_CHECKING:
-    import torch
+from headcount.system.fingerprint import as_json, joined, without_volatile
 
 CHUNK = 1 << 24  # bytes of a tensor that are copied at once
-KEPT = 1000  # files whose checksum is remembered
-PATIENCE = 10  # seconds to wait for other processes that are remembering
-SETTLED = 2.0  # seconds after which a file's time of change can be trusted to show the next change
-
-# Settings that say where a model comes from or how it is run, not what it computes.
-VOLATILE = {
-    *("_name_or_path", "name_or_path", "base_model_name_or_path", "transformers_version"),
-    *("architectures", "dtype", "torch_dtype", "use_cache"),
-    *("attn_implementation", "_attn_implementation", "_attn_implementation_internal"),
-    "dense_kernel",
-}
 
 
-def fingerprint_files(paths: Sequence[str | Path]) -> str:
-    """The sha256 of what these files hold, whatever they are called and in whatever order.
-
-    Gigabytes are read once: the checksum of each file is remembered by its path, size, inode and
-    time of change, so that the next start costs nothing. Of a config.json only what takes part in
-    the computation counts: not, say, the version of transformers that wrote it.
-    """
-    if not paths:
-        raise ValueError("there are no files to fingerprint")
-    known = _read_memory()
-    fresh: dict[str, str] = {}
-    digests = []
-    for path in paths:
-        try:
-            if Path(path).name == "config.json":
-                digests.append(_hash_settings(path))
-                continue
-            identity = _identity(path)
-            if identity not in known:
-                known[identity] = _hash_file(path)
-                # A file that changed just now, or while we read, might change again unnoticed.
-                if _identity(path) == identity and _is_settled(path):
-                    fresh[identity] = known[identity]
-        except OSError as error:
-            raise HeadcountError(
-                f"Cannot read the weight file {path} ({error.strerror or error}): download the "
-                "model again."
-            ) from error
-        digests.append(known[identity])
-    if fresh:
-        _remember(fresh)
-    return _joined(digest.encode() for digest in sorted(digests))
-
-
-def fingerprint_tensors(module: torch.nn.Module) -> str:
+def fingerprint_tensors(module: nn.Module) -> str:
     """The sha256 of a model in memory: each tensor's name, dtype, shape, bytes, and the settings.
 
     Buffers that a checkpoint leaves out (such as rotary frequencies) count as well, and so do the
@@ -88,7 +39,7 @@ def fingerprint_tensors(module: torch.nn.Module) -> str:
             )
         for piece in _bytes_of(tensor):
             total.update(piece)
-    total.update(_as_json(_settings(module)))
+    total.update(as_json(_settings(module)))
     return total.hexdigest()
 
 
@@ -109,33 +60,28 @@ def fingerprint_tokenizer(tokenizer: Any) -> str:
         "bos": getattr(tokenizer, "add_bos_token", None),
         "eos": getattr(tokenizer, "add_eos_token", None),
     }
-    return _joined([_as_json(rules), _as_json(settings)])
+    return joined([as_json(rules), as_json(settings)])
 
 
-def _named_tensors(module: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
+def _named_tensors(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
     """Every tensor by name, in the order of the names.
 
     The state dict has what quantised layers keep beside their parameters; the buffers have what the
     state dict leaves out.
     """
-    import torch
-    from torch.utils._python_dispatch import is_traceable_wrapper_subclass
-
-    found: dict[str, Any] = {**dict(module.named_buffers()), **module.state_dict()}
-    for name in sorted(found):
-        value = found[name]
+    tensors: dict[str, Any] = {**dict(module.named_buffers()), **module.state_dict()}
+    for name in sorted(tensors):
+        value = tensors[name]
         wrapped: bool = is_traceable_wrapper_subclass(value)
         if wrapped:  # torchao: the numbers are in tensors inside
             parts, _ = value.__tensor_flatten__()
             yield from ((f"{name}.{part}", getattr(value, part)) for part in sorted(parts))
-        elif isinstance(value, torch.Tensor):
+        elif isinstance(value, Tensor):
             yield name, value
 
 
-def _bytes_of(tensor: torch.Tensor) -> Iterator[bytes]:
+def _bytes_of(tensor: Tensor) -> Iterator[bytes]:
     """The bytes of a tensor, some megabytes at a time."""
-    import torch
-
     flat = tensor.detach().reshape(-1)
     if flat.is_quantized:
         flat = flat.int_repr()
@@ -147,7 +93,7 @@ def _bytes_of(tensor: torch.Tensor) -> Iterator[bytes]:
         yield piece.view(torch.uint8).numpy().tobytes()
 
 
-def _settings(module: torch.nn.Module) -> dict[str, Any]:
+def _settings(module: nn.Module) -> dict[str, Any]:
     """What a model computes with that is no tensor: epsilons, rotary bases, adapter scales."""
     config: Any = getattr(module, "config", None)
     settings = config.to_dict() if hasattr(config, "to_dict") else {}
@@ -155,88 +101,7 @@ def _settings(module: torch.nn.Module) -> dict[str, Any]:
     active: Any = getattr(module, "active_adapters", None) if adapters else None
     return {
         "class": type(module).__name__,
-        "config": _without_volatile(settings),
-        "adapters": {name: _without_volatile(vars(a)) for name, a in sorted(adapters.items())},
+        "config": without_volatile(settings),
+        "adapters": {name: without_volatile(vars(a)) for name, a in sorted(adapters.items())},
         "active": active() if callable(active) else active,
     }
-
-
-def _without_volatile(settings: Any) -> Any:
-    if isinstance(settings, Mapping):
-        kept = {str(k): v for k, v in settings.items() if k not in VOLATILE}
-        return {key: _without_volatile(value) for key, value in kept.items()}
-    if isinstance(settings, set | frozenset):  # in an order that the next process has too
-        return sorted(map(str, settings))
-    return settings
-
-
-def _identity(path: str | Path) -> str:
-    """What tells that a file is still the same one, without opening it."""
-    resolved = Path(path).resolve(strict=True)
-    stat = resolved.stat()
-    return json.dumps([str(resolved), stat.st_size, stat.st_mtime_ns, stat.st_dev, stat.st_ino])
-
-
-def _is_settled(path: str | Path) -> bool:
-    return abs(time.time() - Path(path).stat().st_mtime) > SETTLED
-
-
-def _hash_file(path: str | Path) -> str:
-    with Path(path).open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _hash_settings(path: str | Path) -> str:
-    """The checksum of a JSON file without what is volatile; of its bytes where it is no JSON."""
-    data = Path(path).read_bytes()
-    with contextlib.suppress(ValueError):
-        data = _as_json(_without_volatile(json.loads(data)))
-    return hashlib.sha256(data).hexdigest()
-
-
-def _memory_path() -> Path:
-    return cache_dir() / "fingerprints.json"
-
-
-def _read_memory() -> dict[str, str]:
-    """What is remembered; a damaged file counts as empty, for it can be made again."""
-    try:
-        known = json.loads(_memory_path().read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    if not isinstance(known, dict):
-        return {}
-    return {key: value for key, value in known.items() if _is_digest(value)}
-
-
-def _is_digest(value: Any) -> bool:
-    return isinstance(value, str) and len(value) == 64
-
-
-def _remember(fresh: Mapping[str, str]) -> None:
-    """Add checksums to the file, replacing it whole; if that fails, the next start is slower."""
-    path = _memory_path()
-    with contextlib.suppress(OSError, Timeout):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with FileLock(path.with_suffix(".lock"), timeout=PATIENCE):
-            known = [*(_read_memory() | dict(fresh)).items()][-KEPT:]
-            handle, name = tempfile.mkstemp(prefix=".fingerprints-", dir=path.parent)
-            try:
-                with os.fdopen(handle, "w", encoding="utf-8") as file:
-                    json.dump(dict(known), file, indent=0)
-                os.replace(name, path)
-            except BaseException:
-                Path(name).unlink(missing_ok=True)
-                raise
-
-
-def _as_json(value: Any) -> bytes:
-    return json.dumps(value, sort_keys=True, default=str).encode()
-
-
-def _joined(parts: Iterable[bytes]) -> str:
-    """One checksum over several, in which no part can run into the next."""
-    total = hashlib.sha256()
-    for part in parts:
-        total.update(hashlib.sha256(part).digest())
-    return total.hexdigest()

@@ -59,7 +59,7 @@ def gating(
         if every_site or not idle:
             gate = _Gate(site, heads, gates, stand_in, bias, passes)
             by_module.setdefault(site.module, {})[site.call] = gate
-    running = _Pass()
+    running = _RunningPass()
     named = dict(plain(module).named_modules())
     with ExitStack() as stack:
         for top in _tops(module):
@@ -79,7 +79,7 @@ def _tops(module: nn.Module) -> list[nn.Module]:
     return [top] if inner is None else [top, inner()]
 
 
-class _Pass:
+class _RunningPass:
     """The forward pass that is running: its rows, and how often each projection ran in it."""
 
     def __init__(self) -> None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import struct
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
 from headcount.errors import HeadcountError
-from headcount.system.quiet import quiet_transformers, replaced
+from headcount.system.transformers_compat import quiet_transformers, replaced
 
 # Text splitting rules by which every digit stands alone; transformers reads GPT-2's in their place.
 SINGLE_DIGITS = {"smollm", "starcoder", "refact", "command-r", "codeshell", "exaone", "minerva-7b"}
@@ -62,8 +62,7 @@ def split_digits(tokenizer: Any) -> None:
     tokenizer.backend_tokenizer.pre_tokenizer = pre_tokenizers.Sequence([digits, words])
 
 
-@dataclass(frozen=True)
-class GgufHeader:
+class GgufHeader(NamedTuple):
     """What a GGUF file says of itself: its architecture and its rule for splitting text."""
 
     architecture: str | None
@@ -73,84 +72,67 @@ class GgufHeader:
 def read_header(path: Path) -> GgufHeader:
     """Read the header, and refuse a file that is no GGUF or that ends before its last tensor.
 
-    The gguf package reads whatever is there, and takes seconds for a large vocabulary.
+    The gguf package reads whatever is there, and takes most of a minute for a large vocabulary.
     """
     damaged = f"The GGUF file {path} is damaged or cut short: download it again."
     try:
         with path.open("rb") as file:
             if file.read(4) != b"GGUF":
                 raise HeadcountError(f"{path} is not a GGUF file: give one, or download it again.")
-            values, end = _Reader(file).header()
+            texts, end = _walk(file)
         if end > path.stat().st_size:
             raise HeadcountError(damaged)
     except OSError as error:
         raise HeadcountError(f"Cannot read {path}: {error.strerror or error}.") from error
     except (struct.error, ValueError, LookupError, OverflowError) as error:
         raise HeadcountError(damaged) from error
-    return GgufHeader(values.get("general.architecture"), values.get("tokenizer.ggml.pre"))
+    return GgufHeader(texts.get("general.architecture"), texts.get("tokenizer.ggml.pre"))
 
 
-class _Reader:
-    """Walks over a GGUF header: numbers of fixed size, texts and lists with their length first."""
+# The formats of `struct` by GGUF's numbers for them; behind 8 and 9 are texts and lists.
+FORMATS = ("B", "b", "H", "h", "I", "i", "f", "?", "", "", "Q", "q", "d")
+TEXT, LIST = 8, 9
 
-    # uint8, int8, uint16, int16, uint32, int32, float32, bool, text, list, uint64, int64, float64
-    FORMATS = ("B", "b", "H", "h", "I", "i", "f", "?", None, None, "Q", "q", "d")
-    TEXT, LIST = 8, 9
 
-    def __init__(self, file: BinaryIO) -> None:
-        self.file = file
+def _walk(file: BinaryIO) -> tuple[dict[str, str], int]:
+    """All settings that are texts, and where in the file the last tensor ends."""
+    from gguf import GGML_QUANT_SIZES, GGMLQuantizationType
 
-    def header(self) -> tuple[dict[str, Any], int]:
-        """All settings that are texts, and where in the file the last tensor ends."""
-        from gguf import GGML_QUANT_SIZES, GGMLQuantizationType
+    def number(form: str) -> Any:
+        return struct.unpack(f"<{form}", file.read(struct.calcsize(f"<{form}")))[0]
 
-        if self.number("I") not in (2, 3):
-            raise ValueError("unknown GGUF version")
-        tensors, settings = self.number("Q"), self.number("Q")
-        values = {}
-        alignment = 32
-        for _ in range(settings):
-            key = self.text()
-            value = self.value(self.number("I"))
-            if key == "general.alignment":
-                alignment = int(value)
-            if isinstance(value, str):
-                values[key] = value
-        end = 0
-        for _ in range(tensors):
-            self.text()
-            elements = 1
-            for _ in range(self.number("I")):
-                elements *= self.number("Q")
-            block, size = GGML_QUANT_SIZES[GGMLQuantizationType(self.number("I"))]
-            end = max(end, self.number("Q") + elements // block * size)
-        if not end:
-            raise ValueError("no tensors")
-        return values, -(-self.file.tell() // alignment) * alignment + end
-
-    def value(self, kind: int) -> Any:
-        """One setting; of a list only that it is there."""
-        if kind == self.TEXT:
-            return self.text()
-        if kind != self.LIST:
-            return self.number(self.FORMATS[kind] or "")
-        inner, count = self.number("I"), self.number("Q")
-        if inner in (self.TEXT, self.LIST):
-            for _ in range(count):
-                self.value(inner)
-        else:
-            self.file.seek(count * struct.calcsize(self.FORMATS[inner] or ""), 1)
-        return None
-
-    def text(self) -> str:
-        """A text: its length in bytes, then those bytes."""
-        length = self.number("Q")
-        data = self.file.read(min(length, 1 << 24))  # a damaged length must not fill the memory
+    def text() -> str:
+        length = number("Q")
+        data = file.read(min(length, 1 << 24))  # a damaged length must not fill the memory
         if len(data) != length:
             raise ValueError("text cut short")
         return data.decode("utf-8", errors="replace")
 
-    def number(self, form: str) -> Any:
-        """A number in this format of `struct`."""
-        size = struct.calcsize(f"<{form}")
-        return struct.unpack(f"<{form}", self.file.read(size))[0]
+    def value(kind: int) -> Any:
+        """One setting; of a list only that it is there."""
+        if kind == TEXT:
+            return text()
+        if kind != LIST:
+            return number(FORMATS[kind])
+        inner, count = number("I"), number("Q")
+        if inner not in (TEXT, LIST):
+            return file.seek(count * struct.calcsize(FORMATS[inner]), 1)
+        for _ in range(count):
+            value(inner)
+        return None
+
+    if number("I") not in (2, 3):
+        raise ValueError("unknown GGUF version")
+    tensors, count = number("Q"), number("Q")
+    settings = {text(): value(number("I")) for _ in range(count)}
+    end = 0
+    for _ in range(tensors):
+        text()
+        elements = math.prod(number("Q") for _ in range(number("I")))
+        block, size = GGML_QUANT_SIZES[GGMLQuantizationType(number("I"))]
+        end = max(end, number("Q") + elements // block * size)
+    if not end:
+        raise ValueError("no tensors")
+    alignment = int(settings.get("general.alignment", 32))
+    start = -(-file.tell() // alignment) * alignment
+    return {k: v for k, v in settings.items() if isinstance(v, str)}, start + end

@@ -10,26 +10,18 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from headcount.errors import HeadcountError, did_you_mean
 from headcount.models.bundled import BUNDLED, bundled_folder
-from headcount.models.fingerprint import fingerprint_files
 from headcount.models.gguf import read_gguf
+from headcount.models.kinds import KINDS
 from headcount.models.load_errors import plain_errors
-from headcount.models.load_options import (
-    check_attention,
-    check_device,
-    check_dtype,
-    check_placement,
-    has_accelerate,
-)
-from headcount.system.quiet import quiet_transformers
+from headcount.models.load_options import LoadOptions, check_device, has_accelerate
+from headcount.system.transformers_compat import quiet_transformers
 
-SPARSE_FACTS = "sparse.json"
-SPARSE_PREFIX = "sparse:"
 CONFIG = "config.json"
 WEIGHTS = "model.safetensors"
 INDEX = "model.safetensors.index.json"
@@ -57,36 +49,17 @@ class Loaded:
     unused: list[str] = field(default_factory=list)
 
 
-def load_pretrained(
-    spec: str | Path,
-    *,
-    dtype: str = "float32",
-    device: str | None = None,
-    device_map: str | Mapping[str, Any] | None = None,
-    attention: str | None = None,
-    revision: str | None = None,
-    trust_remote_code: bool = False,
-) -> Loaded:
+def load_pretrained(spec: str | Path, **chosen: Any) -> Loaded:
     """Load `spec`: a bundled name, a .gguf file, a folder, or the id of a model on the hub.
 
-    A folder that `headcount sparsify` made is loaded with its sparse attention, and so is
-    sparse:NAME, a sparse model that comes with headcount.
-
-    `device` defaults to the accelerator of this machine where there is one; `device_map` spreads a
-    large model over several devices instead, as accelerate does. `attention` names the kernel
-    (sdpa, eager, flash_attention_2, ...). Code that comes with a model is not run unless
-    `trust_remote_code` says so.
+    Names and folders may also be of one of the KINDS, such as sparse:NAME. What may be chosen are
+    the fields of `LoadOptions`.
     """
-    spec = str(spec)
-    options = {
-        "dtype": check_dtype(dtype),
-        **check_placement(device, device_map),
-        **check_attention(attention, trust_remote_code),
-    }
-    with plain_errors(spec, attention=attention):
-        loaded = _load(spec, options, revision, trust_remote_code)
-        if device_map is None and not has_accelerate():
-            loaded.model.to(check_device(device))
+    spec, options = str(spec), LoadOptions(**chosen)
+    with plain_errors(spec, attention=options.attention):
+        loaded = load_spec(spec, options)
+        if options.device_map is None and not has_accelerate():
+            loaded.model.to(check_device(options.device))
     loaded.model.eval()
     loaded.model.requires_grad_(False)
     if loaded.unused:
@@ -98,33 +71,24 @@ def load_pretrained(
     return loaded
 
 
-def _load(spec: str, options: dict[str, Any], revision: str | None, trust: bool) -> Loaded:
-    """Find out what `spec` is, in the order that the docstring above gives."""
+def load_spec(spec: str, options: LoadOptions) -> Loaded:
+    """Find out what `spec` is, and load it as that."""
     path = Path(spec).expanduser()
-    if revision is not None and (spec in BUNDLED or path.exists()):
+    if options.revision is not None and (spec in BUNDLED or path.exists()):
         raise HeadcountError(
             f"Only a model on the hub has revisions, and {spec} is none: leave it out."
         )
     if spec in BUNDLED:
-        return _from_folder(bundled_folder(spec), options, trust, name=spec)
-    if spec.startswith(SPARSE_PREFIX):
-        from headcount.sparse.checkpoint import shipped_folder
-
-        folder = shipped_folder(spec.removeprefix(SPARSE_PREFIX))
-        return _from_sparse(folder, options, trust, name=spec)
+        return load_folder(bundled_folder(spec), options, spec)
+    for kind in KINDS:
+        if (folder := kind.folder_of(spec)) is not None:
+            loaded: Loaded = kind.home.load(folder, options, spec)
+            return loaded
     if path.is_file():
-        if path.suffix.lower() != ".gguf":
-            raise HeadcountError(
-                f"{spec} is a file, but not a .gguf one: give the folder that holds config.json "
-                "and the safetensors instead."
-            )
         return _from_gguf(path, options)
     if path.is_dir():
-        if (path / SPARSE_FACTS).exists():
-            return _from_sparse(path, options, trust)
-        if (path / ADAPTER).exists():
-            return _from_adapter(path, options, trust)
-        return _from_folder(path, options, trust)
+        adapter = (path / ADAPTER).exists()
+        return _from_adapter(path, options) if adapter else load_folder(path, options)
     if looks_like_path(spec):
         raise HeadcountError(
             f"There is no file or folder {spec}: give a .gguf file, a folder with a model, the id "
@@ -133,7 +97,7 @@ def _load(spec: str, options: dict[str, Any], revision: str | None, trust: bool)
     hint = did_you_mean(spec, BUNDLED)
     if hint and "/" not in spec:  # ids without an owner are few, and none is near our names
         raise HeadcountError(f'There is no model "{spec}".{hint}')
-    return _from_hub(spec, options, revision, trust)
+    return _from_hub(spec, options)
 
 
 def looks_like_path(spec: str) -> bool:
@@ -150,23 +114,27 @@ def looks_like_path(spec: str) -> bool:
     )
 
 
-def _from_gguf(path: Path, options: dict[str, Any]) -> Loaded:
-    model, tokenizer, report = read_gguf(path, **options)
+def _from_gguf(path: Path, options: LoadOptions) -> Loaded:
+    if path.suffix.lower() != ".gguf":
+        raise HeadcountError(
+            f"{path} is a file, but not a .gguf one: give the folder that holds config.json and "
+            "the safetensors instead."
+        )
+    model, tokenizer, report = read_gguf(path, **options.for_transformers)
     unused = check_report(str(path), report)
     _check_tokenizer(tokenizer, str(path))
     return Loaded(model, tokenizer, path.stem, [path], unused)
 
 
-def _from_folder(
-    folder: Path, options: dict[str, Any], trust: bool, *, name: str | None = None
-) -> Loaded:
+def load_folder(folder: Path, options: LoadOptions, name: str | None = None) -> Loaded:
+    """Load a folder that a model was saved to."""
     if not (folder / CONFIG).exists():
         raise HeadcountError(
             f"{folder} holds no {CONFIG}: give the folder that a model was saved to with "
             "save_pretrained, or a .gguf file."
         )
     files = weight_files(folder)
-    loaded = _from_pretrained(str(folder), options, {"trust_remote_code": trust})
+    loaded = _from_pretrained(str(folder), options)
     loaded.name = name or folder.resolve().name
     loaded.files = [*files, folder / CONFIG]
     return loaded
@@ -202,24 +170,31 @@ def _shards(index: Path) -> list[Path]:
     return [index.parent / name for name in names]
 
 
-def _from_hub(spec: str, options: dict[str, Any], revision: str | None, trust: bool) -> Loaded:
+def _from_hub(spec: str, options: LoadOptions) -> Loaded:
+    from huggingface_hub import try_to_load_from_cache
     from transformers.utils.hub import cached_file
     from transformers.utils.peft_utils import find_adapter_config_file
 
-    hub: dict[str, Any] = {"revision": revision or "main", "local_files_only": not hub_answers()}
+    hub: dict[str, Any] = {
+        "revision": options.revision or "main",
+        "local_files_only": not hub_answers(),
+    }
     with quiet_transformers():
         adapter = find_adapter_config_file(spec, **hub)
         if adapter is not None:
             cached_file(spec, ADAPTER_WEIGHTS, **hub)
     if adapter is not None:
-        loaded = _from_adapter(Path(adapter).parent, options, trust)
+        loaded = _from_adapter(Path(adapter).parent, options)
         loaded.name = spec
         return loaded
-    if hub["local_files_only"]:  # the search for adapters does not heed that one, and retries
-        options = {**options, "adapter_kwargs": {"local_files_only": True}}
-    loaded = _from_pretrained(spec, options, {**hub, "trust_remote_code": trust})
+    loaded = _from_pretrained(spec, options, **hub)
     chosen = getattr(loaded.model.config, "transformers_weights", None)
-    loaded.files = _hub_files(spec, hub["revision"], [chosen] if chosen else [WEIGHTS, INDEX])
+    for name in [chosen] if chosen else [WEIGHTS, INDEX]:
+        copy = try_to_load_from_cache(spec, name, revision=hub["revision"])
+        if isinstance(copy, str):
+            folder = Path(copy).parent
+            loaded.files = [*weight_files(folder), folder / CONFIG]
+            break
     return loaded
 
 
@@ -234,20 +209,22 @@ def hub_answers() -> bool:
     return True
 
 
-def _hub_files(spec: str, revision: str, names: list[str]) -> list[Path] | None:
-    """The local copies of a hub model's weights and settings."""
-    from huggingface_hub import try_to_load_from_cache
-
-    for name in names:
-        found = try_to_load_from_cache(spec, name, revision=revision)
-        if isinstance(found, str):
-            folder = Path(found).parent
-            return [*weight_files(folder), folder / CONFIG]
-    return None
-
-
-def _from_adapter(folder: Path, options: dict[str, Any], trust: bool) -> Loaded:
+def _from_adapter(folder: Path, options: LoadOptions) -> Loaded:
     """Load the base model that a PEFT adapter names, and the adapter onto it."""
+    loaded = load_spec(_adapter_base(folder), replace(options, revision=None))
+    with quiet_transformers():
+        report = loaded.model.load_adapter(str(folder)).to_dict()
+    check_report(str(folder), report)
+    if (folder / "tokenizer_config.json").exists():
+        loaded.tokenizer = _tokenizer(str(folder), {"trust_remote_code": options.trust_remote_code})
+    if loaded.files is not None:
+        loaded.files += [folder / ADAPTER_WEIGHTS, folder / ADAPTER]
+    loaded.name = folder.resolve().name
+    return loaded
+
+
+def _adapter_base(folder: Path) -> str:
+    """The model that a PEFT adapter is for."""
     from transformers.utils.import_utils import is_peft_available
 
     if not is_peft_available():
@@ -276,67 +253,27 @@ def _from_adapter(folder: Path, options: dict[str, Any], trust: bool) -> Loaded:
             f"The base model of {folder} is a PEFT adapter itself ({base}): merge that one into "
             "its model first (merge_and_unload does)."
         )
-    loaded = _load(base, options, None, trust)
-    with quiet_transformers():
-        report = loaded.model.load_adapter(str(folder)).to_dict()
-    check_report(str(folder), report)
-    if (folder / "tokenizer_config.json").exists():
-        loaded.tokenizer = _tokenizer(str(folder), {"trust_remote_code": trust})
-    if loaded.files is not None:
-        loaded.files += [folder / ADAPTER_WEIGHTS, folder / ADAPTER]
-    loaded.name = folder.resolve().name
-    return loaded
+    return str(base)
 
 
-def _from_sparse(
-    folder: Path, options: dict[str, Any], trust: bool, *, name: str | None = None
-) -> Loaded:
-    """Load a sparse model: the base that its facts name, with its adapters merged, or a whole one.
-
-    Its attention is sparse from then on.
-    """
-    from headcount.sparse.attention_layer import make_sparse
-    from headcount.sparse.checkpoint import read_adapters, read_facts
-    from headcount.sparse.low_rank import merge
-
-    if "attn_implementation" in options:
-        raise HeadcountError(
-            f"{folder} is a sparse model, whose attention kernel is a part of it: leave the choice "
-            "of a kernel out."
-        )
-    facts = read_facts(folder)
-    if facts.base is None:
-        loaded = _from_folder(folder, options, trust)
-    else:
-        with plain_errors(facts.base):  # by its own name: it is what cannot be loaded
-            loaded = _load(facts.base, options, None, trust)
-        known = facts.base_weights and loaded.files is not None
-        if known and fingerprint_files(loaded.files or ()) != facts.base_weights:
-            raise HeadcountError(
-                f"The sparse model in {folder} belongs to other weights than {facts.base} has "
-                "here: load the version of that model which it was made from."
-            )
-        merge(loaded.model, read_adapters(folder, facts), facts.scale)
-    make_sparse(loaded.model.eval(), facts.gate_bias)
-    if loaded.files is not None:
-        loaded.files += [*(folder / shard for shard in facts.shards), folder / SPARSE_FACTS]
-    loaded.name = name or folder.resolve().name
-    return loaded
-
-
-def _from_pretrained(where: str, options: dict[str, Any], hub: dict[str, Any]) -> Loaded:
+def _from_pretrained(where: str, options: LoadOptions, **hub: Any) -> Loaded:
+    """Load model and tokenizer with transformers; `hub` says which version, and from where."""
     from transformers import AutoModelForCausalLM
 
+    hub["trust_remote_code"] = options.trust_remote_code
+    more: dict[str, Any] = {"use_safetensors": True, "output_loading_info": True}
+    if hub.get("local_files_only"):  # the search for adapters does not heed that one, and retries
+        more["adapter_kwargs"] = {"local_files_only": True}
     with quiet_transformers():
         both: Any = AutoModelForCausalLM.from_pretrained(
-            where, use_safetensors=True, output_loading_info=True, **options, **hub
+            where, **more, **options.for_transformers, **hub
         )
     model, report = both
     unused = check_report(where, report)
     return Loaded(model, _tokenizer(where, hub), where, None, unused)
 
 
-def _tokenizer(where: str, hub: dict[str, Any]) -> Any:
+def _tokenizer(where: str, hub: Mapping[str, Any]) -> Any:
     from transformers import AutoTokenizer
 
     try:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
-from headcount.errors import HeadcountError, did_you_mean
+import torch
+
+from headcount.errors import HeadcountError, did_you_mean, unknown
 
 DTYPES = ("float32", "bfloat16", "float16", "auto")
 DEVICE_MAPS = ("auto", "balanced", "balanced_low_0", "sequential")
@@ -17,16 +20,32 @@ FLASH_PACKAGES = {
 }
 
 
-def check_dtype(dtype: str) -> Any:
-    """The torch dtype of this name, or "auto" for the one that the checkpoint has."""
-    if dtype not in DTYPES:
-        raise HeadcountError(
-            f'There is no dtype "{dtype}" (known: {", ".join(DTYPES)}).'
-            f"{did_you_mean(str(dtype), DTYPES)}"
-        )
-    import torch
+@dataclass
+class LoadOptions:
+    """What a user may choose when a model is loaded; what cannot be had is refused at once.
 
-    return dtype if dtype == "auto" else getattr(torch, dtype)
+    `device` defaults to the accelerator of this machine where there is one; `device_map` spreads a
+    large model over several devices instead, as accelerate does. `attention` names the kernel
+    (sdpa, eager, flash_attention_2, ...). Code that comes with a model is not run unless
+    `trust_remote_code` says so.
+    """
+
+    dtype: str = "float32"
+    device: str | None = None
+    device_map: str | Mapping[str, Any] | None = None
+    attention: str | None = None
+    revision: str | None = None
+    trust_remote_code: bool = False
+    for_transformers: dict[str, Any] = field(init=False, repr=False)  # for `from_pretrained`
+
+    def __post_init__(self) -> None:
+        if self.dtype not in DTYPES:
+            raise unknown("dtype", str(self.dtype), DTYPES)
+        self.for_transformers = {
+            "dtype": "auto" if self.dtype == "auto" else getattr(torch, self.dtype),
+            **check_placement(self.device, self.device_map),
+            **check_attention(self.attention, self.trust_remote_code),
+        }
 
 
 def check_placement(
@@ -37,9 +56,9 @@ def check_placement(
     transformers does that with accelerate alone; where it is missing, they make the stop.
     """
     if device_map is None:
-        place = check_device(device)
-        straight = place.type != "cpu" and has_accelerate()
-        return {"device_map": {"": place}} if straight else {}
+        target = check_device(device)
+        straight = target.type != "cpu" and has_accelerate()
+        return {"device_map": {"": target}} if straight else {}
     if device is not None:
         raise HeadcountError("Give either a device or a device map, not both.")
     if isinstance(device_map, Mapping):
@@ -59,24 +78,22 @@ def has_accelerate() -> bool:
 
 def check_device(device: str | None) -> Any:
     """The torch device of this name, which this machine must have; by default its accelerator."""
-    import torch
-
     here = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
     if device is None:
         return here or torch.device("cpu")
     try:
-        place = torch.device(device)
+        target = torch.device(device)
     except RuntimeError as error:
         raise HeadcountError(
             f'"{device}" is no device: write cpu, cuda, cuda:1 or the like.'
         ) from error
     count = 0 if here is None else torch.accelerator.device_count()
     present = ["cpu", *(f"{here.type}:{index}" for index in range(count) if here)]
-    if place.type != "cpu" and f"{place.type}:{place.index or 0}" not in present:
+    if target.type != "cpu" and f"{target.type}:{target.index or 0}" not in present:
         raise HeadcountError(
             f'This machine has no device "{device}" (it has: {", ".join(present)}).'
         )
-    return place
+    return target
 
 
 def check_attention(attention: str | None, trust_remote_code: bool) -> dict[str, Any]:
@@ -94,10 +111,7 @@ def check_attention(attention: str | None, trust_remote_code: bool) -> dict[str,
 
     known = ["eager", *(name for name in ALL_ATTENTION_FUNCTIONS.valid_keys() if "|" not in name)]
     if attention not in known:
-        raise HeadcountError(
-            f'There is no attention kernel "{attention}" (known: {", ".join(known)}).'
-            f"{did_you_mean(attention, known)}"
-        )
+        raise unknown("attention kernel", attention, known)
     package = FLASH_PACKAGES.get(attention)
     # transformers would fetch a kernel from the hub in its place, which is code again.
     if package and importlib.util.find_spec(package) is None and not trust_remote_code:

@@ -13,17 +13,14 @@ from torch import nn
 
 from headcount.figures.html import frame, table
 from headcount.heads import HeadLayout
-from headcount.models.fast_paths import ShortCuts, prove_short_cuts
-from headcount.models.fingerprint import (
-    fingerprint_files,
-    fingerprint_tensors,
-    fingerprint_tokenizer,
-)
+from headcount.models.fast_paths import ShortCuts
+from headcount.models.fast_paths.prove import prove_short_cuts
+from headcount.models.fingerprint import fingerprint_tensors, fingerprint_tokenizer
 from headcount.models.load import load_pretrained
-from headcount.models.padding import prove_padding
 from headcount.models.proof import Proof, prove
 from headcount.models.sites import HeadSite, input_device, plain
-from headcount.sparse.attention_layer import gate_bias
+from headcount.system.fingerprint import fingerprint_files
+from headcount.system.transformers_compat import attention_configs
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,7 +37,6 @@ class Model:
     weight_files: Sequence[Path] | None = field(default=None, repr=False)
     # What `load_model` was given, by which another process can load it too.
     origin: Mapping[str, Any] | None = field(default=None, repr=False)
-    _pads: dict[str, bool] = field(default_factory=dict, init=False, repr=False)
 
     def __repr__(self) -> str:
         return f"<Model {self.name}: {', '.join(self._facts().values())}>"
@@ -77,12 +73,12 @@ class Model:
         with torch.compiler.set_stance("force_eager"):
             return prove_short_cuts(self.module, self.sites)
 
-    def pads(self, side: str) -> bool:
-        """Whether prompts may be filled up on this side ("left" or "right"); proven once."""
-        if side not in self._pads:
-            with torch.compiler.set_stance("force_eager"):
-                self._pads[side] = prove_padding(self.module, side)
-        return self._pads[side]
+    def ready(self) -> None:
+        """Prove the fast paths now, if nobody has asked for them yet.
+
+        Under gates, or anything else that changes what the model computes, they must not be proven.
+        """
+        _ = self.short_cuts
 
     @cached_property
     def device(self) -> torch.device:
@@ -104,8 +100,9 @@ class Model:
         """The attention kernel, as transformers names it; with its gate bias where it is sparse."""
         config = getattr(plain(self.module), "config", None)
         name = str(getattr(config, "_attn_implementation", None))
-        bias = gate_bias(self.module)
-        return name if bias is None else f"{name}, gate bias {bias:g}"
+        # Only configs of sparse attention know which dense kernel it replaced.
+        sparse = [c for c in attention_configs(self.module) if hasattr(c, "dense_kernel")]
+        return f"{name}, gate bias {sparse[0].gate_bias:g}" if sparse else name
 
     @cached_property
     def identity(self) -> dict[str, str]:
@@ -161,7 +158,7 @@ def load_model(
     >>> model.layout.total
     270
     """
-    options: dict[str, Any] = {
+    chosen: dict[str, Any] = {
         "dtype": dtype,
         "device": device,
         "device_map": device_map,
@@ -169,15 +166,10 @@ def load_model(
         "revision": revision,
         "trust_remote_code": trust_remote_code,
     }
-    loaded = load_pretrained(spec, **options)
-    return Model(
-        loaded.model,
-        loaded.tokenizer,
-        loaded.name,
-        prove(loaded.model),
-        weight_files=loaded.files,
-        origin={"spec": str(spec), **options},
-    )
+    loaded = load_pretrained(spec, **chosen)
+    proof = prove(loaded.model)
+    origin = {"spec": str(spec), **chosen}
+    return Model(loaded.model, loaded.tokenizer, loaded.name, proof, loaded.files, origin)
 
 
 def wrap(model: nn.Module, tokenizer: Any, *, name: str | None = None) -> Model:

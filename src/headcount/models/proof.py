@@ -10,7 +10,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from headcount.errors import HeadcountError
-from headcount.models.find_sites import Found, find_sites
+from headcount.models.find_sites import ProbedSite, find_sites
 from headcount.models.gate import gating
 from headcount.models.mixers import find_mixers
 from headcount.models.sites import (
@@ -55,23 +55,23 @@ def prove(module: nn.Module) -> Proof:
     The proof runs the model on one short made-up prompt and changes nothing in it.
     """
     _require_logits(module)
-    found = find_sites(module)
-    sites = tuple(f.site for f in found)
+    probed = find_sites(module)
+    sites = tuple(f.site for f in probed)
     limit = visible(coarsest_dtype(module))
     checks = (
         _check_ones(module, sites),
         _check_sites(
-            "the heads' writes sum to the block's output", found, _sum_error, _linear_limit
+            "the heads' writes sum to the block's output", probed, _sum_error, _linear_limit
         ),
         _check_sites(
             "a gate of 0 equals zeroed columns of the projection",
-            found,
+            probed,
             _columns_error,
             _linear_limit,
         ),
         _check_sites(
             "disturbing a query head changes its slice and no other",
-            found,
+            probed,
             lambda f: f.leak,
             lambda f: limit,
         ),
@@ -107,12 +107,12 @@ def _check_ones(module: nn.Module, sites: Sequence[HeadSite]) -> Check:
 
 def _check_sites(
     statement: str,
-    found: Sequence[Found],
-    error: Callable[[Found], float],
-    limit: Callable[[Found], float],
+    probed: Sequence[ProbedSite],
+    error: Callable[[ProbedSite], float],
+    limit: Callable[[ProbedSite], float],
 ) -> Check:
     """The statement for every site, with the error that comes nearest to its limit."""
-    checks = [_require(Check(statement, error(f), limit(f)), f.site.attention) for f in found]
+    checks = [_require(Check(statement, error(f), limit(f)), f.site.attention) for f in probed]
     return max(checks, key=lambda check: check.error / check.limit)
 
 
@@ -125,21 +125,21 @@ def _require(check: Check, name: str) -> Check:
     )
 
 
-def _linear_limit(found: Found) -> float:
-    return linear_limit(found.projection, found.z.dtype)
+def _linear_limit(probed: ProbedSite) -> float:
+    return linear_limit(probed.projection, probed.z.dtype)
 
 
 def _write(
-    found: Found, z: Tensor, weights: dict[str, Tensor] | None = None
+    probed: ProbedSite, z: Tensor, weights: dict[str, Tensor] | None = None
 ) -> Float[Tensor, "rows tokens width"]:
     """What the projection makes of z, (rows, tokens, width), perhaps with other weights."""
     # Further inputs of the projection (a residual) come with the rows of the probing pass.
-    z = from_rows(z.expand(found.rows, -1, -1), found.site.order, z.new_empty(found.shape))
-    inputs = (z, *found.call_args)
+    z = from_rows(z.expand(probed.rows, -1, -1), probed.site.order, z.new_empty(probed.shape))
+    inputs = (z, *probed.call_args)
     output = torch.func.functional_call(
-        found.projection, weights or {}, inputs, dict(found.call_kwargs)
+        probed.projection, weights or {}, inputs, dict(probed.call_kwargs)
     )
-    return to_rows(output, found.site.order, found.rows).float()
+    return to_rows(output, probed.site.order, probed.rows).float()
 
 
 def _columns(site: HeadSite, head: int) -> slice:
@@ -147,39 +147,39 @@ def _columns(site: HeadSite, head: int) -> slice:
     return slice(first, first + site.size)
 
 
-def _sum_error(found: Found) -> float:
+def _sum_error(probed: ProbedSite) -> float:
     """The error of the sum of writes, relative to the sum of their sizes."""
-    site, z = found.site, found.z
+    site, z = probed.site, probed.z
     # There are more rows than heads: row 0 writes nothing, row h + 1 what head h alone writes.
-    alone = z.new_zeros(found.rows, *z.shape)
+    alone = z.new_zeros(probed.rows, *z.shape)
     for head in range(site.heads):
         columns = _columns(site, head)
         alone[head + 1, :, columns] = z[:, columns]
     beside = z.clone()
     beside[:, site.span] = 0  # columns that are no head's, if there are any
-    whole = z[None].repeat(found.rows, 1, 1)
+    whole = z[None].repeat(probed.rows, 1, 1)
     whole[0] = beside
-    writes, (rest, block) = _write(found, alone), _write(found, whole)[:2]
+    writes, (rest, block) = _write(probed, alone), _write(probed, whole)[:2]
     nothing = writes[0]
     parts = torch.cat((writes[1:] - nothing, (rest - nothing)[None]))
     error = (parts.sum(0) - (block - nothing)).abs().max()
     return float(error / parts.abs().sum(0).max().clamp(min=1e-12))
 
 
-def _columns_error(found: Found) -> float:
-    site, weight = found.site, plain_weight(found.projection)
+def _columns_error(probed: ProbedSite) -> float:
+    site, weight = probed.site, plain_weight(probed.projection)
     if weight is None:
         return 0.0  # no plain weight to compare with: the sum above is the check
-    gated = found.z.clone()
+    gated = probed.z.clone()
     for head in range(0, site.heads, 2):
         gated[:, _columns(site, head)] = 0
-    expected = _write(found, gated)
+    expected = _write(probed, gated)
     errors = []
     for axis in (axis for axis in (0, 1) if weight.shape[axis] == site.width):  # GPT-2: axis 0
         zeroed = weight.detach().clone()
         for head in range(0, site.heads, 2):
             zeroed.narrow(axis, _columns(site, head).start, site.size).zero_()
-        error = (_write(found, found.z, {"weight": zeroed}) - expected).abs().max()
+        error = (_write(probed, probed.z, {"weight": zeroed}) - expected).abs().max()
         errors.append(float(error / expected.abs().max().clamp(min=1e-12)))
     return min(errors, default=0.0)
 

@@ -13,8 +13,8 @@ in the backward pass, so that what is kept between the two is as large as querie
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -46,9 +46,9 @@ class Draw:
     seed: Tensor | None = None
     # Of wide-open edges: σ is flat where s + b is large, and its slope alone would leave them open.
     pressure: float = 0.0
-    expected: Tensor | None = None  # (rows, heads)
-    open: Tensor | None = None  # (rows, heads)
-    possible: Tensor | None = None  # (rows,): edges that the mask allows
+    expected: Tensor = field(init=False)  # (rows, heads)
+    open: Tensor = field(init=False)  # (rows, heads)
+    possible: Tensor = field(init=False)  # (rows,): edges that the mask allows
 
 
 class _Passes:
@@ -271,25 +271,25 @@ def possible_edges(mask: Tensor | None, causal: bool, query: Tensor, key: Tensor
 
 
 @contextmanager
-def forming_weights() -> Iterator[None]:
+def _asking(**asked: Any) -> Iterator[None]:
+    before = {name: getattr(_Passes, name) for name in asked}
+    try:
+        for name, value in asked.items():
+            setattr(_Passes, name, value)
+        yield
+    finally:
+        for name, value in before.items():
+            setattr(_Passes, name, value)
+
+
+def forming_weights() -> AbstractContextManager[None]:
     """Let attention modules return P ⊙ A beside their output inside this context."""
-    before = _Passes.weights
-    _Passes.weights = True
-    try:
-        yield
-    finally:
-        _Passes.weights = before
+    return _asking(weights=True)
 
 
-@contextmanager
-def noting_calls(calls: list[nn.Module]) -> Iterator[None]:
+def noting_calls(calls: list[nn.Module]) -> AbstractContextManager[None]:
     """Note the modules that ask for sparse attention inside this context."""
-    before = _Passes.calls
-    _Passes.calls = calls
-    try:
-        yield
-    finally:
-        _Passes.calls = before
+    return _asking(calls=calls)
 
 
 def register() -> None:

@@ -9,23 +9,28 @@ ordinary one with another attention kernel.
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from headcount.errors import HeadcountError, did_you_mean
-from headcount.models.load import SPARSE_FACTS as FACTS
-from headcount.system.files import to_json
+from headcount.models.load import Loaded, load_folder, load_spec
+from headcount.models.load_errors import plain_errors
+from headcount.models.load_options import LoadOptions
+from headcount.sparse.low_rank import merge
+from headcount.sparse.make_sparse import gate_bias, make_sparse
+from headcount.system.files import digest, file_digest, write_json
+from headcount.system.fingerprint import fingerprint_files
 
+FACTS = "sparse.json"
 FORMAT = 1
 SHARD_BYTES = 15 << 20  # some places take no larger files
-SHIPPED = Path(__file__).resolve().parents[1] / "sparse" / "models"
+SHIPPED = Path(__file__).resolve().parent / "models"
 DTYPE = torch.bfloat16  # of adapters on disk
 
 
@@ -45,7 +50,7 @@ class SparseFacts:
 
 def write_facts(folder: Path, facts: SparseFacts) -> None:
     """Write sparse.json, last of all: without it a folder is no sparse model."""
-    (folder / FACTS).write_text(to_json(asdict(facts)) + "\n", encoding="utf-8")
+    write_json(folder / FACTS, asdict(facts))
 
 
 def read_facts(folder: Path) -> SparseFacts:
@@ -80,7 +85,7 @@ def write_adapters(folder: Path, tensors: Mapping[str, Tensor]) -> dict[str, str
         path = folder / f"adapters-{number}.safetensors"
         save_file(shard, path)
         path.chmod(0o644)  # safetensors writes for its owner alone
-        made[path.name] = hashlib.sha256(path.read_bytes()).hexdigest()
+        made[path.name] = file_digest(path)
     return made
 
 
@@ -89,14 +94,14 @@ def read_adapters(folder: Path, facts: SparseFacts) -> dict[str, Tensor]:
     from safetensors.torch import load
 
     tensors: dict[str, Tensor] = {}
-    for name, digest in facts.shards.items():
+    for name, checksum in facts.shards.items():
         if Path(name).name != name:
             raise HeadcountError(f"{folder / FACTS} names a file outside its folder ({name}).")
         try:
             data = (folder / name).read_bytes()
         except OSError as error:
             raise HeadcountError(f"{folder} lacks {name}: copy it again, whole.") from error
-        if hashlib.sha256(data).hexdigest() != digest:
+        if digest(data) != checksum:
             raise HeadcountError(
                 f"{folder / name} is damaged, or not the file it should be (its checksum differs): "
                 "copy it again."
@@ -105,7 +110,7 @@ def read_adapters(folder: Path, facts: SparseFacts) -> dict[str, Tensor]:
     return tensors
 
 
-def shipped_folder(name: str) -> Path:
+def named_folder(name: str) -> Path:
     """The folder of a sparse model that comes with headcount."""
     folder = SHIPPED / name
     if name and (folder / FACTS).exists():
@@ -116,3 +121,42 @@ def shipped_folder(name: str) -> Path:
         f'No sparse model "{name}" comes with this version of headcount ({here}): make one with '
         f"headcount sparsify, and give its folder.{did_you_mean(name, known)}"
     )
+
+
+def load(folder: Path, options: LoadOptions, spec: str) -> Loaded:
+    """Load a sparse model: the base that its facts name, with its adapters merged, or a whole one.
+
+    Its attention is sparse from then on.
+    """
+    if options.attention is not None:
+        raise HeadcountError(
+            f"{folder} is a sparse model, whose attention kernel is a part of it: leave the choice "
+            "of a kernel out."
+        )
+    facts = read_facts(folder)
+    if facts.base is None:
+        loaded = load_folder(folder, options)
+    else:
+        with plain_errors(facts.base):  # by its own name: it is what cannot be loaded
+            loaded = load_spec(facts.base, replace(options, revision=None))
+        known = facts.base_weights and loaded.files is not None
+        if known and fingerprint_files(loaded.files or ()) != facts.base_weights:
+            raise HeadcountError(
+                f"The sparse model in {folder} belongs to other weights than {facts.base} has "
+                "here: load the version of that model which it was made from."
+            )
+        merge(loaded.model, read_adapters(folder, facts), facts.scale)
+    make_sparse(loaded.model.eval(), facts.gate_bias)
+    if loaded.files is not None:
+        loaded.files += [*(folder / shard for shard in facts.shards), folder / FACTS]
+    # A model that comes with headcount keeps its short name, a folder is known by its own.
+    loaded.name = folder.resolve().name if Path(spec).expanduser().exists() else spec
+    return loaded
+
+
+def export(module: nn.Module, written: nn.Module, folder: Path) -> None:
+    """Let the copy of a sparse model that was written to `folder` be sparse as well."""
+    bias = gate_bias(module)
+    if bias is not None:
+        write_facts(folder, SparseFacts(base=None, gate_bias=bias))
+        make_sparse(written, bias)

@@ -22,14 +22,14 @@ GRAPHS = 32  # kinds of passes: dense, sparse, of the teacher; rows of the last 
 def blocks_of(module: nn.Module, attentions: Sequence[nn.Module]) -> list[nn.Module]:
     """The block around each attention: the outermost numbered module that holds it."""
     names = {id(child): name for name, child in module.named_modules()}
-    found: dict[str, nn.Module] = {}
+    blocks: dict[str, nn.Module] = {}
     for attention in attentions:
         parts = names[id(attention)].split(".")
         end = next((i for i, part in enumerate(parts) if part.isdigit()), None)
         if end is not None:
             name = ".".join(parts[: end + 1])
-            found[name] = module.get_submodule(name)
-    return list(found.values())
+            blocks[name] = module.get_submodule(name)
+    return list(blocks.values())
 
 
 @contextmanager
@@ -57,26 +57,6 @@ def compiled(
     finally:
         for block in blocks:
             block._compiled_call_impl = None
-
-
-@contextmanager
-def never_packed() -> Iterator[None]:
-    """Blocks of text are not several texts in a row, and transformers need not look.
-
-    It would at every pass, and each time the processor would wait for the GPU.
-    """
-    from transformers import masking_utils
-
-    name = "find_packed_sequence_indices"
-    before = getattr(masking_utils, name, None)
-    if before is None:  # of other versions
-        yield
-        return
-    setattr(masking_utils, name, lambda *_, **__: None)
-    try:
-        yield
-    finally:
-        setattr(masking_utils, name, before)
 
 
 def _works(device: torch.device) -> bool:

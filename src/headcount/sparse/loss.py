@@ -46,21 +46,13 @@ def training_loss(logits: Tensor, ids: Tensor, teacher: Tensor | None, share: fl
 
 def expected_share(draws: list[Draw]) -> Float[Tensor, ""]:
     """E|A|: the share of edges that gates under the whole noise leave open, over heads and rows."""
-    shares = []
-    for draw in draws:
-        assert draw.expected is not None
-        assert draw.possible is not None
-        shares.append((draw.expected / draw.possible[:, None]).mean())
+    shares = [(draw.expected / draw.possible[:, None]).mean() for draw in draws]
     return torch.stack([share.to(shares[0].device) for share in shares]).mean()
 
 
 def open_share(draws: list[Draw]) -> Float[Tensor, "layers heads"]:
     """The share of edges with s + b > 0 for every head (padded with NaN where layers differ)."""
-    rows = []
-    for draw in draws:
-        assert draw.open is not None
-        assert draw.possible is not None
-        rows.append((draw.open / draw.possible[:, None]).mean(0))
+    rows = [(draw.open / draw.possible[:, None]).mean(0) for draw in draws]
     most = max(len(row) for row in rows)
     padded = [F.pad(row, (0, most - len(row)), value=float("nan")) for row in rows]
     return torch.stack([row.to(rows[0].device) for row in padded])

@@ -68,17 +68,17 @@ def detach(module: nn.Module, adapters: Mapping[str, LowRank]) -> None:
 
 def block_layers(module: nn.Module) -> list[str]:
     """The linear layers inside a model's blocks, in their order: attention and MLP projections."""
-    found = [
+    layers = [
         name
         for name, child in module.named_modules()
         if linear_weight(child) is not None and any(part.isdigit() for part in name.split("."))
     ]
-    if not found:
+    if not layers:
         raise HeadcountError(
             f"{type(module).__name__} has no plain linear layers in its blocks, beside which "
             "adapters could be trained (load quantised models unquantised)."
         )
-    return found
+    return layers
 
 
 @torch.no_grad()

@@ -7,7 +7,6 @@ itself writes shows what it could do before. No other text is needed for it, and
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 import time
@@ -21,11 +20,12 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from headcount.engine.measure.forward import out_of_memory, too_large
 from headcount.errors import HeadcountError
+from headcount.models.memory import out_of_memory, too_large
 from headcount.models.model import Model
 from headcount.models.sites import accepted, plain
 from headcount.sparse.text import Blocks
+from headcount.system.files import digest, replacing
 from headcount.system.progress import progress as progress_bar
 
 LEAST = 0.05  # of the likeliest token's probability, or a token is not drawn
@@ -51,7 +51,7 @@ def write_own_text(
     """
     asked = {"blocks": blocks, "tokens": tokens, "seed": seed, "least": LEAST, "version": 1}
     facts = {**model.identity, **asked}
-    key = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]
+    key = digest(json.dumps(facts, sort_keys=True))[:16]
     starts = _starts(model, blocks, seed)
     rows = ROWS.get(model.device.type, 256)
     written: list[Blocks] = []
@@ -75,7 +75,8 @@ def write_own_text(
                     continue
                 new += len(some)
                 if file is not None:
-                    _keep(file, some)
+                    with replacing(file) as beside, beside.open("wb") as stream:
+                        np.save(stream, some.astype(np.int32))
             written.append(some)
             done += len(some)
             bar.update(len(some))
@@ -84,14 +85,7 @@ def write_own_text(
 
 def fingerprint(text: Blocks) -> str:
     """By which a run knows its own text again: memory and device decide how it is drawn, too."""
-    return hashlib.sha256(np.ascontiguousarray(text, dtype="<i4").tobytes()).hexdigest()
-
-
-def _keep(file: Path, text: Blocks) -> None:
-    file.parent.mkdir(parents=True, exist_ok=True)
-    made = file.with_suffix(".part.npy")
-    np.save(made, text.astype(np.int32))
-    made.replace(file)
+    return digest(np.ascontiguousarray(text, dtype="<i4").tobytes())
 
 
 def _starts(model: Model, blocks: int, seed: int) -> list[tuple[int, ...]]:

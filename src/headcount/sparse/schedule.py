@@ -72,9 +72,9 @@ class Multiplier:
 
     def look(self, loss: float, limit: float | None = None) -> None:
         """Take note of the loss on the constraint's text, and of its limit at this step."""
-        found = loss - (self.limit if limit is None else limit)
+        over = loss - (self.limit if limit is None else limit)
         kept = SMOOTH if self.looks else 0.0
-        self.violation = kept * self.violation + (1 - kept) * found
+        self.violation = kept * self.violation + (1 - kept) * over
         self.looks += 1
 
     def step(self) -> None:

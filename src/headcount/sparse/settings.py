@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from dataclasses import dataclass, fields
+from typing import Any, Literal, get_args
 
-from headcount.errors import HeadcountError
+from headcount.errors import HeadcountError, unknown
 
 Constraint = Literal["control", "original"]
 
@@ -47,6 +47,10 @@ class Settings:
     seed: int = 0
 
     def __post_init__(self) -> None:
+        for setting in fields(self):
+            value, usual = getattr(self, setting.name), setting.default
+            if isinstance(usual, int | float) and type(value) not in (int, type(usual)):
+                raise HeadcountError(f"{setting.name} is a number, not {value!r}.")
         counts = ("steps", "block", "batch", "check_every", "evaluate_every")
         for name in (*counts, "constraint_blocks", "final_blocks"):
             if getattr(self, name) < 1:
@@ -67,8 +71,8 @@ class Settings:
             raise HeadcountError("evaluate-every must be a multiple of check-every.")
         if self.lr is not None and self.lr <= 0:
             raise HeadcountError("lr must be above 0.")
-        if self.constraint not in ("control", "original"):
-            raise HeadcountError('The constraint is "control" or "original".')
+        if self.constraint not in get_args(Constraint):
+            raise unknown("constraint", self.constraint, get_args(Constraint))
 
     @property
     def learning_rate(self) -> float:
@@ -84,10 +88,6 @@ class Settings:
     def own_blocks(self) -> int:
         """How many the model writes: each is trained on a few times."""
         return max(self.own_rows, math.ceil(self.steps * self.own_rows / OWN_ROUNDS))
-
-    def facts(self) -> dict[str, Any]:
-        """As JSON has it."""
-        return asdict(self)
 
     def of_control(self) -> dict[str, Any]:
         """The settings on which the dense control depends: two runs that share them share it."""

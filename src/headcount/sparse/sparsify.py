@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import copy
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,25 +12,21 @@ import torch
 from torch import nn
 
 from headcount.errors import HeadcountError
+from headcount.models.export import config_kept
 from headcount.models.model import Model
 from headcount.models.sites import plain
-from headcount.sparse.attention_layer import drawing, make_dense, make_sparse
-from headcount.sparse.checkpoint import (
-    DTYPE,
-    SparseFacts,
-    write_adapters,
-    write_facts,
-)
+from headcount.sparse.checkpoint import DTYPE, SparseFacts, write_adapters, write_facts
 from headcount.sparse.loss import Loss
+from headcount.sparse.make_sparse import drawing, make_dense, make_sparse
 from headcount.sparse.own_text import fingerprint, write_own_text
 from headcount.sparse.settings import Settings
-from headcount.sparse.text import Blocks, Text, load_text
-from headcount.sparse.train import Best, Run
+from headcount.sparse.text import Text, load_text
+from headcount.sparse.train import Best, Run, Running
 from headcount.sparse.tunable import Tunable, Values
 
 
 @dataclass(frozen=True)
-class Outcome:
+class Sparsified:
     """Held-out losses of the three models, on text that nothing was chosen by, and the log."""
 
     original: Loss
@@ -71,108 +65,97 @@ def sparsify(
     base: str | None = None,
     attribution: Mapping[str, str] | None = None,
     control: str | Path | None = None,
-    minutes: float | None = None,
-    rows: int | None = None,
-    compile: bool | None = None,
-    save_seconds: float = 60.0,
-    progress: bool = True,
-    say: Callable[[str], None] = print,
-) -> Outcome | None:
+    **running: Any,
+) -> Sparsified | None:
     """Make a sparse version of `model` in the folder `out`; None if the time ran out before.
 
     The same call goes on where the last one stopped. `base` is the name by which the base model is
     loaded with the sparse one (else the model's own); `control` a folder that keeps the dense
-    control, which runs of different constraints may share; `rows` the blocks in one pass.
+    control, which runs of different constraints may share. The fields of `Running` may be given
+    too: minutes, rows, compile, save_seconds, progress, say.
     """
-    settings = settings or Settings()
+    settings, how = settings or Settings(), Running(**running)
     out = Path(out)
-    dense_folder = Path(control or out / "control")  # with the tokens, which are shared too
-    deadline = float("inf") if minutes is None else time.monotonic() + 60 * minutes
+    shared = Path(control or out / "control")  # with the tokens, which are shared too
     module = plain(model.module)
     module.eval()  # no dropout: what is trained is what is measured
     with _sparse(model):
         pass  # a model that cannot be is refused before it writes and reads
-    data = load_text(
-        text,
-        model.tokenizer,
-        settings.block,
-        held_out=settings.held_out,
-        constraint=settings.constraint_articles,
-        keep=dense_folder,
-        progress=progress,
-    )
-    _tell(data, settings, say)
-    identity = {"weights": model.identity["weights"], "text": data.source}
-    if settings.own_rows:
-        data = replace(data, own=_own_text(model, settings, dense_folder, deadline, progress))
-        if data.own is None:
-            say(
-                f"Time is up while the model writes its own text, which is kept in {dense_folder}: "
-                "the same command goes on from there."
-            )
-            return None
+    data = _read_text(model, text, settings, shared, how)
+    if data is None:
+        return None
+    identity = {"weights": model.identity["weights"], "text": data.source}  # of the dense model
+    if data.own is not None:
         identity["own_text"] = fingerprint(data.own)
     with (
         _sparse(model) as attentions,
         Tunable(module, settings) as tunable,
         drawing(attentions, pressure=settings.pressure) as draws,
     ):
-        shared: dict[str, Any] = {
-            "tunable": tunable,
-            "text": data,
-            "settings": settings,
-            "attentions": attentions,
-            "rows": rows,
-            "compile": tunable.device.type != "cpu" if compile is None else compile,
-            "deadline": deadline,
-            "save_seconds": save_seconds,
-            "progress": progress,
-            "say": say,
-        }
-        dense = Run(
-            folder=dense_folder,
-            identity=identity | settings.of_control(),
-            **shared,
-        )
+        of_control = identity | settings.of_control()
+        dense = Run(tunable, data, settings, shared, of_control, how, attentions)
         if not dense.finish():
-            _tell_stop(dense, say)
             return None
         controlled = dense.average if settings.average else tunable.copy()
-        strict = settings.constraint == "control"
-        reference = dense.measure(controlled if strict else None, dense.checked, None)
-        run = Run(
-            folder=out / "work" / "sparse",
-            identity=identity | settings.facts(),
-            draws=draws,
-            limit=reference.loss + settings.tolerance,
-            teacher=controlled if strict else None,
-            reference=[(int(row["step"]), row["constraint_loss"]) for row in dense.log]
-            if strict
-            else (),
-            **shared,
-        )
+        run = _sparse_run(dense, controlled, out / "work" / "sparse", identity)
+        run.draws = draws
         tunable.put(tunable.fresh)
         if not run.finish():
-            _tell_stop(run, say)
             return None
-        outcome, values = _evaluate(run, dense, controlled, settings)
-        _write(out, model, tunable, values, settings, base, outcome, data, attribution or {})
+        outcome, values = _evaluate(run, dense, controlled)
+        facts = _write(out, model, tunable, values)
+    origin = {"articles_sha256": data.source, "tokens": data.tokens, **(attribution or {})}
+    if data.own is not None:
+        origin |= {"own_blocks": len(data.own), "own_sha256": fingerprint(data.own)}
+    training = {"settings": asdict(settings), **outcome.facts()}
+    name = facts.base and (base or facts.base)
+    write_facts(out, replace(facts, base=name, training=training, text=origin))
     return outcome
 
 
-def _own_text(
-    model: Model, settings: Settings, folder: Path, deadline: float, progress: bool
-) -> Blocks | None:
-    """What the model writes before it is tuned; None if the time ran out before its end."""
-    return write_own_text(
+def _read_text(
+    model: Model, path: str | Path, settings: Settings, folder: Path, how: Running
+) -> Text | None:
+    """The text to tune on, with what the model writes itself; None if the time ran out before."""
+    data = load_text(
+        path,
+        model.tokenizer,
+        settings.block,
+        held_out=settings.held_out,
+        constraint=settings.constraint_articles,
+        keep=folder,
+        progress=how.progress,
+    )
+    _tell(data, settings, how.say)
+    if not settings.own_rows:
+        return data
+    own = write_own_text(
         model,
         settings.own_blocks,
         settings.block,
         seed=settings.seed,
         keep=folder,
-        deadline=deadline,
-        progress=progress,
+        deadline=how.deadline,
+        progress=how.progress,
     )
+    if own is None:
+        how.say(
+            f"Time is up while the model writes its own text, which is kept in {folder}: the same "
+            "command goes on from there."
+        )
+        return None
+    return replace(data, own=own)
+
+
+def _tell(data: Text, settings: Settings, say: Callable[[str], None]) -> None:
+    rounds = settings.steps * (settings.batch - settings.own_rows) / len(data.train)
+    own = f" and {settings.own_blocks:,} blocks that the model writes" if settings.own_rows else ""
+    say(
+        f"{data.tokens / 1e6:.3g} M tokens to train on{own}, {settings.steps} steps of "
+        f"{settings.batch} × {settings.block}: {rounds:.2g} rounds of the text"
+    )
+    if settings.own and not settings.own_rows:
+        say(f"A step of {settings.batch} blocks has no room for own text: none is written.")
 
 
 @contextmanager
@@ -194,30 +177,30 @@ def _sparse(model: Model) -> Iterator[list[nn.Module]]:
         make_dense(module)
 
 
-def _tell(data: Text, settings: Settings, say: Callable[[str], None]) -> None:
-    rounds = settings.steps * (settings.batch - settings.own_rows) / len(data.train)
-    own = f" and {settings.own_blocks:,} blocks that the model writes" if settings.own_rows else ""
-    say(
-        f"{data.tokens / 1e6:.3g} M tokens to train on{own}, {settings.steps} steps of "
-        f"{settings.batch} × {settings.block}: {rounds:.2g} rounds of the text"
+def _sparse_run(dense: Run, controlled: Values, folder: Path, identity: Mapping[str, Any]) -> Run:
+    """The sparse model's run, which is held to the dense control or to the model as it was."""
+    settings = dense.settings
+    strict = settings.constraint == "control"
+    reference = dense.measure(controlled if strict else None, dense.checked, None)
+    steps = [(int(row["step"]), row["constraint_loss"]) for row in dense.log]
+    return Run(
+        dense.tunable,
+        dense.text,
+        settings,
+        folder,
+        {**identity, **asdict(settings)},
+        dense.how,
+        dense.attentions,
+        limit=reference.loss + settings.tolerance,
+        teacher=controlled if strict else None,
+        reference=steps if strict else (),
     )
-    if settings.own and not settings.own_rows:
-        say(f"A step of {settings.batch} blocks has no room for own text: none is written.")
 
 
-def _tell_stop(run: Run, say: Callable[[str], None]) -> None:
-    say(
-        f"Time is up at step {run.step} of {run.settings.steps} of the {run.label} run, which is "
-        f"kept in {run.folder}: the same command goes on from there."
-    )
-
-
-def _evaluate(
-    run: Run, dense: Run, controlled: Values, settings: Settings
-) -> tuple[Outcome, Values]:
+def _evaluate(run: Run, dense: Run, controlled: Values) -> tuple[Sparsified, Values]:
     """Measure what will be written, rounded as it will be, on text that nothing was chosen by."""
     assert run.best is not None
-    values = run.best_values
+    settings, values = run.settings, run.best_values
     if settings.rank:
         values = {name: value.to(DTYPE).to(value.dtype) for name, value in values.items()}
     blocks = run.text.final[: settings.final_blocks]
@@ -226,49 +209,21 @@ def _evaluate(
     reference = control if settings.constraint == "control" else original
     sparse = run.measure(values, blocks, 0.0)
     limit = reference.loss + settings.tolerance
-    return Outcome(original, control, sparse, limit, run.best, run.log, dense.log), values
+    return Sparsified(original, control, sparse, limit, run.best, run.log, dense.log), values
 
 
 @torch.no_grad()
-def _write(
-    out: Path,
-    model: Model,
-    tunable: Tunable,
-    values: Values,
-    settings: Settings,
-    base: str | None,
-    outcome: Outcome,
-    data: Text,
-    attribution: Mapping[str, str],
-) -> None:
+def _write(out: Path, model: Model, tunable: Tunable, values: Values) -> SparseFacts:
+    """Write the tuned weights: adapters, or the whole model, whose config is an ordinary one."""
     out.mkdir(parents=True, exist_ok=True)
-    training = {"settings": settings.facts(), **outcome.facts()}
-    text = {"articles_sha256": data.source, "tokens": data.tokens, **attribution}
-    if data.own is not None:
-        text |= {"own_blocks": len(data.own), "own_sha256": fingerprint(data.own)}
+    settings = tunable.settings
     if settings.rank:
-        shards = write_adapters(out, values)
-        name, scale = base or model.name, settings.alpha / settings.rank
         # Weights in memory are recognised by their tensors, which files are not.
         weights = model.identity["weights"] if model.weight_files is not None else ""
-        facts = SparseFacts(name, 0.0, scale, shards, training, text, weights)
-    else:
-        module: Any = tunable.module
-        with tunable.using(values), _dense_config(module):
-            module.save_pretrained(out)
-        model.tokenizer.save_pretrained(out)
-        facts = SparseFacts(None, 0.0, training=training, text=text)
-    write_facts(out, facts)
-
-
-@contextmanager
-def _dense_config(module: Any) -> Iterator[None]:
-    """Write an ordinary config: that the model is sparse, sparse.json says."""
-    config = module.config
-    module.config = copy.deepcopy(config)
-    for name in ("gate_bias", "dense_kernel"):
-        module.config.__dict__.pop(name, None)
-    try:
-        yield
-    finally:
-        module.config = config
+        shards, scale = write_adapters(out, values), settings.alpha / settings.rank
+        return SparseFacts(model.name, 0.0, scale, shards, base_weights=weights)
+    module: Any = tunable.module
+    with tunable.using(values), config_kept(module, "gate_bias", "dense_kernel"):
+        module.save_pretrained(out)
+    model.tokenizer.save_pretrained(out)
+    return SparseFacts(None, 0.0)

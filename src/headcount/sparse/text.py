@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import lzma
 from collections.abc import Iterator, Sequence
@@ -15,6 +14,8 @@ from jaxtyping import Int
 
 from headcount.errors import HeadcountError
 from headcount.models.fingerprint import fingerprint_tokenizer
+from headcount.sparse.settings import Settings
+from headcount.system.files import digest, replacing
 from headcount.system.progress import progress as progress_bar
 
 Blocks = Int[np.ndarray, "blocks tokens"]
@@ -78,8 +79,8 @@ def load_text(
     tokenizer: Any,
     block: int,
     *,
-    held_out: int = 500,
-    constraint: int = 200,
+    held_out: int = Settings.held_out,
+    constraint: int = Settings.constraint_articles,
     keep: Path | None = None,
     progress: bool = True,
 ) -> Text:
@@ -89,16 +90,15 @@ def load_text(
     constraint, the rest is trained on. With `keep`, the tokens stay in that folder for the next
     time.
     """
-    source = Path(path)
-    articles = read_articles(source)
+    articles = read_articles(path)
     if len(articles) <= held_out + constraint:
         raise HeadcountError(
             f"{path} has {len(articles)} articles (blank lines separate them), of which "
             f"{held_out} + {constraint} are held out: give more text or hold out fewer "
             "(--held-out, --constraint-articles)."
         )
-    digest = hashlib.sha256("\0".join(articles).encode()).hexdigest()
-    ids = _token_ids(articles, digest, tokenizer, keep, progress)
+    source = digest("\0".join(articles))
+    ids = _token_ids(articles, source, tokenizer, keep, progress)
     first, second = held_out, held_out + constraint
     parts = [
         cut(ids[chosen], block)
@@ -111,7 +111,7 @@ def load_text(
                 "tokens (give more text, or a smaller --block)."
             )
     train, limit, final = parts
-    return Text(train, limit, final, digest)
+    return Text(train, limit, final, source)
 
 
 def cut(articles: Sequence[Int[np.ndarray, "_"]], block: int) -> Blocks:
@@ -122,10 +122,10 @@ def cut(articles: Sequence[Int[np.ndarray, "_"]], block: int) -> Blocks:
 
 
 def _token_ids(
-    articles: Sequence[str], digest: str, tokenizer: Any, keep: Path | None, progress: bool
+    articles: Sequence[str], source: str, tokenizer: Any, keep: Path | None, progress: bool
 ) -> list[Int[np.ndarray, "_"]]:
     """The token ids of each article, with the end-of-text token behind it."""
-    key = hashlib.sha256((digest + fingerprint_tokenizer(tokenizer)).encode()).hexdigest()[:16]
+    key = digest(source + fingerprint_tokenizer(tokenizer))[:16]
     file = None if keep is None else keep / f"tokens-{key}.npz"
     if file is not None and file.exists():
         with np.load(file, allow_pickle=False) as kept:
@@ -136,13 +136,12 @@ def _token_ids(
         for start in range(0, len(articles), BATCH):
             some = list(articles[start : start + BATCH])
             encoded = tokenizer(some, add_special_tokens=False)["input_ids"]
-            ids += [np.array(one + end, dtype=np.int32) for one in encoded]
+            ids += [np.array(article + end, dtype=np.int32) for article in encoded]
             bar.update(len(some))
     if file is not None:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        made = file.with_suffix(".part.npz")
-        np.savez(made, ids=np.concatenate(ids), ends=np.cumsum([len(one) for one in ids]))
-        made.replace(file)
+        ends = np.cumsum([len(article) for article in ids])
+        with replacing(file) as beside, beside.open("wb") as stream:
+            np.savez(stream, ids=np.concatenate(ids), ends=ends)
     return ids
 
 

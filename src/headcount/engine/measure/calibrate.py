@@ -11,6 +11,7 @@ from pathlib import Path
 
 import torch
 
+from headcount.models.forward_modes import synchronize
 from headcount.models.model import Model
 from headcount.models.sites import accepted
 from headcount.system.paths import cache_dir
@@ -61,17 +62,12 @@ def timed_pass(model: Model, rows: int, patience: float = 0.0) -> float:
     times: list[float] = []
     end = time.perf_counter() + patience
     while len(times) < 3 or time.perf_counter() < end:  # the first warms up
-        _wait(model)
+        synchronize(model.device)
         start = time.perf_counter()
         model.module(input_ids=ids, **options)
-        _wait(model)
+        synchronize(model.device)
         times.append(time.perf_counter() - start)
     return min(times[1:]) / (rows * TOKENS)
-
-
-def _wait(model: Model) -> None:
-    if model.device.type == "cuda":
-        torch.cuda.synchronize(model.device)
 
 
 def device_key(model: Model) -> str:

@@ -17,9 +17,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from headcount.models.fast_paths.trunk import Trunk
+from headcount.models.forward_modes import instead
 from headcount.models.gate import StandIns
 from headcount.models.sites import HeadSite, plain
-from headcount.models.trunk import Trunk, instead
 
 GATE, BIAS = "_headcount_gate", "_headcount_bias"
 # Graphs of one block: by lengths, with and without gradients, for every task of a process. Torch

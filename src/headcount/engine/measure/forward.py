@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
-from typing import TypeVar
 
 import torch
 from torch import Tensor
@@ -12,15 +11,21 @@ from torch import Tensor
 from headcount.engine.measure.batch import Batch
 from headcount.errors import HeadcountError
 from headcount.metrics.base import Scored
-from headcount.models.fast_paths import exactly, scored_logits
+from headcount.models.forward_modes import exactly, scored_logits
+from headcount.models.memory import out_of_memory as out_of_memory
+from headcount.models.memory import too_large as too_large
+from headcount.models.memory import within_memory as within_memory
 from headcount.models.model import Model
 from headcount.models.sites import accepted
 
 
 @contextmanager
 def measuring(model: Model) -> Iterator[None]:
-    """Evaluation mode and full float32 products inside; as it was afterwards."""
-    model.short_cuts  # noqa: B018  (proven when first asked for, which must not be under gates)
+    """Evaluation mode and full float32 products inside; as it was afterwards.
+
+    Gates and other changes are made inside this context: what the model carries is proven before.
+    """
+    model.ready()
     with exactly(model.module):
         yield
 
@@ -62,40 +67,3 @@ def check_finite(values: Tensor, model: Model) -> None:
             f"{model.name} gave logits that are not finite numbers (NaN or infinite): load it in "
             "another dtype (float32 is safest), or check its weights and the gates."
         )
-
-
-def out_of_memory(error: RuntimeError) -> bool:
-    """Whether a device or the machine ran out of memory."""
-    said = str(error).lower()
-    return (
-        isinstance(error, torch.OutOfMemoryError)
-        or "can't allocate memory" in said
-        or "out of memory" in said
-    )
-
-
-def too_large(model: Model, length: int) -> HeadcountError:
-    """What to say where not even one sequence fits into memory."""
-    return HeadcountError(
-        f"There is not enough memory to run {model.name} on a single example of {length} tokens: "
-        "use a smaller dtype or a larger device."
-    )
-
-
-Result = TypeVar("Result")
-
-
-def within_memory(model: Model, work: Callable[[int], Result], tokens: int, longest: int) -> Result:
-    """The result of `work(tokens)`, with as many tokens at once as memory allows.
-
-    Sequences are up to `longest` tokens long.
-    """
-    while True:
-        try:
-            return work(tokens)
-        except RuntimeError as error:
-            if not out_of_memory(error):
-                raise
-        if tokens <= longest:
-            raise too_large(model, longest)
-        tokens = max(longest, tokens // 2)

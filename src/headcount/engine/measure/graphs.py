@@ -16,7 +16,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from headcount.system.quiet import replaced
+from headcount.system.transformers_compat import replaced
 
 MOST = 8  # graphs kept: they share their memory, but each has its own list of kernels
 

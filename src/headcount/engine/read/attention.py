@@ -21,12 +21,13 @@ from torch import Tensor, nn
 from headcount.engine.measure.forward import measuring, within_memory
 from headcount.engine.measure.plan import default_tokens
 from headcount.errors import HeadcountError
-from headcount.models.fast_paths import scored_logits
+from headcount.models.forward_modes import scored_logits
 from headcount.models.model import Model
 from headcount.models.sites import HeadSite, accepted, coarsest_dtype, plain
 from headcount.models.slices import tolerance
 from headcount.sparse.attention import SPARSE, forming_weights
 from headcount.system.progress import progress as progress_bar
+from headcount.system.transformers_compat import other_attention
 
 Read = Callable[[HeadSite, Float[Tensor, "rows heads queries keys"]], None]
 Reduce = Callable[
@@ -35,28 +36,9 @@ Reduce = Callable[
 ]
 
 
-@contextmanager
-def eager_attention(module: nn.Module) -> Iterator[None]:
-    """Attention that forms its weights inside; each part's own kernel again afterwards.
-
-    Sparse attention stays: it forms its own weights, those of open edges, where it is asked to.
-    """
-    configs = {id(c): c for m in plain(module).modules() if (c := getattr(m, "config", None))}
-    kernels = [
-        (config, config._attn_implementation_internal)
-        for config in configs.values()
-        if getattr(config, "_attn_implementation_internal", None) not in (None, SPARSE)
-    ]
-    try:
-        # Not by `set_attn_implementation`, which would give a model's parts one and the same, and
-        # could not tell afterwards what each of them had.
-        for config, _ in kernels:
-            config._attn_implementation_internal = "eager"
-        with forming_weights():
-            yield
-    finally:
-        for config, kernel in kernels:
-            config._attn_implementation_internal = kernel
+def _eager(_: Any, kernel: str) -> str:
+    """Sparse attention stays: it forms its own weights, those of open edges, where it is asked."""
+    return kernel if kernel == SPARSE else "eager"
 
 
 @contextmanager
@@ -83,7 +65,8 @@ def reading_attention(model: Model, read: Read) -> Iterator[None]:
                 ask = attention.register_forward_pre_hook(_ask, with_kwargs=True)
                 stack.callback(ask.remove)
             stack.callback(attention.register_forward_hook(watch.hook(name)).remove)
-        stack.enter_context(eager_attention(model.module))
+        stack.enter_context(other_attention(model.module, _eager))
+        stack.enter_context(forming_weights())
         # A user's compiled graph does not see hooks that came after it.
         stack.enter_context(torch.compiler.set_stance("force_eager"))
         yield

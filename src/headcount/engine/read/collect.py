@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from headcount.engine.measure.forward import measuring, within_memory
 from headcount.engine.measure.plan import default_tokens
 from headcount.errors import HeadcountError
-from headcount.models.fast_paths import scored_logits
+from headcount.models.forward_modes import scored_logits
 from headcount.models.model import Model
 from headcount.models.sites import HeadSite, accepted, plain, to_rows
 from headcount.system.progress import progress as progress_bar

@@ -12,7 +12,7 @@ from headcount.engine.measure.forward import measuring
 from headcount.errors import HeadcountError
 from headcount.models.model import Model
 from headcount.models.sites import accepted, plain
-from headcount.sparse.attention_layer import attentions_of, drawing, gate_bias
+from headcount.sparse.make_sparse import attentions_of, drawing, gate_bias
 from headcount.system.progress import progress as progress_bar
 
 

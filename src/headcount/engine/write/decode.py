@@ -20,14 +20,13 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from headcount.engine.measure.forward import check_finite, out_of_memory, too_large
+from headcount.engine.measure.forward import check_finite, measuring, out_of_memory, too_large
 from headcount.engine.measure.plan import SHORTEST_PREFIX, default_tokens
 from headcount.engine.write.sampling import Sampling, Watch
 from headcount.engine.write.steps import Pick, Steps, bears_gaps, shared_start
 from headcount.engine.write.stopping import Generation, Stopping, cut
 from headcount.errors import HeadcountError, did_you_mean
 from headcount.heads import as_gates
-from headcount.models.fast_paths import exactly
 from headcount.models.gate import gating
 from headcount.models.model import Model
 from headcount.models.sites import coarsest_dtype, plain, probe_prompt
@@ -87,10 +86,9 @@ def generate(
     job = _Job(model, max_new_tokens, scope, stop, until, sampler, share)
     results: dict[int, Generation] = {}
     at_once = rows or rows_at_once(model, ids, max_new_tokens)
-    model.short_cuts  # noqa: B018  (proven when first asked for, which must not be under gates)
     with (
         progress_bar("decoding", len(ids), show=progress, unit="prompt") as bar,
-        exactly(model.module),
+        measuring(model),
     ):
         run, batches = _ways(job, ids, gates, at_once)
         while batches:

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from headcount.engine.measure.forward import check_finite
 from headcount.engine.write.sampling import Watch
-from headcount.models.fast_paths import empty_cache, scored_logits
+from headcount.models.forward_modes import empty_cache, scored_logits
 from headcount.models.gate import gating
 from headcount.models.model import Model
 from headcount.models.sites import accepted, coarsest_dtype, probe_prompt

@@ -26,6 +26,7 @@ from headcount.engine.measure.executor import Emit, Unit
 from headcount.engine.measure.forward import frozen, measuring
 from headcount.errors import HeadcountError
 from headcount.lab import Lab
+from headcount.models.forward_modes import synchronize
 from headcount.models.model import Model
 from headcount.rankings.causal_gates.checkpoints import (
     TICK,
@@ -256,10 +257,10 @@ class FitJob:
                 run.gradient(logits, prompts, laid, value)
             ran = one_pass()
             next(ran)
-            _wait(model)
+            synchronize(model.device)
             begin = time.perf_counter()
             done = sum(next(ran) for _ in range(TIMED))
-            _wait(model)
+            synchronize(model.device)
             return (time.perf_counter() - begin) / done
 
 
@@ -288,8 +289,3 @@ def _orders(
     stage = schedule.free if free else schedule.pushed
     seeds = [row.seed for row in rows]
     return orders(seeds, int(not free), examples, schedule.batch, stage.updates)
-
-
-def _wait(model: Model) -> None:
-    if model.device.type == "cuda":
-        torch.cuda.synchronize(model.device)

@@ -20,10 +20,10 @@ from headcount.engine.measure.compiled import can_compile, compiled_blocks, stat
 from headcount.engine.measure.forward import out_of_memory, too_large
 from headcount.engine.measure.plan import default_tokens
 from headcount.errors import HeadcountError
+from headcount.models.forward_modes import instead
 from headcount.models.gate import gating
 from headcount.models.model import Model
 from headcount.models.sites import accepted, plain
-from headcount.models.trunk import instead
 from headcount.rankings.causal_gates.prompts import Laid, Pass, Prompts, passes
 
 ROOM = 0.6  # of the free memory of a GPU: allocators waste some, and passes differ

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from jaxtyping import Float
 
+from headcount.engine.measure.forward import measuring
 from headcount.engine.read.collect import collect
 from headcount.models.gate import gating
 from headcount.models.model import Model
@@ -90,7 +91,6 @@ def head_outputs(
 
     Each array is (positions, the site's heads, size).
     """
-    model.short_cuts  # noqa: B018  (proven when first asked for, which must not be under gates)
     found: list[list[np.ndarray]] = [[] for _ in sequences]
     by_count: dict[int, list[int]] = {}
     for place, chosen in enumerate(positions):
@@ -100,7 +100,7 @@ def head_outputs(
         if gates is None
         else gating(model.module, model.sites, torch.from_numpy(gates[None]))
     )
-    with under:
+    with measuring(model), under:
         for places in by_count.values():
             some = [sequences[place] for place in places]
             by_site = collect(model, some, [positions[p] for p in places], progress=progress)

@@ -23,6 +23,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from headcount.engine.measure.forward import measuring
 from headcount.errors import HeadcountError, did_you_mean
 from headcount.models.model import Model
 from headcount.studies.token_insertion.activations import near_zero_limit, on_activations
@@ -58,8 +59,7 @@ class Redistribution:
     @contextmanager
     def acting(self, model: Model) -> Iterator[None]:
         """Redistribute in every pass of this context; nothing is left behind."""
-        model.short_cuts  # noqa: B018  (proven when first asked for, which must not be under this)
-        with on_activations(model, self.change, layer=self.layer):
+        with measuring(model), on_activations(model, self.change, layer=self.layer):
             yield
 
     def change(self, a: Float[Tensor, "rows tokens width"], start: int) -> Tensor:

@@ -1,4 +1,7 @@
-"""Keep transformers quiet while a model is loaded."""
+"""All that headcount replaces or reads of transformers under names that are not public.
+
+Each piece is put back when its context ends, and does nothing in versions that lack the name.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ import contextlib
 import importlib
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 LOGGERS = ("transformers", "huggingface_hub", "accelerate", "peft")
@@ -44,16 +47,16 @@ def quiet_transformers() -> Iterator[None]:
 def replaced(module: str, name: str, value: Any) -> Iterator[None]:
     """Put `value` in place of a module's attribute; nothing happens where there is none."""
     try:
-        place = importlib.import_module(module)
-        before = getattr(place, name)
+        owner = importlib.import_module(module)
+        before = getattr(owner, name)
     except (ImportError, AttributeError):
         yield
         return
-    setattr(place, name, value)
+    setattr(owner, name, value)
     try:
         yield
     finally:
-        setattr(place, name, before)
+        setattr(owner, name, before)
 
 
 @contextlib.contextmanager
@@ -63,7 +66,39 @@ def _environment(name: str, value: str) -> Iterator[None]:
     try:
         yield
     finally:
-        if before is None:
-            os.environ.pop(name, None)
-        else:
+        del os.environ[name]
+        if before is not None:
             os.environ[name] = before
+
+
+def attention_configs(module: Any) -> list[Any]:
+    """The configs of a model and its parts that choose an attention kernel."""
+    configs = {id(c): c for part in module.modules() if (c := getattr(part, "config", None))}
+    return [c for c in configs.values() if kernel_of(c) is not None]
+
+
+def kernel_of(config: Any) -> str | None:
+    """The attention kernel that a config chooses, as transformers names it."""
+    return getattr(config, "_attn_implementation_internal", None)
+
+
+def set_kernel(config: Any, kernel: str) -> None:
+    """Let a config choose this kernel.
+
+    Not by `set_attn_implementation`, which would give all of a model's parts the same one, and
+    could not tell afterwards what each of them had.
+    """
+    config._attn_implementation_internal = kernel
+
+
+@contextlib.contextmanager
+def other_attention(module: Any, choose: Callable[[Any, str], str]) -> Iterator[None]:
+    """Run each part with the kernel `choose(config, its own)`; afterwards with its own again."""
+    before = [(config, str(kernel_of(config))) for config in attention_configs(module)]
+    try:
+        for config, kernel in before:
+            set_kernel(config, choose(config, kernel))
+        yield
+    finally:
+        for config, kernel in before:
+            set_kernel(config, kernel)

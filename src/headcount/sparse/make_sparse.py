@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import torch
@@ -13,38 +13,31 @@ from headcount.errors import HeadcountError
 from headcount.models.sites import coarsest_dtype, plain, probe_prompt, run
 from headcount.models.slices import tolerance
 from headcount.sparse.attention import SPARSE, Draw, noting_calls, register
+from headcount.system.transformers_compat import (
+    attention_configs,
+    kernel_of,
+    other_attention,
+    set_kernel,
+)
 
 OPEN = 1e4  # a gate bias that leaves every edge open: scores are far smaller
 
 
-def configs(module: nn.Module) -> list[Any]:
-    """The configs of a model and its parts that choose an attention kernel."""
-    found = {id(c): c for m in plain(module).modules() if (c := getattr(m, "config", None))}
-    return [c for c in found.values() if getattr(c, "_attn_implementation_internal", None)]
-
-
-def is_sparse(module: nn.Module) -> bool:
-    """Whether a model runs with sparse attention."""
-    return any(c._attn_implementation_internal == SPARSE for c in configs(module))
+def sparse_configs(module: nn.Module) -> list[Any]:
+    """The configs of a model and its parts that choose sparse attention; none where it is dense."""
+    return [config for config in attention_configs(module) if kernel_of(config) == SPARSE]
 
 
 def gate_bias(module: nn.Module) -> float | None:
     """The gate bias of a sparse model; None where a model is dense."""
-    biases = [c.gate_bias for c in configs(module) if c._attn_implementation_internal == SPARSE]
-    return biases[0] if biases else None
+    return next((config.gate_bias for config in sparse_configs(module)), None)
 
 
-@contextmanager
-def dense_attention(module: nn.Module) -> Iterator[None]:
+def dense_attention(module: nn.Module) -> AbstractContextManager[None]:
     """The kernel that a sparse model had before, inside this context."""
-    sparse = [c for c in configs(module) if c._attn_implementation_internal == SPARSE]
-    try:
-        for config in sparse:
-            config._attn_implementation_internal = config.dense_kernel
-        yield
-    finally:
-        for config in sparse:
-            config._attn_implementation_internal = SPARSE
+    return other_attention(
+        module, lambda config, kernel: config.dense_kernel if kernel == SPARSE else kernel
+    )
 
 
 def make_sparse(module: nn.Module, bias: float = 0.0) -> list[nn.Module]:
@@ -55,41 +48,34 @@ def make_sparse(module: nn.Module, bias: float = 0.0) -> list[nn.Module]:
     """
     register()
     name = type(plain(module)).__name__
-    if is_sparse(module):
+    if sparse_configs(module):
         raise HeadcountError(f"{name} has sparse attention already: give the dense model.")
-    before = [(c, c._attn_implementation_internal) for c in configs(module)]
+    configs = attention_configs(module)
     ids = probe_prompt(module, 2).clone()
     ids[1] = ids[1].flip(0)
     dense = run(module, ids).float()
     calls: list[nn.Module] = []
     try:
-        for config, kernel in before:
-            config._attn_implementation_internal, config.gate_bias = SPARSE, OPEN
-            config.dense_kernel = kernel
+        for config in configs:
+            config.gate_bias, config.dense_kernel = OPEN, kernel_of(config)
+            set_kernel(config, SPARSE)
         with noting_calls(calls):
-            opened = _tried(lambda: run(module, ids).float(), name)
-        _require(module, name, calls, dense, opened)
-    except BaseException:
+            opened = run(module, ids).float()
+        _require_use(module, name, calls, dense, opened)
+    except BaseException as error:
         make_dense(module)
-        raise
-    for config, _ in before:
-        config.gate_bias = float(bias)
-    return list(dict.fromkeys(calls))
-
-
-def _tried(work: Callable[[], Tensor], name: str) -> Tensor:
-    try:
-        return work()
-    except HeadcountError:
-        raise
-    except Exception as error:
+        if isinstance(error, HeadcountError) or not isinstance(error, Exception):
+            raise
         raise HeadcountError(
             f"{name} does not run with sparse attention ({type(error).__name__}: {error}), so it "
             "cannot be made sparse."
         ) from error
+    for config in configs:
+        config.gate_bias = float(bias)
+    return list(dict.fromkeys(calls))
 
 
-def _require(
+def _require_use(
     module: nn.Module, name: str, calls: list[nn.Module], dense: Tensor, opened: Tensor
 ) -> None:
     if not calls:
@@ -107,10 +93,9 @@ def _require(
 
 def make_dense(module: nn.Module) -> None:
     """Undo `make_sparse`."""
-    for config in configs(module):
-        if config._attn_implementation_internal == SPARSE:
-            config._attn_implementation_internal = config.dense_kernel
-            del config.gate_bias, config.dense_kernel
+    for config in sparse_configs(module):
+        set_kernel(config, config.dense_kernel)
+        del config.gate_bias, config.dense_kernel
 
 
 @contextmanager

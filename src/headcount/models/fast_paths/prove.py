@@ -1,111 +1,32 @@
-"""Prove which short cuts through a model reproduce its logits, before any is taken."""
+"""Prove which fast paths through a model reproduce its logits, before any is taken."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from typing import Any
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from headcount.models.gate import gating
-from headcount.models.sites import HeadSite, accepted, coarsest_dtype, plain, probe_prompt, run
-from headcount.models.slices import tolerance
-from headcount.models.trunk import (
+from headcount.models.fast_paths import ShortCuts, scored_end, spread_cache
+from headcount.models.fast_paths.trunk import (
     Recording,
     Trunk,
     find_trunk,
     recording,
     replaying,
-    scored_only,
     watching,
 )
+from headcount.models.forward_modes import empty_cache, exactly
+from headcount.models.gate import gating
+from headcount.models.sites import HeadSite, accepted, coarsest_dtype, probe_prompt, run
+from headcount.models.slices import tolerance
 
 GATED = 4  # sites at which the proof switches a head off; a late start is tried at every site
 SCORED = 3  # positions that the proof scores: not as many as it has rows
-
-
-@dataclass(frozen=True)
-class ShortCuts:
-    """What a model can carry; each was shown to leave its logits as they are."""
-
-    head: bool = False  # logits only where they are scored
-    trunk: Trunk | None = None  # start at the first gated site
-    attention: bool = False  # … and there, from the output projection on
-    scored: bool = False  # the end of the last block only where logits are scored
-    cache: bool = False  # tokens that all rows share run once, through the key/value cache
-
-
-@contextmanager
-def exactly(module: nn.Module) -> Iterator[None]:
-    """Evaluation mode and full float32 products inside; as it was afterwards."""
-    precision = torch.get_float32_matmul_precision()
-    training = [part for part in module.modules() if part.training]
-    torch.set_float32_matmul_precision("highest")
-    module.eval()
-    try:
-        yield
-    finally:
-        torch.set_float32_matmul_precision(precision)
-        for part in training:  # not `train`, which would also wake the frozen parts
-            part.training = True
-
-
-@contextmanager
-def scored_logits(module: nn.Module, count: int) -> Iterator[None]:
-    """Compute logits at the last `count` positions only."""
-    head = plain(module).get_output_embeddings()  # type: ignore[operator]
-
-    def hook(_: nn.Module, args: tuple[Any, ...]) -> Any:
-        x = args[0]
-        # A strided input would make torch multiply row by row, reading all weights for each.
-        return (x[:, x.shape[1] - count :].contiguous(), *args[1:])
-
-    handle = head.register_forward_pre_hook(hook)
-    try:
-        yield
-    finally:
-        handle.remove()
-
-
-@contextmanager
-def scored_end(module: nn.Module, cuts: ShortCuts, count: int) -> Iterator[None]:
-    """Run the end of the model at the last `count` positions only, as far as `cuts` allow."""
-    last_block = cuts.head and cuts.scored and cuts.trunk is not None
-    with (
-        scored_logits(module, count) if cuts.head else nullcontext(),
-        scored_only(module, cuts.trunk, count) if last_block and cuts.trunk else nullcontext(),
-    ):
-        yield
-
-
-def empty_cache(module: nn.Module, sites: int) -> Any:
-    """A growing key/value cache with one plain layer for each site, or None.
-
-    Sliding windows, linear attention and shared keys need caches that cannot be split like this.
-    """
-    from transformers.cache_utils import DynamicCache, DynamicLayer
-
-    cache = DynamicCache(config=plain(module).config)  # type: ignore[arg-type]
-    simple = all(type(layer) is DynamicLayer for layer in cache.layers)
-    return cache if simple and len(cache.layers) == sites else None
-
-
-def spread_cache(fresh: Any, prefix: Any, undisturbed: Any, folds: int, rows: int) -> Any:
-    """Fill the `fresh` cache for `rows` rows under each of `folds` head sets; returns it.
-
-    `prefix` comes from a pass of `folds` rows over the tokens that all rows share. Layers that its
-    late start left empty say what they say in the pass of one row that was left `undisturbed`.
-    """
-    for index, layer in enumerate(prefix.layers):
-        ran = layer.is_initialized
-        source, copies = (layer, rows) if ran else (undisturbed.layers[index], folds * rows)
-        keys, values = (x.repeat_interleave(copies, 0) for x in (source.keys, source.values))
-        fresh.update(keys, values, index)
-    return fresh
 
 
 @torch.no_grad()
@@ -115,16 +36,16 @@ def prove_short_cuts(module: nn.Module, sites: Sequence[HeadSite]) -> ShortCuts:
     ids[1] = ids[1].flip(0)
     with exactly(module):
         prover = _Prover(module, sites, ids)
-        found = ShortCuts(head=prover.ends(ShortCuts(head=True)))
+        cuts = ShortCuts(head=prover.ends(ShortCuts(head=True)))
         ran: list[str] = []
         with watching(module, ran):
             run(module, ids[:1])
         trunk = find_trunk(module, sites, ran)
         if trunk is not None:
-            found = prover.starts_late(found, trunk)
-        if found.head and found.trunk is not None and found.trunk.tokenwise:
-            found = replace(found, scored=prover.ends(replace(found, scored=True)))
-        return replace(found, cache=prover.caches(found))
+            cuts = prover.starts_late(cuts, trunk)
+        if cuts.head and cuts.trunk is not None and cuts.trunk.tokenwise:
+            cuts = replace(cuts, scored=prover.ends(replace(cuts, scored=True)))
+        return replace(cuts, cache=prover.caches(cuts))
 
 
 class _Prover:
@@ -137,8 +58,8 @@ class _Prover:
         self.module, self.sites, self.ids = module, sites, ids
         self.whole = run(module, ids).float()
         last = len(sites) - 1
-        places = {round(i * last / (GATED - 1)) for i in range(GATED)}
-        self.some = [sites[place] for place in sorted(places)]  # the last one among them
+        chosen = {round(i * last / (GATED - 1)) for i in range(GATED)}
+        self.some = [sites[index] for index in sorted(chosen)]  # the last one among them
         # More rows alone round differently, in half precision by a lot; but a model that differs by
         # more than rounding does not get more leeway for it.
         again = run(module, ids.repeat(2, 1))[: len(ids)].float()
@@ -222,21 +143,21 @@ class _Prover:
         gated = {site.index: self.expected(site, self.ids) for site in self.some}
         untouched = self.whole.repeat(2, 1, 1)
         for attention in (True, False):
-            found = replace(cuts, trunk=trunk, attention=attention)
+            late = replace(cuts, trunk=trunk, attention=attention)
             try:
                 with recording(self.module, trunk, self.sites, rows=2) as kept:
                     run(self.module, self.ids)
-                # What a model keeps between passes is now another prompt's. From the last site to
-                # the first, no block before the site has seen this one since: nothing left helps.
+                # Run another prompt first, so that state kept between passes cannot help; test
+                # sites from last to first for the same reason.
                 run(self.module, self.ids.roll(1, 1).repeat(2, 1))
                 if all(
                     self.close(
-                        self.replayed(found, site, kept, self.ids, gated=site.index in gated),
+                        self.replayed(late, site, kept, self.ids, gated=site.index in gated),
                         gated.get(site.index, untouched),
                     )
                     for site in reversed(self.sites)
                 ):
-                    return found
+                    return late
             except Exception:  # see `ends`
                 continue
         return cuts

@@ -3,7 +3,7 @@
 Nothing before the first gated head has to run again: its blocks are stood in for by what they gave
 in an earlier, recorded pass over the same tokens. This is done by the model's own forward pass, in
 which the modules that are skipped answer from the recording. Whether a model can be replayed like
-that is proven, not assumed: see `prove_replay`.
+that is proven, not assumed: see `fast_paths.prove`.
 """
 
 from __future__ import annotations
@@ -15,9 +15,8 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from headcount.models.forward_modes import Forward, instead
 from headcount.models.sites import HeadSite, plain
-
-Forward = Callable[..., Any]
 
 
 @dataclass(frozen=True)
@@ -115,9 +114,11 @@ def recording(
                 continue
             keep = _keep(kept.attentions, site.index, beside=_inside(site))
             stack.callback(named[site.attention].register_forward_hook(keep).remove)
-            handle = named[site.module].register_forward_pre_hook(
-                _keep_input(kept.inputs, site.index), prepend=True
-            )
+
+            def keep_input(_: nn.Module, args: Any, number: int = site.index) -> None:
+                kept.inputs[number] = args[0]
+
+            handle = named[site.module].register_forward_pre_hook(keep_input, prepend=True)
             stack.callback(handle.remove)
         yield kept
 
@@ -127,20 +128,13 @@ def _inside(site: HeadSite) -> bool:
     return site.module.startswith(f"{site.attention}.")
 
 
-def _keep(shelf: dict[int, Any], number: int, *, beside: bool = False) -> Callable[..., None]:
+def _keep(kept: dict[int, Any], number: int, *, beside: bool = False) -> Callable[..., None]:
     """Keep a module's output, or only what comes beside its first tensor."""
 
     def hook(_: nn.Module, args: Any, output: Any) -> None:
         if beside:
             output = (None, *output[1:]) if isinstance(output, tuple) else None
-        shelf[number] = output
-
-    return hook
-
-
-def _keep_input(shelf: dict[int, Tensor], number: int) -> Callable[..., None]:
-    def hook(_: nn.Module, args: Any) -> None:
-        shelf[number] = args[0]
+        kept[number] = output
 
     return hook
 
@@ -166,16 +160,12 @@ def replaying(
         for number, name in enumerate(trunk.blocks[:first]):
             # Only the last of them is read by the block that runs next.
             copies = folds if number == first - 1 else 1
-            answer = _answer(_fold(kept.blocks[number], copies, kept.rows))
-            stack.enter_context(instead(named[name], answer))
+            output = _fold(kept.blocks[number], copies, kept.rows)
+            stack.enter_context(instead(named[name], lambda *_, _output=output, **__: _output))
         if attention and site.index in kept.attentions:
             forward = _attend(named[site.module], site, kept, folds)
             stack.enter_context(instead(named[site.attention], forward))
         yield
-
-
-def _answer(value: Any) -> Forward:
-    return lambda *args, **kwargs: value
 
 
 def _attend(projection: nn.Module, site: HeadSite, kept: Recording, folds: int) -> Forward:
@@ -225,31 +215,13 @@ def _at_end(forward: Forward, count: int) -> Forward:
 
 
 @contextmanager
-def instead(module: nn.Module, forward: Forward) -> Iterator[None]:
-    """Run `forward` instead of the module's own inside this context."""
-    before = module.__dict__.get("forward")
-    module.__dict__["forward"] = forward
-    try:
-        yield
-    finally:
-        if before is None:
-            del module.__dict__["forward"]
-        else:
-            module.__dict__["forward"] = before
-
-
-@contextmanager
 def watching(module: nn.Module, ran: list[str]) -> Iterator[None]:
     """Note the names of the modules that run in this context, in the order in which they start."""
     with ExitStack() as stack:
         for name, child in plain(module).named_modules():
-            handle = child.register_forward_pre_hook(_note(ran, name))
-            stack.callback(handle.remove)
+
+            def note(*_: Any, name: str = name) -> None:
+                ran.append(name)
+
+            stack.callback(child.register_forward_pre_hook(note).remove)
         yield
-
-
-def _note(ran: list[str], name: str) -> Callable[..., None]:
-    def hook(*_: Any) -> None:
-        ran.append(name)
-
-    return hook

@@ -1,0 +1,1 @@
+"""Load language models; find, prove and gate their heads; write them with heads removed."""

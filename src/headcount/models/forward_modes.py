@@ -1,0 +1,78 @@
+"""Ways in which a forward pass can be made to run, each for as long as its context lasts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import nn
+
+from headcount.models.sites import plain
+
+Forward = Callable[..., Any]
+
+
+@contextmanager
+def exactly(module: nn.Module) -> Iterator[None]:
+    """Evaluation mode and full float32 products inside; as it was afterwards."""
+    precision = torch.get_float32_matmul_precision()
+    training = [part for part in module.modules() if part.training]
+    torch.set_float32_matmul_precision("highest")
+    module.eval()
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(precision)
+        for part in training:  # not `train`, which would also wake the frozen parts
+            part.training = True
+
+
+@contextmanager
+def scored_logits(module: nn.Module, count: int) -> Iterator[None]:
+    """Compute logits at the last `count` positions only."""
+    head = plain(module).get_output_embeddings()  # type: ignore[operator]
+
+    def hook(_: nn.Module, args: tuple[Any, ...]) -> Any:
+        x = args[0]
+        # A strided input would make torch multiply row by row, reading all weights for each.
+        return (x[:, x.shape[1] - count :].contiguous(), *args[1:])
+
+    handle = head.register_forward_pre_hook(hook)
+    try:
+        yield
+    finally:
+        handle.remove()
+
+
+@contextmanager
+def instead(module: nn.Module, forward: Forward) -> Iterator[None]:
+    """Run `forward` instead of the module's own inside this context."""
+    before = module.__dict__.get("forward")
+    module.__dict__["forward"] = forward
+    try:
+        yield
+    finally:
+        if before is None:
+            del module.__dict__["forward"]
+        else:
+            module.__dict__["forward"] = before
+
+
+def empty_cache(module: nn.Module, sites: int) -> Any:
+    """A growing key/value cache with one plain layer for each site, or None.
+
+    Sliding windows, linear attention and shared keys need caches that cannot be split like this.
+    """
+    from transformers.cache_utils import DynamicCache, DynamicLayer
+
+    cache = DynamicCache(config=plain(module).config)  # type: ignore[arg-type]
+    simple = all(type(layer) is DynamicLayer for layer in cache.layers)
+    return cache if simple and len(cache.layers) == sites else None
+
+
+def synchronize(device: torch.device) -> None:
+    """Wait until a GPU has finished what it was given, so that a clock can be read."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)

@@ -1,0 +1,47 @@
+"""What to do where a pass does not fit into memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+import torch
+
+from headcount.errors import HeadcountError
+from headcount.models.model import Model
+
+Result = TypeVar("Result")
+
+
+def out_of_memory(error: RuntimeError) -> bool:
+    """Whether a device or the machine ran out of memory."""
+    said = str(error).lower()
+    return (
+        isinstance(error, torch.OutOfMemoryError)
+        or "can't allocate memory" in said
+        or "out of memory" in said
+    )
+
+
+def too_large(model: Model, length: int) -> HeadcountError:
+    """What to say where not even one sequence fits into memory."""
+    return HeadcountError(
+        f"There is not enough memory to run {model.name} on a single example of {length} tokens: "
+        "use a smaller dtype or a larger device."
+    )
+
+
+def within_memory(model: Model, work: Callable[[int], Result], tokens: int, longest: int) -> Result:
+    """The result of `work(tokens)`, with as many tokens at once as memory allows.
+
+    Sequences are up to `longest` tokens long.
+    """
+    while True:
+        try:
+            return work(tokens)
+        except RuntimeError as error:
+            if not out_of_memory(error):
+                raise
+        if tokens <= longest:
+            raise too_large(model, longest)
+        tokens = max(longest, tokens // 2)

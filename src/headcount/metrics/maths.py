@@ -107,11 +107,19 @@ def _version() -> str:
         return "not installed"
 
 
-MATHS = TextMetric("maths", "Accuracy (math-verify)", _by(is_right), binary=True, identity=_version)
+MATHS = TextMetric(
+    "maths",
+    "Accuracy (math-verify)",
+    _by(is_right),
+    binary=True,
+    identity=_version,
+    require=_math_verify,
+)
 PUBLISHED_MATHS = TextMetric(
     "published_maths",
     "Accuracy (published rule: also a part of the right answer)",
     _by(_or_part),
     binary=True,
     identity=_version,
+    require=_math_verify,
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from tiny import tiny_model
 
 from headcount import HeadcountError, Lab, Store, wrap
 from headcount.engine.write import writing
+from headcount.metrics import maths
 from headcount.models.model import Model
 from headcount.studies.description import Description
 from headcount.studies.study import Study
@@ -194,6 +196,17 @@ def test_a_head_set_goes_through_everything(tiny: Model) -> None:
     assert any("Heads kept throughout" in note for note in kept.notes)
 
 
+@pytest.mark.filterwarnings("ignore:No artists")  # of the chart of inserted tokens
+def test_nothing_put_in_is_asked_once(tiny: Model) -> None:
+    ahead = described(tiny, **{**SETTINGS, "n": 2, "prompts": 2, "length": 0})
+    lab = Lab(progress=False)
+    found = ahead.carry_out(lab)
+    assert lab.measured["text"] == 2
+    assert {row["place"] for row in found.rows} == {"none"}
+    assert len(found.claims) == 2  # about accuracy: there is nothing to hold profiles against
+    assert "Affine check" not in found.tables
+
+
 def test_files_are_reported_beside_it(tiny: Model, tmp_path: Path) -> None:
     path = tmp_path / "mine.jsonl"
     records = [{"problem": f"What is {n} + 1?", "answer": str(n + 1)} for n in range(5)]
@@ -205,6 +218,34 @@ def test_files_are_reported_beside_it(tiny: Model, tmp_path: Path) -> None:
     assert {row["n"] for row in mine} == {5}
     assert any("1 of 6 problems of mine are left out" in note for note in found.notes)
     assert len(found.claims) == 2  # the claims are about the first task
+
+
+@pytest.mark.parametrize("kept", [False, True])
+def test_the_count_is_what_is_written(tiny: Model, tmp_path: Path, kept: bool) -> None:
+    settings = {"sweep": "length", "redistribution": "replace", "temperature": 0.5, "seeds": 2}
+    ahead = described(tiny, **{**SETTINGS, "n": 3, "prompts": 2, **settings})
+    with Store(tmp_path / "store.sqlite") as store:
+        lab = Lab(store if kept else None, progress=False)
+        cost = ahead.cost(lab)
+        assert lab.measured == {"value": 0, "text": 0}
+        assert any(item.thing == "pass" and item.tokens for item in cost.items)
+        ahead.carry_out(lab)
+        assert lab.measured["text"] <= cost.count("text") <= 1.05 * lab.measured["text"]
+        # Without, both inserts, redistribution, and lengths of which one puts nothing in.
+        assert cost.count("text") == 2 * 3 * (4 + 2 * 5)
+        if kept:
+            assert ahead.cost(lab).tokens == 0
+            assert ahead.cost(lab).known == cost.count("text")
+
+
+def test_a_grader_that_is_not_installed_is_refused_at_once(
+    tiny: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "math_verify", None)
+    maths._math_verify.cache_clear()
+    with pytest.raises(HeadcountError, match=r"pip install 'headcount\[math\]'"):
+        described(tiny, **SETTINGS)
+    maths._math_verify.cache_clear()
 
 
 @pytest.mark.parametrize(
@@ -229,7 +270,7 @@ def test_files_are_reported_beside_it(tiny: Model, tmp_path: Path) -> None:
 )
 def test_bad_settings_are_a_sentence(tiny: Model, settings: dict[str, Any], words: str) -> None:
     with pytest.raises(HeadcountError, match=words):
-        run(tiny, **{**SETTINGS, **settings})
+        described(tiny, **{**SETTINGS, **settings})
 
 
 @pytest.mark.real

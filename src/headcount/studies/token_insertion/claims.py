@@ -19,6 +19,7 @@ from headcount.studies.token_insertion.grading import Outcome
 from headcount.studies.token_insertion.inside import Inside
 
 TIMING = 0.8
+HEIGHT = ("peak", "peak_without")  # of the peaks with the insert, over that without
 PUBLISHED = {
     "w/ Mless": "from about 64, 73 and 44 % to 66, 75 and 46 % (three models)",
     "w/ Mful": "from about 64, 73 and 44 % to 66, 74 and 48 % (three models)",
@@ -33,17 +34,17 @@ def judge_claims(outcome: Outcome, inside: Inside | None) -> list[Claim]:
         difference = outcome.difference(series)
         text = f"{outcome.model}: {series} raises accuracy (measured: the paired difference)"
         claims.append(Claim.of(text, published, difference, judge(difference, above=0)))
-    for series in [] if inside is None else inside.look.series:  # none where nothing was put in
-        name = f"{outcome.model}: {series}"
-        claims += [*_peaks(inside, series, name), _span(inside, series, name)]
-        claims += _scaling(inside, series, name)
+    if inside is not None:
+        for series in inside.look.series:  # none where nothing was put in
+            about = inside, series, f"{outcome.model}: {series}"
+            claims += [*_peaks(*about), _span(*about), *_scaling(*about)]
     return claims
 
 
 def _peaks(inside: Inside, series: str, name: str) -> list[Claim]:
     """Whether the insert lowers the peaks on the original tokens, in the head and elsewhere."""
     head, at = [inside.head], inside.drawn
-    ratio = _lowered(inside, series, "all", head)
+    ratio = _ratio(inside, series, "all", HEIGHT, head)
     timing = _mean(inside.look.effects[series, "all", "timing"][:, inside.head])
     claims = [
         Claim.of(
@@ -55,11 +56,11 @@ def _peaks(inside: Inside, series: str, name: str) -> list[Claim]:
             all_of([judge(ratio, below=1), judge(timing, above=TIMING)]),
         )
     ]
-    own = _lowered(inside, series, "original", head)
+    own = _ratio(inside, series, "original", HEIGHT, head)
     text = f"{name}: the same, with only original tokens as queries, in head {at}"
     claims.append(Claim.of(text, "", own, judge(own, below=1)))
     if inside.other_heads:
-        deep = _lowered(inside, series, "all", inside.other_heads)
+        deep = _ratio(inside, series, "all", HEIGHT, inside.other_heads)
         text = f"{name}: the same in the heads of all other layers, where it is no arithmetic"
         claims.append(Claim.of(text, "", deep, judge(deep, below=1)))
     return claims
@@ -68,7 +69,7 @@ def _peaks(inside: Inside, series: str, name: str) -> list[Claim]:
 def _span(inside: Inside, series: str, name: str) -> Claim:
     """Whether the inserted tokens receive small and even weights in the head."""
     effects = inside.look.effects
-    small = _ratio(inside, (series, "all", "span"), (series, "all", "original"), [inside.head])
+    small = _ratio(inside, series, "all", ("span", "original"), [inside.head])
     spread = _mean(
         effects[series, "all", "span_spread"][:, inside.head]
         - effects[series, "all", "original_spread"][:, inside.head]
@@ -101,16 +102,13 @@ def _scaling(inside: Inside, series: str, name: str) -> list[Claim]:
     return claims
 
 
-def _lowered(inside: Inside, series: str, queries: str, heads: Sequence[int]) -> Interval:
-    """The height of the peaks with the insert over that without, over prompts."""
-    keys = ((series, queries, "peak"), (series, queries, "peak_without"))
-    return _ratio(inside, *keys, heads)
-
-
 def _ratio(
-    inside: Inside, above: tuple[str, ...], below: tuple[str, ...], heads: Sequence[int]
+    inside: Inside, series: str, queries: str, effects: tuple[str, str], heads: Sequence[int]
 ) -> Interval:
-    top, bottom = (inside.look.effects[key][:, list(heads)].mean(1) for key in (above, below))
+    """The mean over heads of one effect over that of another, over prompts."""
+    top, bottom = (
+        inside.look.effects[series, queries, effect][:, list(heads)].mean(1) for effect in effects
+    )
     return UNKNOWN if np.isnan([top, bottom]).any() else ratio_of_means(top, bottom)
 
 

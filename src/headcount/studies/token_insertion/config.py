@@ -71,13 +71,14 @@ class Config:
     def __post_init__(self) -> None:
         if self.sweep and self.sweep not in SWEEPS:
             raise unknown("sweep", self.sweep, SWEEPS)
-        if not self.tasks or self.seeds < 1 or min(self.prompts, self.sinks, self.n) < 0:
+        counts = (self.prompts, self.sinks, self.n, self.head + 1)
+        if not self.tasks or self.seeds < 1 or min(counts) < 0:
             raise HeadcountError(
-                "The study needs a task and a run; prompts, sinks and n are at least 0."
+                "The study needs a task and a run; prompts, sinks and n are at least 0, and head "
+                "at least -1."
             )
-        if self.head < -1:
-            raise HeadcountError("A head's number in its layer is at least 0; -1 chooses one.")
-        if isinstance(self.heads, str | int | float):
+        heads: Any = self.heads  # of any kind, from a command line
+        if isinstance(heads, str | int | float):
             raise HeadcountError(
                 "Name heads as --heads LAYER.HEAD, with a space between two of them."
             )
@@ -114,7 +115,8 @@ class Config:
     def inserts(self) -> dict[str, Insert]:
         """Both kinds of insert, by the name of their series."""
         texts = {"w/ Mless": self.meaningless, "w/ Mful": self.meaningful}
-        return {series: Insert(text, self.length, self.position) for series, text in texts.items()}
+        place: Any = self.position  # an insert refuses what is no place
+        return {series: Insert(text, self.length, place) for series, text in texts.items()}
 
     def redistributed(self) -> ActivationRedistribution | None:
         """How activations are redistributed, if they are."""
@@ -133,7 +135,7 @@ class Config:
     def longest(self) -> int:
         """The tokens of the longest insert."""
         lengths = [insert.length for insert in self.inserts().values() if not insert.empty]
-        return max([0, *lengths, *(LENGTHS if self.sweep == "length" else ())])
+        return max([*lengths, *(LENGTHS if self.sweep == "length" else [])], default=0)
 
 
 def task_name(spec: str) -> str:

@@ -34,8 +34,9 @@ def draw(outcomes: Sequence[Outcome], inside: Inside | None, config: Config) -> 
     figures = {"figure": plot_inserts(bars, profiles, title=title, note=paired)}
     if first.swept:
         lines: dict[str, list[tuple[str, Bar]]] = {}
-        for (series, value), graded in first.swept.items():
-            lines.setdefault(series, []).append((value, _bar(first.accuracy(graded))))
+        for graded in first.swept:
+            bar = _bar(first.accuracy(graded))
+            lines.setdefault(graded.condition.series, []).append((graded.condition.value, bar))
         figures[f"sweep-{config.sweep}"] = plot_sweep(
             lines,
             label="Tokens inserted" if config.sweep == "length" else "Place of the insert",

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -22,51 +22,45 @@ from headcount.stats import Interval, accuracy_interval, paired_difference, wils
 from headcount.studies.token_insertion.config import Config, task_name
 from headcount.studies.token_insertion.redistribution import ActivationRedistribution
 from headcount.tasks import TASKS, Task, encode, make_task
-from headcount.tasks.inserts import LENGTHS, PLACES, Insert, with_insert
+from headcount.tasks.inserts import LENGTHS, PLACES, Insert
+
+NOTHING = Insert(length=0, place="none")
 
 
 @dataclass(frozen=True)
 class Condition:
-    """How problems are asked: with which insert, and with redistributed activations or without."""
+    """How problems are asked: with which insert, and with redistributed activations or without.
+
+    Of a sweep, `value` is the length or the place that the insert has here.
+    """
 
     series: str
-    insert: Insert | None = None
+    insert: Insert = NOTHING
     redistribution: ActivationRedistribution | None = None
-
-    @property
-    def tokens(self) -> int:
-        """How many tokens are put in."""
-        return 0 if self.insert is None or self.insert.empty else self.insert.length
-
-    @property
-    def place(self) -> str:
-        """Where they are put in."""
-        return "none" if self.insert is None or self.insert.empty else self.insert.place
+    value: str = ""
 
 
 def conditions(config: Config) -> list[Condition]:
     """Those of the figure: without an insert, with either of two, and with redistribution."""
     inserts = [Condition(series, insert) for series, insert in config.inserts().items()]
     redistribution = config.redistributed()
-    more = [] if redistribution is None else [Condition("ARM", None, redistribution)]
+    more = [] if redistribution is None else [Condition("ARM", NOTHING, redistribution)]
     return [Condition("w/o"), *inserts, *more]
 
 
-def swept_conditions(config: Config) -> dict[tuple[str, str], Condition]:
-    """Each kind of insert with every length or at every place, by series and value."""
-    return {
-        (series, value): Condition(f"{series}, by {config.sweep}", insert)
+def swept_conditions(config: Config) -> list[Condition]:
+    """Each kind of insert with every length or at every place; none without a sweep."""
+    return [
+        Condition(series, insert, value=value)
         for series, given in config.inserts().items()
-        for value, insert in _variants(given, config.sweep).items()
-    }
+        for value, insert in _varied(given, config.sweep).items()
+    ]
 
 
-def _variants(insert: Insert, sweep: str) -> dict[str, Insert]:
+def _varied(insert: Insert, sweep: str) -> dict[str, Insert]:
     if sweep == "length":
         return {str(length): replace(insert, length=length) for length in LENGTHS}
-    if sweep == "position":
-        return {place: replace(insert, place=place) for place in PLACES}
-    return {}
+    return {place: replace(insert, place=place) for place in PLACES} if sweep else {}
 
 
 def problems(model: Model, spec: str, config: Config) -> tuple[Task, list[str]]:
@@ -113,7 +107,7 @@ class Graded:
 
 @dataclass(frozen=True, eq=False)
 class GradeRequest:
-    """A request: a model answers the problems under a condition, once for each of the draws."""
+    """A request: a model answers problems that are asked under a condition, once for each draw."""
 
     model: Model
     task: Task
@@ -125,12 +119,9 @@ class GradeRequest:
     @cached_property
     def writings(self) -> list[Writing]:
         """The texts of each draw."""
-        task, insert = self.task, self.condition.insert
-        if insert is not None:
-            task = with_insert(task, self.model.tokenizer, insert)
         sets = HeadSets.of(self.gates[None], self.model.layout)
         how = self.condition.redistribution
-        return [Writing(self.model, task, sets, "all", "all", s, how) for s in self.draws]
+        return [Writing(self.model, self.task, sets, "all", "all", s, how) for s in self.draws]
 
     def count(self, counter: Counter) -> None:
         """Tell how many texts will be written."""
@@ -140,8 +131,7 @@ class GradeRequest:
     def result(self, lab: Lab) -> Graded:
         """Let the model write, and grade."""
         answers = [lab.write(writing) for writing in self.writings]
-        asked = self.writings[0].task
-        golds, prompts = [e.target.strip() for e in asked], [e.prompt for e in asked]
+        golds, prompts = [e.target.strip() for e in self.task], [e.prompt for e in self.task]
         texts = [one.of(0) for one in answers]
         right = [self.metric.function(Written(some, golds, some, prompts)) for some in texts]
         truncated = sum(int((one.finished == 0).sum()) for one in answers)
@@ -150,14 +140,15 @@ class GradeRequest:
 
 @dataclass(frozen=True, eq=False)
 class Outcome:
-    """The grades of one model on one task: by series, and those of a sweep by series and value."""
+    """The grades of one model on one task: by series, and those of a sweep."""
 
     model: str
     task: str
     metric: str
     clusters: Int[np.ndarray, "problems"]
     graded: Mapping[str, Graded]
-    swept: Mapping[tuple[str, str], Graded] = field(default_factory=dict)
+    swept: Sequence[Graded] = ()
+    sweep: str = ""  # what varies in `swept`
 
     def accuracy(self, graded: Graded) -> Interval:
         """The share of right answers."""
@@ -178,29 +169,30 @@ class Outcome:
 
     def rows(self) -> list[dict[str, Any]]:
         """The tidy table: accuracies, paired differences to no insert, and the sweep."""
-        graded = [self._row(one, self.accuracy(one)) for one in self.graded.values()]
-        differences = [
-            self._row(one, self.difference(series))
-            | {"series": f"{series} less w/o", "truncated": 0}
-            for series, one in self.graded.items()
-            if series != "w/o"
-        ]
-        swept = [self._row(one, self.accuracy(one)) for one in self.swept.values()]
-        return [*graded, *differences, *swept]
+        rows = [self._row(graded, self.accuracy(graded)) for graded in self.graded.values()]
+        for series, graded in self.graded.items():
+            if series != "w/o":
+                row = self._row(graded, self.difference(series))
+                rows.append(row | {"series": f"{series} less w/o", "truncated": 0})
+        for graded in self.swept:
+            row = self._row(graded, self.accuracy(graded))
+            rows.append(row | {"series": f"{graded.condition.series}, by {self.sweep}"})
+        return rows
 
     def _row(self, graded: Graded, interval: Interval) -> dict[str, Any]:
-        seeds, count = graded.right.shape
+        seeds, problems = graded.right.shape
+        insert = NOTHING if graded.condition.insert.empty else graded.condition.insert
         return {
             "model": self.model,
             "task": self.task,
             "series": graded.condition.series,
             "metric": self.metric,
-            "count": graded.condition.tokens,
-            "place": graded.condition.place,
+            "count": insert.length,
+            "place": insert.place,
             "value": interval.value,
             "low": interval.low,
             "high": interval.high,
-            "n": count,
+            "n": problems,
             "seeds": seeds,
             "truncated": graded.truncated,
         }

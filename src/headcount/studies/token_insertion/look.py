@@ -23,7 +23,7 @@ from headcount.models.model import Model
 from headcount.studies.token_insertion.activations import STATISTICS, activation_statistics
 from headcount.studies.token_insertion.affine import AFFINE, affine_fit, head_outputs
 from headcount.studies.token_insertion.profiles import EFFECTS, profile_effects, profiles
-from headcount.tasks import Encoded, Task, encode
+from headcount.tasks import Task, encode
 from headcount.tasks.inserts import Insert, Inserted, locate, with_insert
 from headcount.tasks.token_classes import CLASSES, token_class
 
@@ -114,25 +114,26 @@ class LookRequest:
     sinks: int
 
     @cached_property
-    def without(self) -> list[Encoded]:
-        """The prompts as they are."""
-        return encode(self.task, self.model.tokenizer)
-
-    @cached_property
-    def inserted(self) -> dict[str, list[Inserted]]:
-        """The prompts with each insert."""
+    def prompts(self) -> dict[str, list[Inserted]]:
+        """The prompts of each series; those without an insert are the first."""
         tokenizer = self.model.tokenizer
-        found = {}
+        without = encode(self.task, tokenizer)
+        encoded = {"w/o": without}
         for series, insert in self.inserts.items():
-            prompts = encode(with_insert(self.task, tokenizer, insert), tokenizer)
-            found[series] = [locate(a, b) for a, b in zip(prompts, self.without, strict=True)]
-        return found
+            encoded[series] = encode(with_insert(self.task, tokenizer, insert), tokenizer)
+        return {
+            series: [locate(new, old) for new, old in zip(some, without, strict=True)]
+            for series, some in encoded.items()
+        }
 
-    @property
-    def prompts(self) -> dict[str, list[Encoded]]:
-        """All prompts, by series."""
-        more = {series: [one.encoded for one in some] for series, some in self.inserted.items()}
-        return {"w/o": self.without, **more}
+    def ids(self, series: str) -> list[tuple[int, ...]]:
+        """The token ids of a series' prompts."""
+        return [one.encoded.prompt for one in self.prompts[series]]
+
+    def bodies(self, series: str) -> list[list[int]]:
+        """Where each prompt, which has two pieces, holds the tokens of its problem."""
+        pairs = zip(self.prompts["w/o"], self.prompts[series], strict=True)
+        return [[new.original[p] for p in range(*old.encoded.borders[1:])] for old, new in pairs]
 
     def context(self) -> dict[str, Any]:
         """All that determines what is seen."""
@@ -142,7 +143,9 @@ class LookRequest:
             "task": "token-insertion",
             "metric": "look",
             "stand_in": "zero",
-            "prompts": {series: [one.key for one in some] for series, some in self.prompts.items()},
+            "prompts": {
+                series: [one.encoded.key for one in some] for series, some in self.prompts.items()
+            },
             "layer": self.layer,
             "gates": [float(gate) for gate in self.gates],
             "sinks": self.sinks,
@@ -154,7 +157,7 @@ class LookRequest:
         """Tell the tokens of the passes, unless the store holds the look."""
         store = counter.store
         if store is None or store.get_document("insert look", self.context()) is None:
-            tokens = sum(len(one.prompt) for some in self.prompts.values() for one in some)
+            tokens = sum(len(ids) for series in self.prompts for ids in self.ids(series))
             counter.passes(self.model, LOOKS * tokens)
 
     def result(self, lab: Lab) -> Look:
@@ -166,54 +169,55 @@ class LookRequest:
     def _see(self, lab: Lab) -> Look:
         gates = None if (self.gates == 1).all() else self.gates
         how: dict[str, Any] = {"gates": gates, "progress": lab.progress}
-        alike = self._alike()
-        effects, drawn = self._profiles(alike, how)
-        spans = {series: some[alike[0]].span for series, some in self.inserted.items()}
-        affine, activations = self._affine(how), self._activations(how)
-        return Look(effects, affine, activations, drawn, {"w/o": (), **spans}, len(alike))
-
-    def _alike(self) -> list[int]:
-        """The largest group of prompts whose tokens, original and inserted, have equal places."""
+        # The largest group of prompts whose tokens, original and inserted, have equal places.
         forms = [
-            (len(one.prompt), *(some[place].span for some in self.inserted.values()))
-            for place, one in enumerate(self.without)
+            tuple((len(one.encoded.prompt), one.span) for one in same)
+            for same in zip(*self.prompts.values(), strict=True)
         ]
-        ((most, _),) = Tally(forms).most_common(1)
-        return [place for place, form in enumerate(forms) if form == most]
+        ((form, _),) = Tally(forms).most_common(1)
+        alike = [place for place, other in enumerate(forms) if other == form]
+        effects, drawn = self._profiles(alike, how)
+        spans = {series: some[alike[0]].span for series, some in self.prompts.items()}
+        affine, activations = self._affine(how), self._activations(how)
+        return Look(effects, affine, activations, drawn, spans, len(alike))
 
     def _profiles(self, alike: Sequence[int], how: Mapping[str, Any]) -> tuple[Any, Any]:
         """Effects on all profiles, and the layer's mean profiles over prompts of one form."""
-        layout = self.model.layout
-        first = layout.starts[self.layer]
-        heads = slice(first, first + layout.counts[self.layer])
-        old = profiles(self.model, [one.prompt for one in self.without], **how)
-        drawn = {"w/o": np.mean([old[place][heads] for place in alike], axis=0)}
-        effects: dict[tuple[str, str, str], np.ndarray] = {}
-        for series, some in self.inserted.items():
-            prompts = [one.encoded.prompt for one in some]
-            for queries in QUERIES:
-                asking = None if queries == "all" else [one.original for one in some]
-                new = profiles(self.model, prompts, asking, **how)
+        first = self.model.layout.starts[self.layer]
+        heads = slice(first, first + self.model.layout.counts[self.layer])
+        drawn, effects = {}, {}
+        old: list[np.ndarray] = []
+        for series, some in self.prompts.items():
+            new = profiles(self.model, self.ids(series), **how)
+            drawn[series] = np.mean([new[place][heads] for place in alike], axis=0)
+            if series == "w/o":
+                old = new
+                continue
+            original = [one.original for one in some]
+            by_queries = {
+                "all": new,
+                "original": profiles(self.model, self.ids(series), original, **how),
+            }
+            for queries, new in by_queries.items():
                 rows = [
                     profile_effects(a, b, one.original, one.span, sinks=self.sinks)
                     for a, b, one in zip(old, new, some, strict=True)
                 ]
                 for effect in EFFECTS:
                     effects[series, queries, effect] = np.stack([row[effect] for row in rows])
-                if queries == "all":
-                    drawn[series] = np.mean([new[place][heads] for place in alike], axis=0)
         return effects, drawn
 
-    def _affine(self, how: Mapping[str, Any]) -> dict[tuple[str, str], np.ndarray]:
+    def _affine(self, how: Mapping[str, Any]) -> dict[tuple[str, ...], np.ndarray]:
         """All of AFFINE at the tokens of the problem, behind an insert before or between."""
-        old = head_outputs(self.model, [one.prompt for one in self.without], self._bodies(), **how)
-        affine: dict[tuple[str, str], np.ndarray] = {}
-        for series, some in self.inserted.items():
-            prompts = [one.encoded.prompt for one in some]
-            new = head_outputs(self.model, prompts, self._bodies(series), **how)
+        old, *others = (
+            head_outputs(self.model, self.ids(series), self.bodies(series), **how)
+            for series in self.prompts
+        )
+        affine: dict[tuple[str, ...], np.ndarray] = {}
+        for series, new in zip(self.inserts, others, strict=True):
             fits = [
-                [affine_fit(a, b) for a, b in zip(one, other, strict=True)]
-                for one, other in zip(old, new, strict=True)
+                [affine_fit(a, b) for a, b in zip(before, after, strict=True)]
+                for before, after in zip(old, new, strict=True)
             ]
             for number, name in enumerate(AFFINE):
                 affine[series, name] = np.array(
@@ -223,37 +227,22 @@ class LookRequest:
 
     def _activations(self, how: Mapping[str, Any]) -> dict[str, np.ndarray]:
         """Statistics by kind of token, in the problem; none where the first MLP has no module."""
-        model, bodies = self.model, self._bodies()
-        try:
-            old, limits = activation_statistics(
-                model, [one.prompt for one in self.without], bodies, **how
-            )
-        except HeadcountError:
-            return {}
-        by_series = {"w/o": old}
-        for series, some in self.inserted.items():
-            prompts = [one.encoded.prompt for one in some]
-            by_series[series], _ = activation_statistics(
-                model, prompts, self._bodies(series), limits=limits, **how
-            )
+        decode, limits = self.model.tokenizer.decode, None
         kinds = [
-            np.array([token_class(model.tokenizer.decode([one.prompt[p]])) for p in body])
-            for one, body in zip(self.without, bodies, strict=True)
+            np.array([token_class(decode([ids[place]])) for place in body])
+            for ids, body in zip(self.ids("w/o"), self.bodies("w/o"), strict=True)
         ]
-        return {
-            series: np.array(
-                [_by_class(values, kind) for values, kind in zip(prompts, kinds, strict=True)]
-            )
-            for series, prompts in by_series.items()
-        }
-
-    def _bodies(self, series: str = "w/o") -> list[list[int]]:
-        """Where each prompt, which has two pieces, holds the tokens of its problem."""
-        bodies = [list(range(*one.borders[1:])) for one in self.without]
-        if series == "w/o":
-            return bodies
-        some = zip(self.inserted[series], bodies, strict=True)
-        return [[one.original[p] for p in body] for one, body in some]
+        by_series = {}
+        for series in self.prompts:
+            ids, bodies = self.ids(series), self.bodies(series)
+            try:
+                values, limits = activation_statistics(
+                    self.model, ids, bodies, limits=limits, **how
+                )
+            except HeadcountError:
+                return {}
+            by_series[series] = np.array(list(map(_by_class, values, kinds)))
+        return by_series
 
 
 def _by_class(

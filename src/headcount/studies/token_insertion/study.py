@@ -35,28 +35,32 @@ from headcount.studies.token_insertion.inside import (
 )
 from headcount.studies.token_insertion.look import LookRequest
 from headcount.tasks import Task
+from headcount.tasks.inserts import with_insert
 
 
 def describe(models: Sequence[Model], config: Config) -> Description:
-    """All problems under all conditions; on the first task a look inside, and the sweep.
-
-    The sweep is that of the first model alone.
-    """
+    """All problems under all conditions; on the first task also a look inside, and a sweep."""
     if not models:
         raise HeadcountError("The study needs a model: name one.")
     config.metric().require()
-    rounds, notes = [], []
+    rounds: list[Round] = []
+    notes: list[str] = []
     for model in models:
         model.layout.number(Head(config.layer, max(config.head, 0)))  # refuses what there is not
         for place, spec in enumerate(config.tasks):
             task, left_out = problems(model, spec, config)
             notes += left_out
-            swept = not place and model is models[0]
-            rounds.append(Round(len(rounds), model, spec, task, config, not place, swept))
+            # The sweep is that of the first model alone.
+            swept = swept_conditions(config) if not rounds else []
+            rounds.append(Round(len(rounds), model, task, config, not place, swept))
     return Description(
         {key: request for one in rounds for key, request in one.requests().items()},
         Conclusion(models, config, rounds, notes),
-        sayings={(one.number, "w/o"): one.saying for one in rounds},
+        sayings={
+            (one.number, Condition("w/o")): f"{one.model.name}, {one.task.name}: {len(one.task)} "
+            f"problems, {len(config.draws)} run(s) each"
+            for one in rounds
+        },
     )
 
 
@@ -64,67 +68,58 @@ def describe(models: Sequence[Model], config: Config) -> Description:
 class Round:
     """One model and one task: what is asked, and what comes out.
 
-    first   whether it is the model's first task, which makes the figure and the claims
-    swept   whether the insert is also varied
+    The model's `first` task makes the figure and the claims, and is looked at inside.
     """
 
     number: int
     model: Model
-    spec: str
     task: Task
     config: Config
     first: bool
-    swept: bool
-
-    @property
-    def saying(self) -> str:
-        """What is said when it starts."""
-        runs = len(self.config.draws)
-        return f"{self.model.name}, {self.task.name}: {len(self.task)} problems, {runs} run(s) each"
+    swept: Sequence[Condition]
 
     def requests(self) -> dict[Hashable, StudyRequest]:
         """Grades under each condition, a look, and grades of the sweep, in this order."""
         layout, config = self.model.layout, self.config
         named = [layout.parse(head) for head in config.heads]
         gates = layout.gates(keep=named) if config.keep else layout.gates(off=named)
+        requests: dict[Hashable, StudyRequest] = {}
 
-        def grade(condition: Condition) -> GradeRequest:
-            metric, draws = config.metric(), config.draws
-            return GradeRequest(self.model, self.task, condition, gates, metric, draws)
+        def grade(some: Sequence[Condition]) -> None:
+            for condition in some:
+                task = with_insert(self.task, self.model.tokenizer, condition.insert)
+                requests[self.number, condition] = GradeRequest(
+                    self.model, task, condition, gates, config.metric(), config.draws
+                )
 
-        requests: dict[Hashable, StudyRequest] = {
-            (self.number, condition.series): grade(condition) for condition in conditions(config)
-        }
+        grade(conditions(config))
         if self.first and config.prompts:
-            some = self.task.subset(min(config.prompts, len(self.task)))
+            task = self.task.subset(min(config.prompts, len(self.task)))
             inserts = {s: insert for s, insert in config.inserts().items() if not insert.empty}
             requests[self.number, "look"] = LookRequest(
-                self.model, some, inserts, config.layer, gates, config.sinks
+                self.model, task, inserts, config.layer, gates, config.sinks
             )
-        if self.swept:
-            for value, condition in swept_conditions(config).items():
-                requests[self.number, value] = grade(condition)
+        grade(self.swept)
         return requests
 
     def outcome(self, results: Results) -> Outcome:
         """The grades."""
-        config, swept = self.config, swept_conditions(self.config) if self.swept else {}
         return Outcome(
             self.model.name,
             self.task.name,
-            config.metric().key,
+            self.config.metric().key,
             self.task.clusters,
-            {one.series: results[self.number, one.series] for one in conditions(config)},
-            {value: results[self.number, value] for value in swept},
+            {one.series: results[self.number, one] for one in conditions(self.config)},
+            [results[self.number, one] for one in self.swept],
+            self.config.sweep,
         )
 
     def inside(self, results: Results) -> Inside | None:
         """What was seen, with the head that is drawn; None where nobody looked."""
-        look = results.get((self.number, "look"))
+        look, config = results.get((self.number, "look")), self.config
         if look is None:
             return None
-        layer, head = self.config.layer, self.config.head
-        return Inside.of(self.model.name, self.model.layout, look, layer, head)
+        return Inside.of(self.model.name, self.model.layout, look, config.layer, config.head)
 
 
 @dataclass(frozen=True, eq=False)
@@ -139,30 +134,25 @@ class Conclusion:
     def __call__(self, results: Results) -> Study:
         """Rows, claims, tables and figures."""
         outcomes = [one.outcome(results) for one in self.rounds]
-        first = [n for n, one in enumerate(self.rounds) if one.first]
-        insides = [self.rounds[n].inside(results) for n in first]
-        drawn = [outcomes[n] for n in first]
+        drawn = [outcomes[one.number] for one in self.rounds if one.first]
+        insides = [one.inside(results) for one in self.rounds if one.first]
         seen = [inside for inside in insides if inside is not None]
         tables = {
             "Affine check": [row for inside in seen for row in affine_rows(inside)],
             "Activations of layer 0": [row for inside in seen for row in activation_rows(inside)],
         }
-        names = dict.fromkeys(model.name for model in self.models)
-        notes = [*self.left_out, *self._notes(seen)]
+        judged = [judge_claims(*pair) for pair in zip(drawn, insides, strict=True)]
+        facts = {model.name: model.facts for model in self.models}
         return Study(
             name="token-insertion",
-            title=f"token-insertion · {', '.join(names)}",
+            title=f"token-insertion · {', '.join(facts)}",
             rows=[row for outcome in outcomes for row in outcome.rows()],
-            claims=[
-                claim
-                for outcome, inside in zip(drawn, insides, strict=True)
-                for claim in judge_claims(outcome, inside)
-            ],
+            claims=[claim for claims in judged for claim in claims],
             figures=draw(drawn, insides[0], self.config),
             settings=self._settings(),
-            model={model.name: model.facts for model in self.models},
+            model=facts,
             heads=[row for inside in seen for row in change_rows(inside, self.config.tasks[0])],
-            notes=list(dict.fromkeys(notes)),
+            notes=list(dict.fromkeys([*self.left_out, *self._notes(seen)])),
             tables={title: rows for title, rows in tables.items() if rows},
         )
 

@@ -96,7 +96,12 @@ def _version() -> str:
 
 
 MATHS = TextMetric(
-    "maths", "Accuracy (math-verify)", by_rule(is_right), binary=True, identity=_version
+    "maths",
+    "Accuracy (math-verify)",
+    by_rule(is_right),
+    binary=True,
+    identity=_version,
+    require=_math_verify,
 )
 PUBLISHED_MATHS = TextMetric(
     "published_maths",
@@ -104,4 +109,5 @@ PUBLISHED_MATHS = TextMetric(
     by_rule(_or_part),
     binary=True,
     identity=_version,
+    require=_math_verify,
 )

@@ -34,6 +34,7 @@ class TextMetric:
     function  from `Written` to one value per text
     binary    whether its values are 0 or 1, so that its mean is an accuracy
     identity  what else determines a value, such as the encoder's weights; part of the store's key
+    require   refuses a package that is not installed, before a model writes for hours
     """
 
     key: str
@@ -41,6 +42,7 @@ class TextMetric:
     function: Callable[[Written], Float[np.ndarray, "texts"]]
     binary: bool = False
     identity: Callable[[], str] = lambda: ""
+    require: Callable[[], object] = lambda: None
 
 
 def by_rule(rule: Callable[[str, str], bool]) -> Callable[[Written], Float[np.ndarray, "texts"]]:

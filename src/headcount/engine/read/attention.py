@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import numpy as np
@@ -18,21 +18,18 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from headcount.engine.measure.forward import measuring, within_memory
-from headcount.engine.measure.plan import default_tokens
+from headcount.engine.read.lengths import each_length, run_through
 from headcount.errors import HeadcountError
-from headcount.models.forward_modes import scored_logits
 from headcount.models.model import Model
-from headcount.models.sites import HeadSite, accepted, coarsest_dtype, plain
+from headcount.models.sites import HeadSite, coarsest_dtype, plain
 from headcount.models.slices import tolerance
 from headcount.sparse.attention import SPARSE, forming_weights
-from headcount.system.progress import progress as progress_bar
 from headcount.system.transformers_compat import other_attention
 
 Read = Callable[[HeadSite, Float[Tensor, "rows heads queries keys"]], None]
 Reduce = Callable[
     [HeadSite, Float[Tensor, "rows heads queries keys"], Sequence[int]],
-    Float[Tensor, "rows heads"],
+    Float[Tensor, "rows heads *_"],
 ]
 
 
@@ -73,7 +70,6 @@ def reading_attention(model: Model, read: Read) -> Iterator[None]:
         watch.finish()
 
 
-@torch.no_grad()
 def attend(
     model: Model, sequences: Sequence[Sequence[int]], reduce: Reduce, *, progress: bool = True
 ) -> Float[np.ndarray, "sequences heads"]:
@@ -89,48 +85,38 @@ def attend(
     >>> to_the_first.shape
     (1, 270)
     """
-    if not sequences or not all(sequences):
-        raise HeadcountError("Give at least one sequence to read attention from, each with tokens.")
-    found = np.full((len(sequences), model.layout.total), np.nan)
-    by_length: dict[int, list[int]] = {}
-    for place, ids in enumerate(sequences):
-        by_length.setdefault(len(ids), []).append(place)
-    with (
-        progress_bar("reading attention", len(sequences), show=progress, unit="sequence") as bar,
-        measuring(model),
-    ):
-
-        def work(tokens: int) -> None:
-            for length, alike in by_length.items():
-                left = [place for place in alike if np.isnan(found[place, -1])]
-                rows = max(1, tokens // length)
-                for start in range(0, len(left), rows):
-                    chosen = left[start : start + rows]
-                    _attend(model, [sequences[place] for place in chosen], chosen, reduce, found)
-                    bar.update(len(chosen))
-
-        within_memory(model, work, default_tokens(model), max(by_length))
-    return found
+    return np.stack(attend_each(model, sequences, reduce, progress=progress))
 
 
-def _attend(
+@torch.no_grad()
+def attend_each(
     model: Model,
     sequences: Sequence[Sequence[int]],
-    places: Sequence[int],
     reduce: Reduce,
-    found: Float[np.ndarray, "sequences heads"],
-) -> None:
-    numbers: dict[int, Tensor] = {}
+    *,
+    gates: Float[np.ndarray, "heads"] | None = None,
+    label: str = "reading attention",
+    progress: bool = True,
+) -> list[Float[np.ndarray, "heads *_"]]:
+    """What `reduce` makes of the attention weights on each sequence: numbers or arrays, by head.
 
-    def read(site: HeadSite, weights: Tensor) -> None:
-        numbers[site.index] = reduce(site, weights, places)
+    With `gates` the model runs under that head set.
+    """
+    by_place: dict[int, np.ndarray] = {}
 
-    ids = torch.tensor([list(one) for one in sequences], device=model.device)
-    only_last = scored_logits(model.module, 1) if model.short_cuts.head else nullcontext()
-    with reading_attention(model, read), only_last:
-        model.module(input_ids=ids, **accepted(model.module, use_cache=False))
-    row = [numbers[site.index].cpu().double() for site in model.sites]  # (rows, heads) at each
-    found[list(places)] = torch.cat(row, dim=1).numpy()
+    def run(places: list[int]) -> None:
+        at_site: dict[int, Tensor] = {}
+
+        def read(site: HeadSite, weights: Tensor) -> None:
+            at_site[site.index] = reduce(site, weights, places)
+
+        with reading_attention(model, read):
+            run_through(model, [sequences[place] for place in places], gates)
+        table = torch.cat([at_site[site.index].cpu().double() for site in model.sites], dim=1)
+        by_place.update(zip(places, table.numpy(), strict=True))  # (rows, heads, …)
+
+    each_length(model, sequences, run, label=label, progress=progress)
+    return [by_place[place] for place in range(len(sequences))]
 
 
 def _ask(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import numpy as np
@@ -11,13 +11,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from headcount.engine.measure.forward import measuring, within_memory
-from headcount.engine.measure.plan import default_tokens
+from headcount.engine.read.lengths import each_length, run_through
 from headcount.errors import HeadcountError
-from headcount.models.forward_modes import scored_logits
 from headcount.models.model import Model
-from headcount.models.sites import HeadSite, accepted, plain, to_rows
-from headcount.system.progress import progress as progress_bar
+from headcount.models.sites import HeadSite, plain, to_rows
 
 
 @contextmanager
@@ -62,13 +59,15 @@ def collect(
     positions: Sequence[Sequence[int]],
     *,
     mean: bool = False,
+    gates: Float[np.ndarray, "heads"] | None = None,
     progress: bool = True,
 ) -> list[Float[np.ndarray, "..."]]:
     """Each head's output at chosen positions of token sequences, site by site.
 
     Returns one array per site: (sequences, positions, heads, size) as float32, or, with `mean`,
     (sequences, heads, size), averaged over the positions, which then may differ in number. Negative
-    positions count from the end.
+    positions count from the end. With `gates` the model runs under that head set; what a head says
+    is read before its own gate.
 
     >>> from headcount import collect, load_model
     >>> model = load_model("smollm2-135m")
@@ -90,46 +89,19 @@ def collect(
     counts = {len(chosen) for chosen in positions}
     if not mean and len(counts) > 1:
         raise HeadcountError("Ask for equally many positions of each sequence, or for their mean.")
-    if not sequences:
-        raise HeadcountError("Give at least one sequence to collect from.")
-    found: list[dict[int, Tensor]] = [{} for _ in model.sites]  # site → sequence → z
-    by_length: dict[int, list[int]] = {}
-    for place, ids in enumerate(sequences):
-        by_length.setdefault(len(ids), []).append(place)
-    with progress_bar("collecting", len(sequences), show=progress, unit="sequence") as bar:
+    at_site: list[dict[int, Tensor]] = [{} for _ in model.sites]  # site → sequence → z
 
-        def work(tokens: int) -> None:
-            for length, alike in by_length.items():
-                left = [place for place in alike if place not in found[-1]]
-                rows = max(1, tokens // length)
-                for start in range(0, len(left), rows):
-                    chosen = left[start : start + rows]
-                    _collect(model, sequences, positions, chosen, mean, found)
-                    bar.update(len(chosen))
+    def run(places: list[int]) -> None:
+        def read(site: HeadSite, z: Tensor) -> None:
+            heads = z[..., site.span].unflatten(-1, (site.heads, site.size))
+            some = [heads[row, list(positions[place])].float() for row, place in enumerate(places)]
+            # (rows, positions, heads, size), or without the positions; fetched in one go
+            kept = torch.stack([z.mean(0) for z in some] if mean else some).cpu()
+            at_site[site.index].update(zip(places, kept, strict=True))
 
-        within_memory(model, work, default_tokens(model), max(by_length))
+        with reading(model, read):
+            run_through(model, [sequences[place] for place in places], gates)
+
+    each_length(model, sequences, run, label="collecting", progress=progress)
     order = range(len(sequences))
-    return [torch.stack([at[place] for place in order]).numpy() for at in found]
-
-
-def _collect(
-    model: Model,
-    sequences: Sequence[Sequence[int]],
-    positions: Sequence[Sequence[int]],
-    places: Sequence[int],
-    mean: bool,
-    found: list[dict[int, Tensor]],
-) -> None:
-    def read(site: HeadSite, z: Tensor) -> None:
-        heads = z[..., site.span].unflatten(-1, (site.heads, site.size))
-        some = [heads[row, list(positions[place])].float() for row, place in enumerate(places)]
-        # (rows, positions, heads, size), or without the positions; fetched in one go
-        kept = torch.stack([one.mean(0) for one in some] if mean else some).cpu()
-        found[site.index].update(zip(places, kept, strict=True))
-
-    ids = torch.tensor([list(sequences[place]) for place in places], device=model.device)
-    only_last = scored_logits(model.module, 1) if model.short_cuts.head else nullcontext()
-    # A user's compiled graph does not see hooks that came after it.
-    eager = torch.compiler.set_stance("force_eager")
-    with measuring(model), reading(model, read), only_last, eager:
-        model.module(input_ids=ids, **accepted(model.module, use_cache=False))
+    return [torch.stack([by_place[place] for place in order]).numpy() for by_place in at_site]

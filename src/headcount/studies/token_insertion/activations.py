@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
 
 import numpy as np
@@ -13,12 +13,12 @@ from torch import Tensor, nn
 
 from headcount.engine.read.lengths import each_length, run_through
 from headcount.errors import HeadcountError
-from headcount.models.gate import gating
 from headcount.models.model import Model
 from headcount.models.sites import plain
 
 NAMES = ("act_fn", "activation_fn", "act", "hidden_act_fn")
 SCALE = 1.4826  # makes the median absolute deviation of a normal variable its standard deviation
+NEAR_ZERO = 0.13  # c of the limit below which an activation counts as near zero
 STATISTICS = ("near_zero", "l1", "l2", "gini")
 
 Change = Callable[[Float[Tensor, "rows tokens width"], int], Tensor | None]
@@ -30,7 +30,7 @@ def on_activations(model: Model, change: Change, *, layer: int = 0) -> Iterator[
 
     What it returns takes their place; None leaves them as they are. Afterwards nothing is left.
     """
-    activation = _find(model, layer)
+    activation = _activation_function(model, layer)
     start = [0]
 
     def starting(_: nn.Module, args: Any, kwargs: dict[str, Any]) -> None:
@@ -48,15 +48,15 @@ def on_activations(model: Model, change: Change, *, layer: int = 0) -> Iterator[
     with ExitStack() as stack:
         top = plain(model.module)
         tops = [top, getattr(top, "get_base_model", lambda: top)()]  # PEFT wraps the model
-        for one in dict.fromkeys(tops):
-            stack.callback(one.register_forward_pre_hook(starting, with_kwargs=True).remove)
+        for module in dict.fromkeys(tops):
+            stack.callback(module.register_forward_pre_hook(starting, with_kwargs=True).remove)
         stack.callback(activation.register_forward_hook(hook).remove)
         # A compiled graph does not see hooks that came after it.
         stack.enter_context(torch.compiler.set_stance("force_eager"))
         yield
 
 
-def _find(model: Model, layer: int) -> nn.Module:
+def _activation_function(model: Model, layer: int) -> nn.Module:
     """The activation function of the MLP beside a layer's attention; one that no other has."""
     if not 0 <= layer < len(model.sites):
         raise HeadcountError(
@@ -69,10 +69,10 @@ def _find(model: Model, layer: int) -> nn.Module:
         if not name.startswith(f"{block}.") or name.startswith(model.sites[layer].attention):
             continue
         for attribute in NAMES:
-            found = getattr(module, attribute, None)
-            if isinstance(found, nn.Module):
-                if sum(one is found for one in named.values()) == 1:
-                    return found
+            activation = getattr(module, attribute, None)
+            if isinstance(activation, nn.Module):
+                if sum(other is activation for other in named.values()) == 1:
+                    return activation
                 break
     raise HeadcountError(
         f"{model.name} has no MLP in layer {layer} whose activation function is a module of its "
@@ -93,43 +93,36 @@ def activation_statistics(
     sequences: Sequence[Sequence[int]],
     positions: Sequence[Sequence[int]],
     *,
-    layer: int = 0,
-    c: float = 0.13,
     limits: Float[np.ndarray, "sequences"] | None = None,
     gates: Float[np.ndarray, "heads"] | None = None,
     progress: bool = True,
 ) -> tuple[list[Float[np.ndarray, "positions four"]], Float[np.ndarray, "sequences"]]:
-    """Share near zero, L1, L2 and Gini of the activations at some positions of each sequence.
+    """All of STATISTICS of layer 0 at some positions of each sequence.
 
     An activation is near zero below ε, which is the sequence's own unless `limits` gives it; the
     limits are returned too, so that two forms of a prompt can be held against one of them. `gates`
     are those of a head set.
     """
-    found: dict[int, np.ndarray] = {}
+    by_place: dict[int, np.ndarray] = {}
     used = np.full(len(sequences), np.nan) if limits is None else np.asarray(limits, dtype=float)
 
     def run(chosen: list[int]) -> None:
         def read(output: Tensor, _: int) -> None:
             a = output.float()
             if limits is None:
-                used[chosen] = near_zero_limit(a.flatten(1), c).double().cpu().numpy()
+                used[chosen] = near_zero_limit(a.flatten(1), NEAR_ZERO).double().cpu().numpy()
             epsilon = torch.from_numpy(used[chosen]).to(a)[:, None, None]
             numbers = statistics(a, epsilon).double().cpu().numpy()  # (rows, tokens, 4)
             for row, place in enumerate(chosen):
-                found[place] = numbers[row, list(positions[place])]
+                by_place[place] = numbers[row, list(positions[place])]
             raise _Enough
 
-        under = (
-            nullcontext()
-            if gates is None
-            else gating(model.module, model.sites, torch.from_numpy(gates[None]))
-        )
-        # What comes after this layer is of no interest, and would be most of the work.
-        with on_activations(model, read, layer=layer), suppress(_Enough), under:
-            run_through(model, [sequences[place] for place in chosen])
+        # What comes after layer 0 is of no interest, and would be most of the work.
+        with on_activations(model, read), suppress(_Enough):
+            run_through(model, [sequences[place] for place in chosen], gates)
 
     each_length(model, sequences, run, label="activations", progress=progress)
-    return [found[place] for place in range(len(sequences))], used
+    return [by_place[place] for place in range(len(sequences))], used
 
 
 class _Enough(Exception):  # noqa: N818  (no error)

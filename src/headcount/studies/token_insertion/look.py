@@ -6,34 +6,29 @@ store as one document for each model and set of prompts.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter as Tally
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Int
 
-from headcount.engine.measure.forecast import forecast
+from headcount.engine.measure.cost import Counter
 from headcount.engine.measure.plan import MEASUREMENT
 from headcount.errors import HeadcountError
+from headcount.lab import Lab
 from headcount.models.model import Model
-from headcount.store import Store
 from headcount.studies.token_insertion.activations import STATISTICS, activation_statistics
-from headcount.studies.token_insertion.effects import (
-    EFFECTS,
-    affine_fit,
-    head_outputs,
-    profile_effects,
-)
-from headcount.studies.token_insertion.profiles import profiles
-from headcount.tasks import Encoded
-from headcount.tasks.inserts import Inserted, locate
+from headcount.studies.token_insertion.affine import AFFINE, affine_fit, head_outputs
+from headcount.studies.token_insertion.profiles import EFFECTS, profile_effects, profiles
+from headcount.tasks import Task, encode
+from headcount.tasks.inserts import Insert, Inserted, locate, with_insert
 from headcount.tasks.maths.token_classes import CLASSES, token_class
 
 QUERIES = ("all", "original")  # whose attention a profile averages: all later tokens, or those
-LOOKS = 4  # passes over each prompt, about
-AFFINE = ("lambda", "bias", "explained", "spread")
+LOOKS = 4  # passes over each prompt, at most
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,12 +42,17 @@ class Look:
     spans         series → places of the inserted tokens in `drawn`
     """
 
-    effects: Mapping[tuple[str, str, str], Float[np.ndarray, "prompts heads"]]
-    affine: Mapping[tuple[str, str], Float[np.ndarray, "prompts heads"]]
+    effects: Mapping[tuple[str, ...], Float[np.ndarray, "prompts heads"]]
+    affine: Mapping[tuple[str, ...], Float[np.ndarray, "prompts heads"]]
     activations: Mapping[str, Float[np.ndarray, "prompts classes statistics"]]
     drawn: Mapping[str, Float[np.ndarray, "drawn _"]]
     spans: Mapping[str, Sequence[int]]
     aligned: int
+
+    @property
+    def series(self) -> list[str]:
+        """The inserts that were looked at."""
+        return list(dict.fromkeys(series for series, _ in self.affine))
 
     def scaled(
         self, series: str, entry: str, heads: Sequence[int] | Int[np.ndarray, "some"]
@@ -77,193 +77,18 @@ class Look:
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Look:
         """Read what `to_json` wrote."""
-        effects = {tuple(key.split("\t")): _array(v) for key, v in data["effects"].items()}
-        affine = {tuple(key.split("\t")): _array(v) for key, v in data["affine"].items()}
+        effects, affine, activations, drawn = (
+            {key: np.array(lists, dtype=float) for key, lists in data[name].items()}  # None: NaN
+            for name in ("effects", "affine", "activations", "drawn")
+        )
         return cls(
-            effects,
-            affine,
-            {key: _array(value) for key, value in data["activations"].items()},
-            {key: _array(value) for key, value in data["drawn"].items()},
+            {tuple(key.split("\t")): values for key, values in effects.items()},
+            {tuple(key.split("\t")): values for key, values in affine.items()},
+            activations,
+            drawn,
             data["spans"],
             data["aligned"],
         )
-
-
-def look_inside(
-    model: Model,
-    without: Sequence[Encoded],
-    with_inserts: Mapping[str, Sequence[Encoded]],
-    *,
-    layer: int,
-    gates: Float[np.ndarray, "heads"],
-    sinks: int,
-    store: Store | None,
-    progress: bool,
-) -> Look | None:
-    """Look at the same prompts without and with each insert; `without` goes by the name "w/o".
-
-    None in a forecast, where nothing is looked at.
-    """
-    context = {
-        "model": model.name,
-        **model.identity,
-        "task": "token-insertion",
-        "metric": "look",
-        "stand_in": "zero",
-        "prompts": {
-            series: [one.key for one in some]
-            for series, some in {"w/o": without, **with_inserts}.items()
-        },
-        "layer": layer,
-        "gates": [float(gate) for gate in gates],
-        "sinks": sinks,
-        "version": 3,
-        "measurement": MEASUREMENT,
-    }
-    found = None if store is None else store.get_document("insert look", context)
-    if found is not None:
-        return Look.from_json(found)
-    if (expected := forecast()) is not None:
-        for some in (without, *with_inserts.values()):
-            expected.add(model, "pass", 0, LOOKS * sum(len(one.prompt) for one in some))
-        return None
-    under = None if (gates == 1).all() else gates
-    located = {
-        series: [locate(new, old) for new, old in zip(some, without, strict=True)]
-        for series, some in with_inserts.items()
-    }
-    effects, drawn, spans, aligned = _profiles(
-        model, without, located, layer, under, sinks, progress
-    )
-    affine = _affine(model, without, located, under, progress)
-    activations = _activations(model, without, located, under, progress)
-    look = Look(effects, affine, activations, drawn, spans, aligned)
-    if store is not None:
-        store.put_document("insert look", context, look.to_json())
-    return Look.from_json(look.to_json())  # the same numbers whether they were kept or not
-
-
-def _profiles(
-    model: Model,
-    without: Sequence[Encoded],
-    located: Mapping[str, Sequence[Inserted]],
-    layer: int,
-    gates: Float[np.ndarray, "heads"] | None,
-    sinks: int,
-    progress: bool,
-) -> tuple[Any, Any, Any, int]:
-    """Effects on all profiles, and the mean profiles of a layer over prompts of one length."""
-    options: dict[str, Any] = {"gates": gates, "progress": progress}
-    old = profiles(model, [one.prompt for one in without], **options)
-    alike = _alike(without, located)
-    first = model.layout.starts[layer]
-    heads = slice(first, first + model.layout.counts[layer])
-    drawn = {"w/o": np.mean([old[place][heads] for place in alike], axis=0)}
-    spans: dict[str, list[int]] = {"w/o": []}
-    effects: dict[tuple[str, str, str], np.ndarray] = {}
-    for series, some in located.items():
-        prompts = [one.encoded.prompt for one in some]
-        for queries in QUERIES:
-            asking = None if queries == "all" else [one.original for one in some]
-            new = profiles(model, prompts, asking, **options)
-            rows = [
-                profile_effects(a, b, one.original, one.span, sinks=sinks)
-                for a, b, one in zip(old, new, some, strict=True)
-            ]
-            for effect in EFFECTS:
-                effects[series, queries, effect] = np.stack([row[effect] for row in rows])
-            if queries == "all":
-                drawn[series] = np.mean([new[place][heads] for place in alike], axis=0)
-                spans[series] = list(some[alike[0]].span)
-    return effects, drawn, spans, len(alike)
-
-
-def _alike(without: Sequence[Encoded], located: Mapping[str, Sequence[Inserted]]) -> list[int]:
-    """The largest group of prompts whose tokens, original and inserted, have the same places."""
-    forms = [
-        (len(one.prompt), *(some[place].span for some in located.values()))
-        for place, one in enumerate(without)
-    ]
-    (most, _), *_ = Counter(forms).most_common(1)
-    return [place for place, form in enumerate(forms) if form == most]
-
-
-def _affine(
-    model: Model,
-    without: Sequence[Encoded],
-    located: Mapping[str, Sequence[Inserted]],
-    gates: Float[np.ndarray, "heads"] | None,
-    progress: bool,
-) -> dict[tuple[str, str], np.ndarray]:
-    """All of AFFINE at the tokens of the problem, which an insert before or between precedes."""
-    bodies = [range(*_body(one)) for one in without]
-    old = head_outputs(model, [one.prompt for one in without], bodies, gates, progress=progress)
-    found: dict[tuple[str, str], np.ndarray] = {}
-    for series, some in located.items():
-        places = [[one.original[p] for p in body] for one, body in zip(some, bodies, strict=True)]
-        prompts = [one.encoded.prompt for one in some]
-        new = head_outputs(model, prompts, places, gates, progress=progress)
-        fits = [
-            [affine_fit(a, b) for a, b in zip(one, other, strict=True)]
-            for one, other in zip(old, new, strict=True)
-        ]
-        for number, name in enumerate(AFFINE):
-            found[series, name] = np.array(
-                [np.concatenate([fit[number] for fit in by_site]) for by_site in fits]
-            )
-    return found
-
-
-def _activations(
-    model: Model,
-    without: Sequence[Encoded],
-    located: Mapping[str, Sequence[Inserted]],
-    gates: Float[np.ndarray, "heads"] | None,
-    progress: bool,
-) -> dict[str, np.ndarray]:
-    """Statistics of the first MLP by kind of token, in the problem; none where it has no module."""
-    bodies = [range(*_body(one)) for one in without]
-    kinds = [
-        np.array([token_class(model.tokenizer.decode([one.prompt[p]])) for p in body])
-        for one, body in zip(without, bodies, strict=True)
-    ]
-    try:
-        old, limits = activation_statistics(
-            model, [one.prompt for one in without], bodies, gates=gates, progress=progress
-        )
-    except HeadcountError:
-        return {}
-    by_series = {"w/o": old}
-    for series, some in located.items():
-        by_series[series], _ = activation_statistics(
-            model,
-            [one.encoded.prompt for one in some],
-            [[one.original[p] for p in body] for one, body in zip(some, bodies, strict=True)],
-            limits=limits,
-            gates=gates,
-            progress=progress,
-        )
-    return {
-        series: np.array(
-            [
-                [
-                    one[kind == name].mean(0) if (kind == name).any() else _NOTHING
-                    for name in CLASSES
-                ]
-                for one, kind in zip(found, kinds, strict=True)
-            ]
-        )
-        for series, found in by_series.items()
-    }
-
-
-_NOTHING = np.full(len(STATISTICS), np.nan)
-
-
-def _body(one: Encoded) -> tuple[int, int]:
-    """Where the problem starts and ends in a prompt of two pieces."""
-    _, start, end = one.borders
-    return start, end
 
 
 def _listed(values: np.ndarray) -> Any:
@@ -273,5 +98,156 @@ def _listed(values: np.ndarray) -> Any:
     return [None if np.isnan(v) else float(f"{v:.7g}") for v in values]
 
 
-def _array(lists: Any) -> np.ndarray:
-    return np.array(lists, dtype=float)  # None becomes NaN
+@dataclass(frozen=True, eq=False)
+class LookRequest:
+    """A request for a look at prompts without an insert and with each of some inserts.
+
+    The profiles of `layer` are kept for the figure. The head set `gates` holds throughout, and the
+    first `sinks` tokens are left out of the effects on profiles.
+    """
+
+    model: Model
+    task: Task
+    inserts: Mapping[str, Insert]
+    layer: int
+    gates: Float[np.ndarray, "heads"]
+    sinks: int
+
+    @cached_property
+    def prompts(self) -> dict[str, list[Inserted]]:
+        """The prompts of each series; those without an insert are the first."""
+        tokenizer = self.model.tokenizer
+        without = encode(self.task, tokenizer)
+        encoded = {"w/o": without}
+        for series, insert in self.inserts.items():
+            encoded[series] = encode(with_insert(self.task, tokenizer, insert), tokenizer)
+        return {
+            series: [locate(new, old) for new, old in zip(some, without, strict=True)]
+            for series, some in encoded.items()
+        }
+
+    def ids(self, series: str) -> list[tuple[int, ...]]:
+        """The token ids of a series' prompts."""
+        return [one.encoded.prompt for one in self.prompts[series]]
+
+    def bodies(self, series: str) -> list[list[int]]:
+        """Where each prompt, which has two pieces, holds the tokens of its problem."""
+        pairs = zip(self.prompts["w/o"], self.prompts[series], strict=True)
+        return [[new.original[p] for p in range(*old.encoded.borders[1:])] for old, new in pairs]
+
+    def context(self) -> dict[str, Any]:
+        """All that determines what is seen."""
+        return {
+            "model": self.model.name,
+            **self.model.identity,
+            "task": "token-insertion",
+            "metric": "look",
+            "stand_in": "zero",
+            "prompts": {
+                series: [one.encoded.key for one in some] for series, some in self.prompts.items()
+            },
+            "layer": self.layer,
+            "gates": [float(gate) for gate in self.gates],
+            "sinks": self.sinks,
+            "version": 3,
+            "measurement": MEASUREMENT,
+        }
+
+    def count(self, counter: Counter) -> None:
+        """Tell the tokens of the passes, unless the store holds the look."""
+        store = counter.store
+        if store is None or store.get_document("insert look", self.context()) is None:
+            tokens = sum(len(ids) for series in self.prompts for ids in self.ids(series))
+            counter.passes(self.model, LOOKS * tokens)
+
+    def result(self, lab: Lab) -> Look:
+        """Look, or read what was seen before."""
+        # The same numbers whether they were kept or not: through JSON in both cases.
+        document = lab.document("insert look", self.context, lambda: self._see(lab).to_json())
+        return Look.from_json(document)
+
+    def _see(self, lab: Lab) -> Look:
+        gates = None if (self.gates == 1).all() else self.gates
+        how: dict[str, Any] = {"gates": gates, "progress": lab.progress}
+        # The largest group of prompts whose tokens, original and inserted, have equal places.
+        forms = [
+            tuple((len(one.encoded.prompt), one.span) for one in same)
+            for same in zip(*self.prompts.values(), strict=True)
+        ]
+        ((form, _),) = Tally(forms).most_common(1)
+        alike = [place for place, other in enumerate(forms) if other == form]
+        effects, drawn = self._profiles(alike, how)
+        spans = {series: some[alike[0]].span for series, some in self.prompts.items()}
+        affine, activations = self._affine(how), self._activations(how)
+        return Look(effects, affine, activations, drawn, spans, len(alike))
+
+    def _profiles(self, alike: Sequence[int], how: Mapping[str, Any]) -> tuple[Any, Any]:
+        """Effects on all profiles, and the layer's mean profiles over prompts of one form."""
+        first = self.model.layout.starts[self.layer]
+        heads = slice(first, first + self.model.layout.counts[self.layer])
+        drawn, effects = {}, {}
+        old: list[np.ndarray] = []
+        for series, some in self.prompts.items():
+            new = profiles(self.model, self.ids(series), **how)
+            drawn[series] = np.mean([new[place][heads] for place in alike], axis=0)
+            if series == "w/o":
+                old = new
+                continue
+            original = [one.original for one in some]
+            by_queries = {
+                "all": new,
+                "original": profiles(self.model, self.ids(series), original, **how),
+            }
+            for queries, new in by_queries.items():
+                rows = [
+                    profile_effects(a, b, one.original, one.span, sinks=self.sinks)
+                    for a, b, one in zip(old, new, some, strict=True)
+                ]
+                for effect in EFFECTS:
+                    effects[series, queries, effect] = np.stack([row[effect] for row in rows])
+        return effects, drawn
+
+    def _affine(self, how: Mapping[str, Any]) -> dict[tuple[str, ...], np.ndarray]:
+        """All of AFFINE at the tokens of the problem, behind an insert before or between."""
+        old, *others = (
+            head_outputs(self.model, self.ids(series), self.bodies(series), **how)
+            for series in self.prompts
+        )
+        affine: dict[tuple[str, ...], np.ndarray] = {}
+        for series, new in zip(self.inserts, others, strict=True):
+            fits = [
+                [affine_fit(a, b) for a, b in zip(before, after, strict=True)]
+                for before, after in zip(old, new, strict=True)
+            ]
+            for number, name in enumerate(AFFINE):
+                affine[series, name] = np.array(
+                    [np.concatenate([fit[number] for fit in by_site]) for by_site in fits]
+                )
+        return affine
+
+    def _activations(self, how: Mapping[str, Any]) -> dict[str, np.ndarray]:
+        """Statistics by kind of token, in the problem; none where the first MLP has no module."""
+        decode, limits = self.model.tokenizer.decode, None
+        kinds = [
+            np.array([token_class(decode([ids[place]])) for place in body])
+            for ids, body in zip(self.ids("w/o"), self.bodies("w/o"), strict=True)
+        ]
+        by_series = {}
+        for series in self.prompts:
+            ids, bodies = self.ids(series), self.bodies(series)
+            try:
+                values, limits = activation_statistics(
+                    self.model, ids, bodies, limits=limits, **how
+                )
+            except HeadcountError:
+                return {}
+            by_series[series] = np.array(list(map(_by_class, values, kinds)))
+        return by_series
+
+
+def _by_class(
+    values: Float[np.ndarray, "tokens statistics"], kinds: np.ndarray
+) -> list[Float[np.ndarray, "statistics"]]:
+    """The mean over the tokens of each class; NaN for a class that no token has."""
+    nothing = np.full(len(STATISTICS), np.nan)
+    return [values[kinds == name].mean(0) if (kinds == name).any() else nothing for name in CLASSES]

@@ -10,19 +10,30 @@ say, only the original ones. No later query sees the last token: its profile is 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import nullcontext
 
 import numpy as np
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from headcount.engine.read.attention import reading_attention
-from headcount.engine.read.lengths import each_length, run_through
+from headcount.engine.read.attention import attend_each
 from headcount.errors import HeadcountError
-from headcount.models.gate import gating
 from headcount.models.model import Model
 from headcount.models.sites import HeadSite
+
+PEAKS = 5  # tokens that count as the peaks of a profile
+QUERIES = 10  # later tokens below which a token's mean attention is left out
+
+EFFECTS = (
+    "peak",  # with the insert, the mean of the profile at its peaks
+    "peak_without",  # the same without it
+    "timing",  # the correlation of the two profiles over the original tokens
+    "change",  # the mean size of their difference
+    "span",  # the mean of the profile over the inserted tokens
+    "original",  # the same over the original ones
+    "span_spread",  # its coefficient of variation over the inserted tokens
+    "original_spread",  # the same over the original ones
+)
 
 
 def received(
@@ -37,20 +48,17 @@ def received(
     return torch.where(counts > 0, sums / counts.clamp(min=1), torch.nan)
 
 
-@torch.no_grad()
 def profiles(
     model: Model,
     sequences: Sequence[Sequence[int]],
     asking: Sequence[Sequence[int]] | None = None,
     *,
     gates: Float[np.ndarray, "heads"] | None = None,
-    sinks: int = 0,
     progress: bool = True,
-) -> list[Float[np.ndarray, "heads tokens"]]:
+) -> list[Float[np.ndarray, "heads _"]]:
     """The profile of every head on each sequence, heads in the order of the model's layout.
 
-    `asking` names the queries of each sequence, all unless given; `gates` are those of a head set;
-    the first `sinks` tokens are left out as NaN.
+    `asking` names the queries of each sequence, all unless given; `gates` are those of a head set.
 
     >>> from headcount import load_model
     >>> model = load_model("smollm2-135m")
@@ -58,31 +66,59 @@ def profiles(
     >>> profiles(model, [ids])[0].shape
     (270, 5)
     """
-    if sinks < 0 or (asking is not None and len(asking) != len(sequences)):
-        raise HeadcountError("Give the queries of every sequence, and no negative number of sinks.")
-    found: dict[int, np.ndarray] = {}
+    if asking is not None and len(asking) != len(sequences):
+        raise HeadcountError("Give the queries of every sequence.")
 
-    def run(chosen: list[int]) -> None:
-        length = len(sequences[chosen[0]])
-        mask = torch.zeros(len(chosen), length, dtype=torch.bool)
-        for row, place in enumerate(chosen):
+    def reduce(site: HeadSite, weights: Tensor, places: Sequence[int]) -> Tensor:
+        length = weights.shape[-1]
+        mask = torch.zeros(len(places), length, dtype=torch.bool)
+        for row, place in enumerate(places):
             mask[row, list(range(length) if asking is None else asking[place])] = True
-        mask = mask.to(model.device)
-        at_site: dict[int, Tensor] = {}
+        return received(weights, mask.to(weights.device))
 
-        def read(site: HeadSite, weights: Tensor) -> None:
-            at_site[site.index] = received(weights, mask.to(weights.device))
+    return attend_each(model, sequences, reduce, gates=gates, label="profiles", progress=progress)
 
-        under = (
-            nullcontext()
-            if gates is None
-            else gating(model.module, model.sites, torch.from_numpy(gates[None]))
-        )
-        with reading_attention(model, read), under:
-            run_through(model, [sequences[place] for place in chosen])
-        table = torch.cat([at_site[site.index].cpu() for site in model.sites], dim=1)
-        table[..., :sinks] = torch.nan
-        found.update(zip(chosen, table.double().numpy(), strict=True))  # (heads, tokens) each
 
-    each_length(model, sequences, run, label="profiles", progress=progress)
-    return [found[place] for place in range(len(sequences))]
+def profile_effects(
+    without: Float[np.ndarray, "heads tokens"],
+    with_it: Float[np.ndarray, "heads more"],
+    original: Sequence[int],
+    span: Sequence[int],
+    *,
+    sinks: int = 1,
+) -> dict[str, Float[np.ndarray, "heads"]]:
+    """Every entry of EFFECTS for each head, from its profiles without and with an insert.
+
+    The first `sinks` tokens are left out, and those that fewer than QUERIES later ones look at. The
+    peaks are those of the mean of both profiles, so that neither is chosen for being high by
+    itself.
+    """
+    heads, tokens = without.shape
+    inside = slice(sinks, max(sinks, tokens - QUERIES))
+    old, new = without[:, inside], with_it[:, list(original)][:, inside]
+    effects = dict.fromkeys(EFFECTS, np.full(heads, np.nan))
+    if old.shape[1] > PEAKS:
+        at = np.argsort(-(old + new), axis=1, kind="stable")[:, :PEAKS]
+        effects["peak"] = np.take_along_axis(new, at, 1).mean(1)
+        effects["peak_without"] = np.take_along_axis(old, at, 1).mean(1)
+        effects["timing"] = _correlation(old, new)
+        effects["change"] = np.abs(new - old).mean(1)
+        effects["original"], effects["original_spread"] = new.mean(1), _spread(new)
+    seen = [place for place in span if sinks <= place < with_it.shape[1] - QUERIES]
+    if len(seen) > 1:
+        received = with_it[:, seen]
+        effects["span"], effects["span_spread"] = received.mean(1), _spread(received)
+    return effects
+
+
+def _spread(values: Float[np.ndarray, "heads tokens"]) -> Float[np.ndarray, "heads"]:
+    """Standard deviation over mean."""
+    return np.asarray(values.std(1) / np.maximum(values.mean(1), 1e-30))
+
+
+def _correlation(
+    a: Float[np.ndarray, "heads tokens"], b: Float[np.ndarray, "heads tokens"]
+) -> Float[np.ndarray, "heads"]:
+    a, b = a - a.mean(1, keepdims=True), b - b.mean(1, keepdims=True)
+    sizes = np.sqrt((a**2).sum(1) * (b**2).sum(1))
+    return np.asarray((a * b).sum(1) / np.maximum(sizes, 1e-30))

@@ -24,7 +24,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from headcount.engine.measure.forward import measuring
-from headcount.errors import HeadcountError, did_you_mean
+from headcount.errors import HeadcountError, unknown
 from headcount.models.model import Model
 from headcount.studies.token_insertion.activations import near_zero_limit, on_activations
 
@@ -33,7 +33,7 @@ LEAST, MOST = 0.02, 0.25
 
 
 @dataclass(frozen=True)
-class Redistribution:
+class ActivationRedistribution:
     """The settings of redistribution; published on MATH-500: c .13 and p1 99.5 (Qwen 1.5B)."""
 
     variant: Variant = "replace"
@@ -44,10 +44,7 @@ class Redistribution:
 
     def __post_init__(self) -> None:
         if self.variant not in get_args(Variant):
-            raise HeadcountError(
-                f'There is no redistribution "{self.variant}" (known: '
-                f"{', '.join(get_args(Variant))}).{did_you_mean(self.variant, get_args(Variant))}"
-            )
+            raise unknown("redistribution", self.variant, get_args(Variant))
         if not (self.c > 0 and 0 <= self.p1 <= 100):
             raise HeadcountError("Redistribution needs c above 0 and p1 from 0 to 100.")
 

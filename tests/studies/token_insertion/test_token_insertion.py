@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,19 +16,29 @@ from shortcuts import left_behind
 from tasks.tiny_tokenizers import byte_level
 from tiny import tiny_model
 
-from headcount import HeadcountError, Store, run_study, wrap
-from headcount.engine.write import answers
+from headcount import HeadcountError, Lab, Store, wrap
+from headcount.engine.write import writing
+from headcount.metrics import maths
 from headcount.models.model import Model
-from headcount.studies import Study
+from headcount.studies.description import Description
+from headcount.studies.study import Study
 from headcount.studies.token_insertion import look as insert_look
+from headcount.studies.token_insertion.study import KIND
 
 SETTINGS: dict[str, Any] = {
     "n": 8,
     "prompts": 6,
     "length": 12,
     "task_settings": {"shots": 1, "max_new_tokens": 4},
-    "progress": False,
 }
+
+
+def described(model: Model, **settings: Any) -> Description:
+    return KIND.describe([model], KIND.configure(**settings))
+
+
+def run(model: Model, *, store: Store | None = None, **settings: Any) -> Study:
+    return described(model, **settings).carry_out(Lab(store))
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +49,7 @@ def tiny() -> Model:
 
 @pytest.fixture(scope="module")
 def study(tiny: Model) -> Study:
-    return run_study("token-insertion", tiny, sweep="length", redistribution="replace", **SETTINGS)
+    return run(tiny, sweep="length", redistribution="replace", **SETTINGS)
 
 
 def test_the_table_is_tidy(study: Study) -> None:
@@ -113,15 +124,15 @@ def test_the_same_again_computes_nothing(
     tiny: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with Store(tmp_path / "store.sqlite") as store:
-        first = run_study("token-insertion", tiny, store=store, **SETTINGS)
+        first = run(tiny, store=store, **SETTINGS)
         for module, name in (
-            (answers, "generate"),
+            (writing, "generate"),
             (insert_look, "profiles"),
             (insert_look, "head_outputs"),
             (insert_look, "activation_statistics"),
         ):
             monkeypatch.setattr(module, name, lambda *_, **__: pytest.fail("computed again"))
-        again = run_study("token-insertion", tiny, store=store, **SETTINGS)
+        again = run(tiny, store=store, **SETTINGS)
     assert list(first.rows) == list(again.rows)
     assert str(first.claims) == str(again.claims)
     assert left_behind(tiny.module) == []
@@ -131,7 +142,7 @@ def test_a_run_that_was_cut_goes_on(
     tiny: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, study: Study
 ) -> None:
     asked: list[int] = []
-    whole = answers.generate
+    whole = writing.generate
 
     def cut(*args: Any, **kwargs: Any) -> Any:
         asked.append(len(args[1]))
@@ -139,25 +150,23 @@ def test_a_run_that_was_cut_goes_on(
             raise KeyboardInterrupt
         return whole(*args, **kwargs)
 
-    monkeypatch.setattr(answers, "generate", cut)
+    monkeypatch.setattr(writing, "generate", cut)
     with Store(tmp_path / "store.sqlite") as store:
         with pytest.raises(KeyboardInterrupt):
-            run_study("token-insertion", tiny, store=store, **SETTINGS)
-        rest = run_study("token-insertion", tiny, store=store, **SETTINGS)
+            run(tiny, store=store, **SETTINGS)
+        rest = run(tiny, store=store, **SETTINGS)
     assert asked == [8, 8, 8, 8]  # the first condition was kept
     assert [row["value"] for row in rest.rows[:3]] == [row["value"] for row in study.rows[:3]]
 
 
 def test_a_boxed_answer_is_read_and_graded() -> None:
     """A model that always writes 4 is right where the answer is 4."""
-    found = run_study(
-        "token-insertion",
+    found = run(
         chain_model(),
         n=0,
         prompts=0,
         length=3,
         task_settings={"shots": 0, "max_new_tokens": 12, "level": "one-step"},
-        progress=False,
     )
     rows = {row["series"]: row for row in found.rows}
     assert 0 < rows["w/o"]["value"] < 0.2
@@ -167,7 +176,7 @@ def test_a_boxed_answer_is_read_and_graded() -> None:
 
 def test_sampled_runs_differ_and_come_back(tiny: Model) -> None:
     settings = {**SETTINGS, "prompts": 0, "temperature": 1.0, "seeds": 3, "sweep": "position"}
-    first, again = (run_study("token-insertion", tiny, **settings) for _ in range(2))
+    first, again = (run(tiny, **settings) for _ in range(2))
     assert list(first.rows) == list(again.rows)
     assert first.rows[0]["seeds"] == 3
     assert first.rows[0]["truncated"] > 8
@@ -176,15 +185,26 @@ def test_sampled_runs_differ_and_come_back(tiny: Model) -> None:
 
 
 def test_a_head_set_goes_through_everything(tiny: Model) -> None:
-    whole = run_study("token-insertion", tiny, **SETTINGS)
+    whole = run(tiny, **SETTINGS)
     heads = [f"0.{index}" for index in range(4)]
-    without = run_study("token-insertion", tiny, heads=heads, **SETTINGS)
+    without = run(tiny, heads=heads, **SETTINGS)
     assert any("Heads off throughout: 0.0" in note for note in without.notes)
     tables = [one.tables["Affine check"] for one in (whole, without)]
     assert tables[0][0]["lambda"] == pytest.approx(tables[1][0]["lambda"], abs=1e-4)  # layer 0
     assert tables[0][1]["lambda"] != pytest.approx(tables[1][1]["lambda"], abs=1e-4)
-    kept = run_study("token-insertion", tiny, heads=heads, keep=True, **SETTINGS)
+    kept = run(tiny, heads=heads, keep=True, **SETTINGS)
     assert any("Heads kept throughout" in note for note in kept.notes)
+
+
+@pytest.mark.filterwarnings("ignore:No artists")  # of the chart of inserted tokens
+def test_nothing_put_in_is_asked_once(tiny: Model) -> None:
+    ahead = described(tiny, **{**SETTINGS, "n": 2, "prompts": 2, "length": 0})
+    lab = Lab(progress=False)
+    found = ahead.carry_out(lab)
+    assert lab.measured["text"] == 2
+    assert {row["place"] for row in found.rows} == {"none"}
+    assert len(found.claims) == 2  # about accuracy: there is nothing to hold profiles against
+    assert "Affine check" not in found.tables
 
 
 def test_files_are_reported_beside_it(tiny: Model, tmp_path: Path) -> None:
@@ -193,11 +213,39 @@ def test_files_are_reported_beside_it(tiny: Model, tmp_path: Path) -> None:
     records.append({"problem": "What is that? " * 500, "answer": "2"})
     path.write_text("\n".join(map(json.dumps, records)))
     settings = {**SETTINGS, "prompts": 0}
-    found = run_study("token-insertion", tiny, tasks=("word-problems", str(path)), **settings)
+    found = run(tiny, tasks=("word-problems", str(path)), **settings)
     mine = [row for row in found.rows if row["task"] == "mine"]
     assert {row["n"] for row in mine} == {5}
     assert any("1 of 6 problems of mine are left out" in note for note in found.notes)
     assert len(found.claims) == 2  # the claims are about the first task
+
+
+@pytest.mark.parametrize("kept", [False, True])
+def test_the_count_is_what_is_written(tiny: Model, tmp_path: Path, kept: bool) -> None:
+    settings = {"sweep": "length", "redistribution": "replace", "temperature": 0.5, "seeds": 2}
+    ahead = described(tiny, **{**SETTINGS, "n": 3, "prompts": 2, **settings})
+    with Store(tmp_path / "store.sqlite") as store:
+        lab = Lab(store if kept else None, progress=False)
+        cost = ahead.cost(lab)
+        assert lab.measured == {"value": 0, "text": 0}
+        assert any(item.thing == "pass" and item.tokens for item in cost.items)
+        ahead.carry_out(lab)
+        assert lab.measured["text"] <= cost.count("text") <= 1.05 * lab.measured["text"]
+        # Without, both inserts, redistribution, and lengths of which one puts nothing in.
+        assert cost.count("text") == 2 * 3 * (4 + 2 * 5)
+        if kept:
+            assert ahead.cost(lab).tokens == 0
+            assert ahead.cost(lab).known == cost.count("text")
+
+
+def test_a_grader_that_is_not_installed_is_refused_at_once(
+    tiny: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "math_verify", None)
+    maths._math_verify.cache_clear()
+    with pytest.raises(HeadcountError, match=r"pip install 'headcount\[math\]'"):
+        described(tiny, **SETTINGS)
+    maths._math_verify.cache_clear()
 
 
 @pytest.mark.parametrize(
@@ -222,12 +270,12 @@ def test_files_are_reported_beside_it(tiny: Model, tmp_path: Path) -> None:
 )
 def test_bad_settings_are_a_sentence(tiny: Model, settings: dict[str, Any], words: str) -> None:
     with pytest.raises(HeadcountError, match=words):
-        run_study("token-insertion", tiny, **{**SETTINGS, **settings})
+        described(tiny, **{**SETTINGS, **settings})
 
 
 @pytest.mark.real
 def test_the_real_model_solves_some() -> None:
-    found = run_study("token-insertion", bundled(), n=16, prompts=4, progress=False)
+    found = run(bundled(), n=16, prompts=4)
     rows = {row["series"]: row for row in found.rows}
     assert 0.2 <= rows["w/o"]["value"] <= 0.8
     peaks = [claim for claim in found.claims if "only original tokens" in claim.claim]

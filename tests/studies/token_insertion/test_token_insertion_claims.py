@@ -5,12 +5,16 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from headcount.claims import Claim
 from headcount.heads import HeadLayout
-from headcount.studies.token_insertion.claims import INSERTS, Outcome, difference, judge_claims
-from headcount.studies.token_insertion.effects import EFFECTS
-from headcount.studies.token_insertion.look import AFFINE, QUERIES, Look
-from headcount.studies.token_insertion.tables import _filled
+from headcount.studies.token_insertion.affine import AFFINE
+from headcount.studies.token_insertion.claims import judge_claims
+from headcount.studies.token_insertion.grading import Condition, Graded, Outcome
+from headcount.studies.token_insertion.inside import Inside, filled
+from headcount.studies.token_insertion.look import QUERIES, Look
+from headcount.studies.token_insertion.profiles import EFFECTS
 
+INSERTS = ("w/ Mless", "w/ Mful")
 LAYOUT = HeadLayout((2, 3))
 
 
@@ -36,11 +40,10 @@ def look(peak: float, timing: float = 0.95, span: float = 0.3, factor: float = 0
     return Look(effects, affine, {}, {}, {}, 1)
 
 
-def outcome(without: list[int], with_it: list[int], seen: Look | None = None) -> Outcome:
-    right = {"w/o": np.array([without], float), "w/ Mless": np.array([with_it], float)}
-    right["w/ Mful"] = right["w/ Mless"]
-    head = None if seen is None else 1
-    return Outcome("m", LAYOUT, right, np.arange(len(without)), seen, 0, head)
+def outcome(without: list[int], with_it: list[int]) -> Outcome:
+    answers = {"w/o": without, **dict.fromkeys(INSERTS, with_it)}
+    graded = {s: Graded(Condition(s), np.array([right], float), 0) for s, right in answers.items()}
+    return Outcome("m", "task", "maths", np.arange(len(without)), graded)
 
 
 @pytest.mark.parametrize(
@@ -54,13 +57,19 @@ def outcome(without: list[int], with_it: list[int], seen: Look | None = None) ->
 )
 def test_accuracy(without: list[int], with_it: list[int], verdict: str) -> None:
     found = outcome(without, with_it)
-    assert [claim.verdict for claim in judge_claims(found)] == [verdict] * 2
-    interval = difference(found, "w/ Mless")
+    assert [claim.verdict for claim in judge_claims(found, None)] == [verdict] * 2
+    interval = found.difference("w/ Mless")
     assert interval.low < interval.high
 
 
+def judged(seen: Look) -> list[Claim]:
+    """The claims about what the first insert does inside, in head 0.1."""
+    inside = Inside.of("m", LAYOUT, seen, layer=0, head=1)
+    return judge_claims(outcome([0, 1] * 20, [0, 1] * 20), inside)[2:8]
+
+
 def verdicts(seen: Look) -> list[str]:
-    return [c.verdict for c in judge_claims(outcome([0, 1] * 20, [0, 1] * 20, seen))[2:8]]
+    return [claim.verdict for claim in judged(seen)]
 
 
 def test_what_is_seen_inside() -> None:
@@ -84,7 +93,7 @@ def test_heads_that_say_nothing_are_left_out() -> None:
 
 def test_the_table_of_heads_takes_a_head_where_it_speaks() -> None:
     values = np.array([[0.2, np.nan, np.nan], [0.4, 0.6, np.nan]])
-    np.testing.assert_allclose(_filled(values), [[0.2, 0.6, 0.0], [0.4, 0.6, 0.0]])
+    np.testing.assert_allclose(filled(values), [[0.2, 0.6, 0.0], [0.4, 0.6, 0.0]])
 
 
 def test_a_look_comes_back_from_json() -> None:
@@ -95,5 +104,18 @@ def test_a_look_comes_back_from_json() -> None:
         np.testing.assert_allclose(again.effects[key], values, rtol=1e-6)
     for name, values in seen.affine.items():
         np.testing.assert_allclose(again.affine[name], values, rtol=1e-6)
-    (unknown, *_) = judge_claims(outcome([0, 1] * 20, [0, 1] * 20, again))[5:6]
+    unknown = judged(again)[3]
     assert "inserted span" in unknown.claim
+    assert unknown.verdict == "supported"  # head 0.0 alone has no span
+
+
+def test_the_head_that_is_drawn() -> None:
+    seen = look(0.5)
+    for series in INSERTS:
+        seen.effects[series, "all", "change"][:, 3] += 1
+    of = [Inside.of("m", LAYOUT, seen, layer, head) for layer, head in ((1, -1), (1, 2), (0, 1))]
+    assert [str(inside.drawn) for inside in of] == ["1.1", "1.2", "0.1"]
+    assert [inside.chosen for inside in of] == [True, False, False]
+    wide = Inside.of("m", HeadLayout((16, 3)), seen, 0, -1)
+    assert str(wide.drawn) == "0.14"  # the published one
+    assert not wide.chosen

@@ -11,13 +11,8 @@ from toy import toy_tokenizer
 
 from headcount import HeadcountError, wrap
 from headcount.models.model import Model
-from headcount.studies.token_insertion.effects import (
-    EFFECTS,
-    affine_fit,
-    head_outputs,
-    profile_effects,
-)
-from headcount.studies.token_insertion.profiles import profiles
+from headcount.studies.token_insertion.affine import affine_fit, head_outputs
+from headcount.studies.token_insertion.profiles import EFFECTS, profile_effects, profiles
 
 SEQUENCES = [[5, 6, 7, 8, 9, 5, 6, 12, 13], [9, 8, 7, 20, 3], [4, 4, 5, 6, 9, 10, 11, 12, 60]]
 
@@ -63,12 +58,6 @@ def test_only_some_queries(model: Model) -> None:
     found = profiles(model, SEQUENCES, asking, progress=False)
     for ids, some, one in zip(SEQUENCES, asking, found, strict=True):
         np.testing.assert_allclose(one, by_hand(maps(model, ids), some), atol=1e-5)
-
-
-def test_sinks_are_left_out_on_request(model: Model) -> None:
-    (found,) = profiles(model, SEQUENCES[:1], sinks=2, progress=False)
-    assert np.isnan(found[:, :2]).all()
-    assert np.isfinite(found[:, 2:-1]).all()
 
 
 def test_head_sets_change_later_layers_only() -> None:

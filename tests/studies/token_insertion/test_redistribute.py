@@ -15,7 +15,7 @@ from toy import toy_tokenizer
 from headcount import HeadcountError, generate, wrap
 from headcount.models.model import Model
 from headcount.studies.token_insertion.activations import activation_statistics, on_activations
-from headcount.studies.token_insertion.redistribution import Redistribution
+from headcount.studies.token_insertion.redistribution import ActivationRedistribution
 
 IDS = torch.tensor([[5, 6, 7, 8, 9, 5, 6, 12], [9, 8, 7, 20, 3, 4, 4, 4]])
 
@@ -25,7 +25,7 @@ def model() -> Model:
     return wrap(tiny_model("llama"), toy_tokenizer())
 
 
-def by_hand(a: np.ndarray, uniform: np.ndarray, arm: Redistribution) -> np.ndarray:
+def by_hand(a: np.ndarray, uniform: np.ndarray, arm: ActivationRedistribution) -> np.ndarray:
     """One row, entry by entry."""
     flat = a.ravel().astype(np.float64)
     sizes = np.abs(flat)
@@ -46,10 +46,10 @@ def by_hand(a: np.ndarray, uniform: np.ndarray, arm: Redistribution) -> np.ndarr
 @pytest.mark.parametrize("variant", ["replace", "add"])
 @pytest.mark.parametrize(("c", "p1"), [(0.13, 99.5), (2.0, 90.0), (0.001, 95.0)])
 def test_the_formula(variant: Any, c: float, p1: float) -> None:
-    arm = Redistribution(variant, c, p1, seed=3)
+    arm = ActivationRedistribution(variant, c, p1, seed=3)
     a = torch.randn(2, 5, 40, generator=torch.Generator().manual_seed(1))
     changed = arm.change(a, 7)
-    ones = Redistribution("replace", c, p1, seed=3)
+    ones = ActivationRedistribution("replace", c, p1, seed=3)
     # What the same numbers draw is read off a tensor whose top is 1.
     flat = torch.linspace(0.0, 1.0, 200).view(1, 5, 40)
     assert ones.change(flat, 7).shape == flat.shape
@@ -62,13 +62,13 @@ def test_the_formula(variant: Any, c: float, p1: float) -> None:
 
 
 def test_rows_do_not_depend_on_each_other() -> None:
-    arm = Redistribution()
+    arm = ActivationRedistribution()
     a = torch.randn(3, 4, 30, generator=torch.Generator().manual_seed(0))
     together = arm.change(a, 0)
     alone = torch.cat([arm.change(row[None], 0) for row in a])
     torch.testing.assert_close(together, alone)
     assert not torch.equal(arm.change(a, 0), arm.change(a, 1))  # another place, other numbers
-    assert not torch.equal(arm.change(a, 0), Redistribution(seed=1).change(a, 0))
+    assert not torch.equal(arm.change(a, 0), ActivationRedistribution(seed=1).change(a, 0))
     half = arm.change(a.bfloat16(), 0)
     assert half.dtype == torch.bfloat16
 
@@ -80,12 +80,12 @@ def logits(model: Model) -> Tensor:
 
 def test_it_acts_and_leaves_nothing_behind(model: Model) -> None:
     before = logits(model)
-    with Redistribution(c=3.0).acting(model):
+    with ActivationRedistribution(c=3.0).acting(model):
         inside = logits(model)
         assert torch.equal(inside, logits(model))  # seeded: the same again
     assert (inside - before).abs().max() > 1e-4
     assert torch.equal(before, logits(model))
-    with pytest.raises(KeyboardInterrupt), Redistribution().acting(model):
+    with pytest.raises(KeyboardInterrupt), ActivationRedistribution().acting(model):
         raise KeyboardInterrupt
     assert left_behind(model.module) == []
     assert torch.equal(before, logits(model))
@@ -95,7 +95,7 @@ def test_decoding_alone_and_in_a_batch(model: Model) -> None:
     start = list(range(5, 15))  # which would run once for all, and be redistributed by itself
     prompts = [[*start, *end] for end in ([20, 21], [30, 31], [22, 40])]
     options: dict[str, Any] = {"max_new_tokens": 6, "share": False, "progress": False}
-    with Redistribution(c=3.0).acting(model):
+    with ActivationRedistribution(c=3.0).acting(model):
         together = generate(model, prompts, **options)
         alone = [generate(model, [prompt], **options)[0] for prompt in prompts]
     assert together == alone
@@ -125,12 +125,12 @@ def test_statistics_of_activations(model: Model) -> None:
 
 def test_bad_input_is_a_sentence(model: Model) -> None:
     with pytest.raises(HeadcountError, match=r'no redistribution "replase".*Did you mean'):
-        Redistribution("replase")  # type: ignore[arg-type]
+        ActivationRedistribution("replase")  # type: ignore[arg-type]
     with pytest.raises(HeadcountError, match="c above 0"):
-        Redistribution(c=0)
+        ActivationRedistribution(c=0)
     with (
         pytest.raises(HeadcountError, match="There is no layer 9"),
-        Redistribution(layer=9).acting(model),
+        ActivationRedistribution(layer=9).acting(model),
     ):
         pass
 

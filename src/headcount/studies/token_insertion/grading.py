@@ -1,0 +1,198 @@
+"""Problems asked under a condition, and the answers graded."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from headcount.engine.measure.cost import Counter
+from headcount.engine.measure.head_sets import HeadSets
+from headcount.engine.write.decode import context_limit
+from headcount.engine.write.writing import Sampled, Writing
+from headcount.errors import HeadcountError
+from headcount.lab import Lab
+from headcount.metrics import TextMetric, Written
+from headcount.models.model import Model
+from headcount.stats import Interval, accuracy_interval, paired_difference, wilson
+from headcount.studies.token_insertion.config import Config, task_name
+from headcount.studies.token_insertion.redistribution import ActivationRedistribution
+from headcount.tasks import TASKS, Task, encode, make_task
+from headcount.tasks.inserts import LENGTHS, PLACES, Insert
+
+NOTHING = Insert(length=0, place="none")
+
+
+@dataclass(frozen=True)
+class Condition:
+    """How problems are asked: with which insert, and with redistributed activations or without.
+
+    Of a sweep, `value` is the length or the place that the insert has here.
+    """
+
+    series: str
+    insert: Insert = NOTHING
+    redistribution: ActivationRedistribution | None = None
+    value: str = ""
+
+
+def conditions(config: Config) -> list[Condition]:
+    """Those of the figure: without an insert, with either of two, and with redistribution."""
+    inserts = [Condition(series, insert) for series, insert in config.inserts().items()]
+    redistribution = config.redistributed()
+    more = [] if redistribution is None else [Condition("ARM", NOTHING, redistribution)]
+    return [Condition("w/o"), *inserts, *more]
+
+
+def swept_conditions(config: Config) -> list[Condition]:
+    """Each kind of insert with every length or at every place; none without a sweep."""
+    return [
+        Condition(series, insert, value=value)
+        for series, given in config.inserts().items()
+        for value, insert in _varied(given, config.sweep).items()
+    ]
+
+
+def _varied(insert: Insert, sweep: str) -> dict[str, Insert]:
+    if sweep == "length":
+        return {str(length): replace(insert, length=length) for length in LENGTHS}
+    return {place: replace(insert, place=place) for place in PLACES} if sweep else {}
+
+
+def problems(model: Model, spec: str, config: Config) -> tuple[Task, list[str]]:
+    """The problems of a task that fit into the model with the longest insert; notes on others."""
+    name = task_name(spec)
+    own = TASKS[name].defaults()
+    settings = {key: value for key, value in (config.task_settings or {}).items() if key in own}
+    if name != spec:
+        settings = {"path": spec, **settings}
+    task = make_task(name, model.tokenizer, **settings)
+    if task.until != "boxed" or len(task.examples[0].pieces) != 2:
+        raise HeadcountError(
+            f'The task "{task.name}" asks no problems with an answer in a box: choose '
+            "word-problems, math-500 or a file of problems."
+        )
+    notes = []
+    limit = context_limit(model)
+    if limit is not None:
+        room = limit + 1 - task.max_new_tokens - config.longest  # the last token is not read
+        fits = {e.example.id for e in encode(task, model.tokenizer) if len(e.prompt) <= room}
+        if not fits:
+            raise HeadcountError(
+                f"No problem of {task.name} fits into the {limit} tokens that {model.name} can "
+                f"read, with {config.longest} inserted and {task.max_new_tokens} new ones: ask for "
+                "fewer."
+            )
+        if len(fits) < len(task):
+            notes.append(
+                f"{len(task) - len(fits)} of {len(task)} problems of {task.name} are left out: "
+                f"with insert and answer they do not fit into {limit} tokens."
+            )
+            task = replace(task, examples=tuple(e for e in task.examples if e.id in fits))
+    return task.subset(config.n) if 0 < config.n < len(task) else task, notes
+
+
+@dataclass(frozen=True, eq=False)
+class Graded:
+    """Right or wrong for each run and problem of a condition, and how many texts were cut off."""
+
+    condition: Condition
+    right: Float[np.ndarray, "seeds problems"]
+    truncated: int
+
+
+@dataclass(frozen=True, eq=False)
+class GradeRequest:
+    """A request: a model answers problems that are asked under a condition, once for each draw."""
+
+    model: Model
+    task: Task
+    condition: Condition
+    gates: Float[np.ndarray, "heads"]
+    metric: TextMetric
+    draws: tuple[Sampled, ...]
+
+    @cached_property
+    def writings(self) -> list[Writing]:
+        """The texts of each draw."""
+        sets = HeadSets.of(self.gates[None], self.model.layout)
+        how = self.condition.redistribution
+        return [Writing(self.model, self.task, sets, "all", "all", s, how) for s in self.draws]
+
+    def count(self, counter: Counter) -> None:
+        """Tell how many texts will be written."""
+        for writing in self.writings:
+            counter.writing(writing)
+
+    def result(self, lab: Lab) -> Graded:
+        """Let the model write, and grade."""
+        answers = [lab.write(writing) for writing in self.writings]
+        golds, prompts = [e.target.strip() for e in self.task], [e.prompt for e in self.task]
+        texts = [one.of(0) for one in answers]
+        right = [self.metric.function(Written(some, golds, some, prompts)) for some in texts]
+        truncated = sum(int((one.finished == 0).sum()) for one in answers)
+        return Graded(self.condition, np.stack(right), truncated)
+
+
+@dataclass(frozen=True, eq=False)
+class Outcome:
+    """The grades of one model on one task: by series, and those of a sweep."""
+
+    model: str
+    task: str
+    metric: str
+    clusters: Int[np.ndarray, "problems"]
+    graded: Mapping[str, Graded]
+    swept: Sequence[Graded] = ()
+    sweep: str = ""  # what varies in `swept`
+
+    def accuracy(self, graded: Graded) -> Interval:
+        """The share of right answers."""
+        return accuracy_interval(graded.right, clusters=self.clusters)
+
+    def difference(self, series: str) -> Interval:
+        """The accuracy under a condition minus that without an insert, problem by problem.
+
+        Where every problem comes out the same, resampling has no width; the interval is then what
+        no change in n problems allows (Wilson).
+        """
+        with_it, without = self.graded[series].right, self.graded["w/o"].right
+        interval = paired_difference(with_it, without, clusters=self.clusters)
+        if interval.known and interval.high - interval.low < 1e-12:
+            value, most = interval.value, wilson(0, interval.n).high
+            return Interval(value, value - most, value + most, interval.n)
+        return interval
+
+    def rows(self) -> list[dict[str, Any]]:
+        """The tidy table: accuracies, paired differences to no insert, and the sweep."""
+        rows = [self._row(graded, self.accuracy(graded)) for graded in self.graded.values()]
+        for series, graded in self.graded.items():
+            if series != "w/o":
+                row = self._row(graded, self.difference(series))
+                rows.append(row | {"series": f"{series} less w/o", "truncated": 0})
+        for graded in self.swept:
+            row = self._row(graded, self.accuracy(graded))
+            rows.append(row | {"series": f"{graded.condition.series}, by {self.sweep}"})
+        return rows
+
+    def _row(self, graded: Graded, interval: Interval) -> dict[str, Any]:
+        seeds, problems = graded.right.shape
+        insert = NOTHING if graded.condition.insert.empty else graded.condition.insert
+        return {
+            "model": self.model,
+            "task": self.task,
+            "series": graded.condition.series,
+            "metric": self.metric,
+            "count": insert.length,
+            "place": insert.place,
+            "value": interval.value,
+            "low": interval.low,
+            "high": interval.high,
+            "n": problems,
+            "seeds": seeds,
+            "truncated": graded.truncated,
+        }

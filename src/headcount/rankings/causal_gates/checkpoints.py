@@ -34,6 +34,11 @@ class Row:
     stage: str
 
 
+def push_of(row: Row, schedule: Schedule) -> float:
+    """λ of a row: what an open gate earns."""
+    return SIGNS[row.stage] * schedule.push
+
+
 @dataclass(eq=False)
 class Rows:
     """How far the rows of a fit are; `tell` hears of everything that is new."""
@@ -55,10 +60,6 @@ class Rows:
                 partial = self.documents.get((PARTIAL, row))
                 groups.setdefault(0 if partial is None else int(partial["update"]), []).append(row)
         return dict(sorted(groups.items(), reverse=True))
-
-    def push(self, row: Row) -> float:
-        """λ of a row: what an open gate earns."""
-        return SIGNS[row.stage] * self.schedule.push
 
     def note(self, event: Event) -> None:
         """Take in what a fit tells, and pass it on."""
@@ -94,7 +95,7 @@ class Rows:
                 state,
                 stage,
                 gradient(group),
-                np.array([self.push(row) for row in group]),
+                np.array([push_of(row, self.schedule) for row in group]),
                 where=where,
                 tick=lambda updates, group=group: self.note((TICK, group, updates)),  # type: ignore[misc]
                 keep=partial(self._interrupted, group),
@@ -137,7 +138,7 @@ class Checkpoints:
         loaded = Rows(self.schedule, tell=self.keep)
         for row in rows:
             for kind in (FINISHED, PARTIAL):
-                document = self._get(kind, row, loaded)
+                document = self._get(kind, row)
                 if document is not None:
                     loaded.documents[kind, row] = document
         return loaded
@@ -146,18 +147,17 @@ class Checkpoints:
         """Keep what a fit tells."""
         kind, rows, values = event
         if self.store is not None and kind != TICK:
-            pushes = Rows(self.schedule)
             for row, value in zip(rows, values, strict=True):
-                self.store.put_document(kind, self._context(row, pushes), value)
+                self.store.put_document(kind, self._context(row), value)
 
-    def _get(self, kind: str, row: Row, rows: Rows) -> dict[str, Any] | None:
+    def _get(self, kind: str, row: Row) -> dict[str, Any] | None:
         if self.store is None:
             return None
-        document = self.store.get_document(kind, self._context(row, rows))
+        document = self.store.get_document(kind, self._context(row))
         whole = isinstance(document, dict) and len(document.get("logits", ())) == self.heads
         return document if whole else None
 
-    def _context(self, row: Row, rows: Rows) -> dict[str, Any]:
+    def _context(self, row: Row) -> dict[str, Any]:
         stage = "free" if row.stage in ("free", "contrast") else "pushed"
-        facts = {**self.schedule.facts(stage), "push": rows.push(row)}
+        facts = {**self.schedule.facts(stage), "push": push_of(row, self.schedule)}
         return {**self.common, "schedule": facts, "seed": row.seed, "stage": row.stage}

@@ -14,13 +14,12 @@ from planted import Plant, plant
 from tiny import tiny_model
 from toy import toy_task, toy_tokenizer
 
-from headcount import Example, HeadcountError, HeadLayout, Task, evaluate, rank, wrap
-from headcount.engine.measure.forward import measuring
+from headcount import Example, HeadcountError, HeadLayout, Lab, Task, evaluate, rank, wrap
+from headcount.engine.measure.forward import frozen, measuring
 from headcount.models.model import Model
-from headcount.rankings.attribution import _frozen
 from headcount.rankings.causal_gates import training as gating_train
 from headcount.rankings.causal_gates.contrast import contrast, fit_contrastive
-from headcount.rankings.causal_gates.fit import fit_gates, fit_time
+from headcount.rankings.causal_gates.fit import FitSettings, GateFit, RoleSettings, fit_gates
 from headcount.rankings.causal_gates.passes import GatedPasses
 from headcount.rankings.causal_gates.prompts import Prompts, lay_out, load_prompts, passes
 from headcount.rankings.causal_gates.rankings import facilitation, interference, irrelevance
@@ -43,7 +42,7 @@ PLANTS: dict[str, dict[str, Any]] = {
     },
 }
 ROLE = {"needed": "facilitation", "irrelevant": "irrelevance", "interfering": "interference"}
-QUICK: dict[str, Any] = {"updates": 40, "batch": 16, "seeds": 2, "tokens": 1024, "progress": False}
+QUICK: dict[str, Any] = {"updates": 40, "batch": 16, "seeds": 2, "tokens": 1024}
 
 
 @cache
@@ -78,7 +77,7 @@ def gradient(
     run = GatedPasses(model, tokens=tokens)
     for name, value in how.items():
         setattr(run, name, value)
-    with measuring(model), _frozen(model):
+    with measuring(model), frozen(model):
         return fidelity(run, prompts, batches[:, None])(start(model, len(batches)), 0).numpy()
 
 
@@ -108,9 +107,9 @@ def test_the_released_schedule_finds_them_too() -> None:
 
 def test_the_rankings_are_the_scores_of_one_fit(store: Store) -> None:
     planted = spread()
-    settings = {name: value for name, value in QUICK.items() if name != "tokens"}
+    settings = RoleSettings(QUICK["updates"], QUICK["batch"], QUICK["seeds"])
     found = {
-        method.__name__: method(planted.model, planted.task, store=store, **settings)
+        method.__name__: method(planted.model, planted.task, settings, lab=Lab(store))
         for method in (facilitation, irrelevance, interference)
     }
     assert set(found) == set(ROLES)
@@ -144,7 +143,6 @@ def test_the_gradient_is_that_of_the_mean_logprob_of_target_tokens(model_type: s
             1 / (1 + np.exp(-(middle + sign * steps))),
             metric="logprob_mean",
             part="ranking",
-            progress=False,
         ).mean()
         for sign in (1, -1)
     )
@@ -234,7 +232,7 @@ def test_passes_hold_every_prompt_once_and_keep_to_their_tokens() -> None:
 
 def test_a_seed_is_the_same_fit_alone_or_among_others() -> None:
     model, task = built(), toy_task(40)
-    settings: dict[str, Any] = {"updates": 12, "batch": 8, "tokens": 300, "progress": False}
+    settings: dict[str, Any] = {"updates": 12, "batch": 8, "tokens": 300}
     few = fit_gates(model, task, seeds=1, **settings)
     many = fit_gates(model, task, seeds=4, **settings)
     np.testing.assert_allclose(few.plus[0], many.plus[0], atol=1e-4)
@@ -254,7 +252,7 @@ def test_both_signs_start_from_the_free_stage(monkeypatch: pytest.MonkeyPatch) -
         ended.append(state.logits.numpy().copy())
 
     monkeypatch.setattr("headcount.rankings.causal_gates.checkpoints.train", noting)
-    fit_gates(built(), toy_task(40), updates=3, batch=4, seeds=2, progress=False)
+    fit_gates(built(), toy_task(40), updates=3, batch=4, seeds=2)
     (first, free), (second, pushed) = begun
     np.testing.assert_array_equal(first, [first_logits(seed, first.shape[1]) for seed in (0, 1)])
     assert free.tolist() == [0, 0]
@@ -275,7 +273,7 @@ def test_orders_show_every_example_before_any_comes_again() -> None:
 def test_a_fit_leaves_the_model_and_the_worlds_dice_alone() -> None:
     model = wrap(tiny_model("llama"), toy_tokenizer())
     before = torch.get_rng_state()
-    fit_gates(model, toy_task(40), updates=2, batch=4, seeds=1, progress=False)
+    fit_gates(model, toy_task(40), updates=2, batch=4, seeds=1)
     assert torch.equal(before, torch.get_rng_state())
     assert all(p.requires_grad and p.grad is None for p in model.module.parameters())
     assert not any(m._forward_pre_hooks or "forward" in vars(m) for m in model.module.modules())
@@ -310,33 +308,30 @@ def test_an_interrupted_fit_goes_on_where_it_was(
     """Whether it is asked to stop or dies: then what is lost is less than a checkpoint."""
     monkeypatch.setattr(gating_train, "KEEP", 3)
     model, task = built(), toy_task(40)
-    settings: dict[str, Any] = {"updates": 10, "batch": 8, "seeds": 2, "progress": False}
+    settings: dict[str, Any] = {"updates": 10, "batch": 8, "seeds": 2}
     whole = fit_gates(model, task, **settings)
     with monkeypatch.context() as patch:
         interrupted(patch, after, error)
         with pytest.raises(error):
-            fit_gates(model, task, store=store, **settings)
+            fit_gates(model, task, lab=Lab(store), **settings)
     left = 20 - after if error is Stop else 20 - (after - after % 10 % 3)
     with monkeypatch.context() as patch:
         interrupted(patch, left, AssertionError)  # no update more than that
-        again = fit_gates(model, task, store=store, **settings)
+        again = fit_gates(model, task, lab=Lab(store), **settings)
     np.testing.assert_array_equal(again.plus, whole.plus)
     np.testing.assert_array_equal(again.minus, whole.minus)
     with monkeypatch.context() as patch:
         interrupted(patch, 0, AssertionError)  # all is known
-        known = fit_gates(model, task, store=store, **settings)
+        known = fit_gates(model, task, lab=Lab(store), **settings)
     np.testing.assert_array_equal(known.plus, whole.plus)
-    assert (
-        fit_time(model, task, **{k: v for k, v in settings.items() if k != "progress"}, store=store)
-        == 0
-    )
+    assert GateFit(model, task, FitSettings(**settings)).seconds(store) == 0
 
 
 def test_more_seeds_later_cost_only_themselves(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model, task = built(), toy_task(40)
-    settings: dict[str, Any] = {"updates": 4, "batch": 8, "store": store, "progress": False}
+    settings: dict[str, Any] = {"updates": 4, "batch": 8, "lab": Lab(store)}
     few = fit_gates(model, task, seeds=2, **settings)
     rows: list[int] = []
     usual = GatedPasses.gradient
@@ -357,11 +352,11 @@ def test_by_name_a_ranking_comes_from_the_store_the_second_time(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model, task = built(), toy_task(40)
-    settings: dict[str, Any] = {"updates": 2, "batch": 8, "seeds": 2, "progress": False}
-    first = {role: rank(model, task, role, store=store, **settings) for role in ROLES}
+    settings: dict[str, Any] = {"updates": 2, "batch": 8, "seeds": 2}
+    first = {role: rank(model, task, role, lab=Lab(store), **settings) for role in ROLES}
     interrupted(monkeypatch, 0, AssertionError)
     for role, scores in first.items():
-        again = rank(model, task, role, store=store, **settings)
+        again = rank(model, task, role, lab=Lab(store), **settings)
         assert again.to_json() == scores.to_json()
         assert scores.method == role
         assert scores.parameters["updates"] == 2
@@ -369,8 +364,8 @@ def test_by_name_a_ranking_comes_from_the_store_the_second_time(
 
 def test_fit_time_is_a_number_of_seconds() -> None:
     model, task = built(), toy_task(40)
-    little = fit_time(model, task, updates=10, batch=8, seeds=1)
-    much = fit_time(model, task, updates=1000, batch=8, seeds=10)
+    little = GateFit(model, task, FitSettings(updates=10, batch=8, seeds=1)).seconds(None)
+    much = GateFit(model, task, FitSettings(updates=1000, batch=8, seeds=10)).seconds(None)
     assert 0 < little < much
 
 
@@ -383,14 +378,14 @@ def test_gates_that_diverge_are_refused() -> None:
     with torch.no_grad():
         module.lm_head.weight[7] = torch.nan
     with pytest.raises(HeadcountError, match=r"of broken on \"toy-0\" diverged.*NaN.*float32"):
-        fit_gates(model, toy_task(40), updates=2, batch=4, seeds=1, progress=False)
+        fit_gates(model, toy_task(40), updates=2, batch=4, seeds=1)
 
 
 def test_too_few_examples_are_refused_and_few_are_noted() -> None:
     model = built()
     with pytest.raises(HeadcountError, match=r'"toy-0" has \d examples?, and .* at least 8'):
-        fit_gates(model, toy_task(6), updates=1, seeds=1, progress=False)
-    gates = fit_gates(model, toy_task(40), updates=1, batch=64, seeds=1, progress=False)
+        fit_gates(model, toy_task(6), updates=1, seeds=1)
+    gates = fit_gates(model, toy_task(40), updates=1, batch=64, seeds=1)
     examples = len(toy_task(40).part("ranking"))
     assert gates.parameters["batch"] == gates.parameters["examples"] == examples
     assert "every update saw all of them" in gates.parameters["note"]
@@ -407,12 +402,12 @@ def test_too_few_examples_are_refused_and_few_are_noted() -> None:
 )
 def test_settings_that_make_no_fit_are_refused(settings: dict[str, Any], said: str) -> None:
     with pytest.raises(HeadcountError, match=said):
-        fit_gates(built(), toy_task(40), progress=False, **settings)
+        fit_gates(built(), toy_task(40), **settings)
 
 
 def test_half_precision_works_or_says_why_not(monkeypatch: pytest.MonkeyPatch) -> None:
     model = wrap(tiny_model("llama").to(torch.bfloat16), toy_tokenizer(), name="half")
-    settings: dict[str, Any] = {"updates": 2, "batch": 4, "seeds": 1, "progress": False}
+    settings: dict[str, Any] = {"updates": 2, "batch": 4, "seeds": 1}
     gates = fit_gates(model, toy_task(40), **settings)
     assert gates.plus.dtype == np.float64
     assert State.at([first_logits(0, 3)], model.device).logits.dtype == torch.float32
@@ -521,7 +516,7 @@ def test_the_contrastive_gradient_is_that_of_the_printed_loss(tokens: int) -> No
                     values.append(run._logprobs(prompts, laid.examples, one))
         return torch.cat(values).view(batch.shape)
 
-    with measuring(model), _frozen(model), torch.enable_grad():
+    with measuring(model), frozen(model), torch.enable_grad():
         leaf = logits.clone().requires_grad_()
         ours, theirs = logprobs(keep, kept[:, 0], leaf), logprobs(forget, forgot[:, 0], leaf)
         gap = theirs - ours.detach()
@@ -537,12 +532,12 @@ def test_contrastive_gates_shut_what_only_the_forgotten_skill_needs(store: Store
     planted = spread()
     model, keep = planted.model, planted.task
     forget = Task("others", 1, tuple(_swapped(example) for example in keep))
-    settings: dict[str, Any] = {"updates": 150, "batch": 16, "seeds": 2, "progress": False}
-    gates = fit_contrastive(model, keep, forget, store=store, **settings)
+    settings: dict[str, Any] = {"updates": 150, "batch": 16, "seeds": 2}
+    gates = fit_contrastive(model, keep, forget, lab=Lab(store), **settings)
     by_head = dict(zip(model.layout, gates.gates.mean(0), strict=True))
     assert min(by_head[head] for head in planted.heads("needed")) > 0.8
     assert set(gates.ranking().top(2)) <= set(planted.heads("interfering"))
-    again = fit_contrastive(model, keep, forget, store=store, **settings)
+    again = fit_contrastive(model, keep, forget, lab=Lab(store), **settings)
     np.testing.assert_array_equal(again.gates, gates.gates)
     with pytest.raises(HeadcountError, match="at least 1 update"):
         fit_contrastive(model, keep, forget, updates=0)

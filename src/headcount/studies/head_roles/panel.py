@@ -31,12 +31,11 @@ class Panel:
         """Resamples of the prompts, other ones than in other panels."""
         return Resampling(self.toggled.clusters, seed=crc32(f"{self.task} {self.model}".encode()))
 
-    def at(self, role: str, count: int) -> Estimate:
-        """The mean change over seeds and prompts."""
-        return self.sum(count, **{role: 1.0})
-
     def sum(self, count: int, **weights: float) -> Estimate:
-        """A weighted sum of roles; a seed's roles are of one fit, so they are drawn together."""
+        """The mean over seeds and prompts of a weighted sum of roles.
+
+        A seed's roles are of one fit, so they are drawn together.
+        """
         values: Float[np.ndarray, "seeds prompts"] = np.sum(
             [weight * self.toggled.changes[role, count] for role, weight in weights.items()], axis=0
         )

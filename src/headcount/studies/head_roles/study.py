@@ -25,7 +25,7 @@ from headcount.studies.head_roles.config import FULL, PRESETS, Config
 from headcount.studies.head_roles.figure import draw
 from headcount.studies.head_roles.gates import announce, locate_gates, marked
 from headcount.studies.head_roles.panel import Panel
-from headcount.studies.head_roles.tables import seed_rows, share_rows
+from headcount.studies.head_roles.tables import role_tables
 from headcount.studies.head_roles.toggling import ToggleRequest
 from headcount.studies.study import Study
 
@@ -92,7 +92,7 @@ class _Conclusion:
             scores=_scores(gates),
             heads=_heads(gates),
             notes=list(dict.fromkeys(notes)),
-            tables={"Role shares": share_rows(gates), "Roles over seeds": seed_rows(gates)},
+            tables=role_tables(gates),
         )
 
     def _settings(self, gates: Mapping[Cell, CausalGates]) -> dict[str, Any]:

@@ -23,31 +23,19 @@ OVER_SEEDS = {  # in all seeds, in any seed
 }
 
 
-def share_rows(gates: Mapping[Cell, CausalGates]) -> list[dict[str, Any]]:
-    """The share of heads that have each role, by task and model."""
-    return [
-        {
-            "model": cell.label,
-            "task": cell.name,
-            **{name: row[name] for name in ("role", "share", "lowest", "highest", "by_mean")},
-            "published": SHARES.get((cell.name, row["role"]), ""),
-        }
-        for cell, its in gates.items()
-        for row in its.shares()
-    ]
-
-
-def seed_rows(gates: Mapping[Cell, CausalGates]) -> list[dict[str, Any]]:
-    """The share of heads that have each role in all seeds, and in at least one."""
-    rows = []
+def role_tables(gates: Mapping[Cell, CausalGates]) -> dict[str, list[dict[str, Any]]]:
+    """The share of heads that have each role: on average, and in all seeds or at least one."""
+    shares, over_seeds = [], []
     for cell, its in gates.items():
         for row in its.shares():
-            always, some = OVER_SEEDS.get((cell.name, row["role"]), ("", ""))
-            rows.append(
+            about = {"model": cell.label, "task": cell.name, "role": row["role"]}
+            where = cell.name, row["role"]
+            ends = {name: row[name] for name in ("share", "lowest", "highest", "by_mean")}
+            shares.append({**about, **ends, "published": SHARES.get(where, "")})
+            always, some = OVER_SEEDS.get(where, ("", ""))
+            over_seeds.append(
                 {
-                    "model": cell.label,
-                    "task": cell.name,
-                    "role": row["role"],
+                    **about,
                     "seeds": its.seeds,
                     "always": row["always"],
                     "any": row["any"],
@@ -55,4 +43,4 @@ def seed_rows(gates: Mapping[Cell, CausalGates]) -> list[dict[str, Any]]:
                     "published any": some,
                 }
             )
-    return rows
+    return {"Role shares": shares, "Roles over seeds": over_seeds}

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import product
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -53,18 +54,11 @@ class ToggleRequest:
 
     def entries(self, gates: CausalGates | None) -> Iterator[Entry]:
         """Two head sets for each role, count and seed; pending where gates are not fitted yet."""
-        fit = self.gates
-        seeds = fit.settings.seeds if isinstance(fit, GateFit) else fit.seeds
-        for role in ROLES:
-            for count in self.counts:
-                for seed in range(seeds):
-                    for way in TOGGLES:
-                        head_set: Float[np.ndarray, "heads"] | Pending
-                        if gates is None:
-                            head_set = self._expected(role, count, seed, way)
-                        else:
-                            head_set = self._head_set(gates, role, count, seed, way)
-                        yield Entry((role, count, way), head_set)
+        seeds = self.gates.settings.seeds if isinstance(self.gates, GateFit) else self.gates.seeds
+        for what in product(ROLES, self.counts, range(seeds), TOGGLES):
+            role, count, _, way = what
+            head_set = self._head_set(gates, *what) if gates is not None else self._expected(*what)
+            yield Entry((role, count, way), head_set)
 
     def _head_set(
         self, gates: CausalGates, role: str, count: int, seed: int, way: str
@@ -93,14 +87,14 @@ class ToggleRequest:
 
     def count(self, counter: Counter) -> None:
         """Tell the fit, where the gates are not known, and all head sets."""
-        gates = self.gates
-        if isinstance(gates, GateFit):
-            gates.count(counter)
-            known = gates.known(counter.store)
+        gates: CausalGates | None
+        if isinstance(self.gates, GateFit):
+            self.gates.count(counter)
+            gates = self.gates.known(counter.store)
         else:
-            known = gates
+            gates = self.gates
         layout = self.model.layout
-        counter.sweep(self._sweep(HeadSets.of(np.ones(layout.total), layout)), self.entries(known))
+        counter.sweep(self._sweep(HeadSets.of(np.ones(layout.total), layout)), self.entries(gates))
 
     def result(self, lab: Lab) -> Toggled:
         """Fit the gates, where they are not known, and measure."""

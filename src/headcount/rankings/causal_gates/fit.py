@@ -12,9 +12,10 @@ rows that one process fits are fitted side by side.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import cycle, islice
 from typing import Any
 
 import numpy as np
@@ -248,20 +249,16 @@ class FitJob:
         def value(values: torch.Tensor, _: slice) -> torch.Tensor:
             return -values
 
-        def one_pass() -> Iterator[int]:
-            while True:
-                for some in passes(laid, run.tokens, prompts.mixed):
-                    run.one_pass(logits, prompts, laid, some, value)
-                    yield int(laid.lengths[some.start : some.stop].sum())
-
         with measuring(model), frozen(model):
             if model.device.type == "cuda":  # how much fits at once
                 run.gradient(logits, prompts, laid, value)
-            ran = one_pass()
-            next(ran)
+            cut = cycle(passes(laid, run.tokens, prompts.mixed))
+            run.one_pass(logits, prompts, laid, next(cut), value)
             _wait(model)
-            begin = time.perf_counter()
-            done = sum(next(ran) for _ in range(TIMED))
+            begin, done = time.perf_counter(), 0
+            for some in islice(cut, TIMED):
+                run.one_pass(logits, prompts, laid, some, value)
+                done += int(laid.lengths[some.start : some.stop].sum())
             _wait(model)
             return (time.perf_counter() - begin) / done
 

@@ -6,10 +6,10 @@
 The first fits the bundled model, on a GPU where there is one; the second does so from a copy of its
 folder in the cache, where no wheel can be fetched.
 
-Writes src/headcount/studies/gates/MODEL/TASK.json. Killed at any moment it goes on from its last
-checkpoint when it is called again: an interrupt or SIGTERM loses nothing, anything else up to a
-hundred updates. It needs torch, transformers, NumPy, safetensors, jaxtyping and tqdm, and src on
-PYTHONPATH; neither the network nor the rest of headcount's dependencies.
+Writes src/headcount/studies/head_roles/fitted/MODEL/TASK.json. Killed at any moment it goes on from
+its last checkpoint when it is called again: an interrupt or SIGTERM loses nothing, anything else up
+to a hundred updates. It needs torch, transformers, NumPy, safetensors, jaxtyping and tqdm, and src
+on PYTHONPATH; neither the network nor the rest of headcount's dependencies.
 """
 
 from __future__ import annotations
@@ -18,15 +18,18 @@ import argparse
 import signal
 import sys
 import time
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 
 from headcount.errors import HeadcountError
+from headcount.lab import Lab
 from headcount.models.model import load_model
-from headcount.rankings.causal_gates.fit import fit_time
+from headcount.rankings.causal_gates.fit import FitSettings, GateFit
 from headcount.store import Store
-from headcount.studies.head_roles.gates import committed_gates, duration, file_name, fit_for
-from headcount.studies.head_roles.study import ROWS
+from headcount.studies.head_roles.cells import Cell
+from headcount.studies.head_roles.config import ROWS
+from headcount.studies.head_roles.gates import marked, shipped_gates
+from headcount.system.progress import duration
 from headcount.tasks import make_task
 
 
@@ -35,15 +38,15 @@ def main() -> int:
     parser.add_argument("--model", default="smollm2-135m", help="bundled name, folder or hub id")
     parser.add_argument("--name", help="what the model is called, where a folder is not")
     parser.add_argument("--tasks", nargs="+", default=list(ROWS))
-    parser.add_argument("--seeds", type=int, default=10)
-    parser.add_argument("--updates", type=int, default=500)
-    parser.add_argument("--batch", type=int, default=64)
-    parser.add_argument("--variant", default="published")
+    parser.add_argument("--seeds", type=int, default=FitSettings.seeds)
+    parser.add_argument("--updates", type=int, default=FitSettings.updates)
+    parser.add_argument("--batch", type=int, default=FitSettings.batch)
+    parser.add_argument("--variant", default=FitSettings.variant)
     parser.add_argument("--compiled", action="store_true", help="compiled blocks, on a GPU")
     parser.add_argument("--tokens", type=int, help="at once: as many as fit unless given")
     parser.add_argument("--dtype", default="float32")
     parser.add_argument("--device", help="a GPU where there is one")
-    parser.add_argument("--out", type=Path, default=committed_gates(), help="folder of the gates")
+    parser.add_argument("--out", type=Path, default=shipped_gates(), help="folder of the gates")
     parser.add_argument("--store", type=Path, default=Path("out/gates.sqlite"), help="checkpoints")
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, _interrupt)
@@ -61,17 +64,16 @@ def main() -> int:
 def _fit(options: argparse.Namespace) -> None:
     model = load_model(options.model, dtype=options.dtype, device=options.device)
     model = replace(model, name=options.name or model.name)
-    names = ("updates", "batch", "seeds", "variant", "compiled", "tokens")
-    settings = {name: getattr(options, name) for name in names}
+    settings = FitSettings(**{one.name: getattr(options, one.name) for one in fields(FitSettings)})
     print(f"{model.name} on {model.device}, weights {model.identity['weights'][:12]}", flush=True)
     with Store(options.store) as store:
         for key in options.tasks:
-            task = make_task(key, model.tokenizer)
-            left = fit_time(model, task, store=store, **settings)
-            print(f"{key}: about {duration(left)}", flush=True)
+            cell = Cell(model, model.name, make_task(key, model.tokenizer), key, key)
+            fit = GateFit(model, cell.task, settings)
+            print(f"{key}: about {duration(fit.seconds(store))}", flush=True)
             begin = time.perf_counter()
-            gates = fit_for(model, key, task, store=store, **settings)
-            path = options.out / file_name(model.name) / f"{file_name(key)}.json"
+            gates = marked(fit.result(Lab(store)), cell)
+            path = options.out / cell.folder / f"{cell.file}.json"
             gates.save(path)
             shares = ", ".join(
                 f"{row['role']} {100 * row['share']:.1f} %" for row in gates.shares()

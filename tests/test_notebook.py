@@ -18,7 +18,7 @@ from planted import Plant, plant
 from headcount import Curve, HeadLayout, HeadScores, curve, rank
 from headcount.claims import Claim
 from headcount.figures.html import frame, table
-from headcount.studies import Study
+from headcount.report.study import Study
 from headcount.system.progress import progress
 
 EVIL = "<script>alert('x')</script> & \"co\""

@@ -11,10 +11,11 @@ from real import bundled
 
 from headcount import evaluate, make_task
 from headcount.engine.read.edges import open_edges
-from headcount.rankings.causal_gates.result import ROLES
+from headcount.rankings.causal_gates.result import ROLES, CausalGates
 from headcount.sparse.checkpoint import SHIPPED, read_facts
-from headcount.studies.head_roles.gates import Cell, obtain_gates
-from headcount.studies.head_roles.study import ROWS
+from headcount.studies.head_roles.cells import make_cells
+from headcount.studies.head_roles.config import Config
+from headcount.studies.head_roles.gates import locate_gates
 
 SPARSE = SHIPPED / "smollm2-135m"
 FACTS = Path(__file__).parents[1] / "docs" / "results" / "sparsify" / "facts.json"
@@ -59,15 +60,11 @@ def test_the_sparse_model_loads_by_name_keeps_few_edges_and_still_does_its_job()
 
 @pytest.mark.real
 def test_the_gates_serve_the_bundled_model_and_tell_heads_apart() -> None:
-    model = bundled()
-    cells = [
-        Cell(model, model.name, make_task(key, model.tokenizer), key, name)
-        for key, name in ROWS.items()
-    ]
-    options = {"variant": "published", "updates": 500}
-    found, notes = obtain_gates(cells, seeds=10, options=options, progress=False)
-    assert notes == []  # a note says why some are not used
-    for gates in found:
+    config = Config()
+    for cell in make_cells([bundled()], config):
+        gates, notes = locate_gates(cell, config)
+        assert notes == []  # a note says why some are not used
+        assert isinstance(gates, CausalGates)
         assert gates.seeds == 10
         assert gates.parameters["batch"] == 64
         for role in ROLES:

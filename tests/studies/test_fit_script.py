@@ -65,7 +65,6 @@ def test_gates_are_fitted_with_little_installed(folder: Path, tmp_path: Path) ->
         gates=str(tmp_path / "gates" / "tiny"),
         counts=(1,),
         n=4,
-        progress=False,
     )
     assert {row["task"] for row in study.rows} == {"Syntax"}
     assert len(study.notes) == 3  # another name, few updates, and our reading

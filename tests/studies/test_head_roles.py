@@ -15,14 +15,15 @@ from planted import Plant, plant
 from tiny import tiny_model
 from toy import toy_task, toy_tokenizer
 
-from headcount import HeadcountError, Store, Task, run_study, wrap
-from headcount.cli import main
-from headcount.engine.measure import evaluate as engine
+from headcount import HeadcountError, Lab, Store, run_study, wrap
 from headcount.heads import HeadLayout
 from headcount.rankings.causal_gates.passes import GatedPasses
 from headcount.rankings.causal_gates.result import ROLES, CausalGates
-from headcount.studies import PRESETS, Study
-from headcount.studies.head_roles.study import _seeds
+from headcount.report.study import Study
+from headcount.studies.head_roles.cells import make_cells
+from headcount.studies.head_roles.config import PRESETS
+from headcount.studies.head_roles.figure import _seeds
+from headcount.studies.head_roles.study import KIND
 
 SETTINGS: dict[str, Any] = {
     "preset": "full",
@@ -31,7 +32,6 @@ SETTINGS: dict[str, Any] = {
     "refit": True,
     "updates": 40,
     "batch": 16,
-    "progress": False,
 }
 
 
@@ -142,13 +142,12 @@ def test_the_folder_is_whole_and_its_gates_can_be_given_again(
 def test_the_same_again_computes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     its = small()
     with Store(tmp_path / "store.sqlite") as store:
-        first = run_study("head-roles", its.model, tasks=(its.task,), store=store, **SETTINGS)
+        first = run_study("head-roles", its.model, tasks=(its.task,), lab=Lab(store), **SETTINGS)
         monkeypatch.setattr(GatedPasses, "one_pass", lambda *_: pytest.fail("fitted again"))
-        monkeypatch.setattr(engine, "best_plan", lambda *_: pytest.fail("measured again"))
         told: list[str] = []
-        again = run_study(
-            "head-roles", its.model, tasks=(its.task,), store=store, say=told.append, **SETTINGS
-        )
+        lab = Lab(store, say=told.append)
+        again = run_study("head-roles", its.model, tasks=(its.task,), lab=lab, **SETTINGS)
+    assert lab.measured["value"] == 0
     assert first.rows == again.rows
     assert first.claims == again.claims
     assert told == []  # nothing will take any time
@@ -170,7 +169,7 @@ def test_a_fit_that_was_cut_goes_on(
 
     monkeypatch.setattr(GatedPasses, "gradient", cut)
     with Store(tmp_path / "store.sqlite") as store:
-        settings = {"tasks": (its.task,), "store": store, **SETTINGS}
+        settings = {"tasks": (its.task,), "lab": Lab(store), **SETTINGS}
         with pytest.raises(KeyboardInterrupt):
             run_study("head-roles", its.model, **settings)
         rest = run_study("head-roles", its.model, **settings)
@@ -195,21 +194,39 @@ def test_models_may_have_different_heads_and_the_same_name() -> None:
     assert "2 heads" in found.claims[0].claim
 
 
-def test_the_validation_prompts_are_not_those_of_the_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_validation_prompts_are_not_those_of_the_fit() -> None:
     its = small()
-    seen: list[set[str]] = []
-    usual = engine.encode
-
-    def noting(task: Task, tokenizer: Any) -> Any:
-        seen.append({example.id for example in task})
-        return usual(task, tokenizer)
-
-    monkeypatch.setattr(engine, "encode", noting)
-    settings = {**SETTINGS, "updates": 2, "n": 6}
-    run_study("head-roles", its.model, tasks=(its.task,), **settings)
     fitted = {example.id for example in its.task.part("ranking")}
-    assert seen
-    assert all(len(ids) == 6 and not ids & fitted for ids in seen)
+    (cell,) = make_cells([its.model], KIND.configure(tasks=(its.task,)))
+    for n in (0, 6):
+        seen = {example.id for example in cell.validation(n).part("test")}
+        assert len(seen) == (n or len(its.task.part("test")))
+        assert not seen & fitted
+
+
+@pytest.mark.parametrize("plain", [True, False])
+def test_what_is_counted_is_what_is_measured(plain: bool, tmp_path: Path) -> None:
+    """Gates to be fitted, of a model of many heads; and then the same gates from a folder."""
+    sizes = {"num_hidden_layers": 4, "num_attention_heads": 8, "num_key_value_heads": 8}
+    model = wrap(tiny_model("llama", **sizes), toy_tokenizer(), name="wide")
+    own = {**SETTINGS, "tasks": (toy_task(40),), "counts": (5, 9), "updates": 3, "plain": plain}
+    description = KIND.describe([model], KIND.configure(**own))
+    with Store(tmp_path / "store.sqlite") as store:
+        lab = Lab(store)
+        ahead = description.cost(lab)
+        assert store.summary() == []
+        description.carry_out(lab).save(tmp_path / "out")
+        measured = lab.measured["value"]
+        assert 0 < measured <= ahead.count("value") <= 1.05 * measured
+        again = description.cost(lab)
+        assert (again.tokens, again.known) == (0, measured)
+    own |= {"refit": False, "gates": str(tmp_path / "out" / "scores" / "gates")}
+    lab, description = Lab(), KIND.describe([model], KIND.configure(**own))
+    ahead = description.cost(lab)
+    with lab.remembering() as remembering:
+        description.carry_out(remembering)
+    assert ahead.count("value") == lab.measured["value"]
+    assert not any(item.kind == "gradients" for item in ahead.items)
 
 
 # Bad input
@@ -259,66 +276,8 @@ def test_half_precision_that_the_machine_lacks_is_a_sentence(
 
 
 def test_every_preset_starts_at_zero_and_ends_at_the_published_count() -> None:
-    for preset in PRESETS["head-roles"].values():
+    for preset in PRESETS.values():
         assert (min(preset["counts"]), max(preset["counts"])) == (0, 50)
-
-
-# The command line
-
-
-@pytest.fixture
-def disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A planted model and its task as a user would have them."""
-    its = small()
-    its.model.module.save_pretrained(tmp_path / "mine")  # type: ignore[operator]
-    its.model.tokenizer.save_pretrained(tmp_path / "mine")
-    lines = [
-        {"prompt": e.prompt, "target": e.target, "content": e.content, "template": e.template}
-        for e in its.task
-    ]
-    text = "".join(json.dumps(line) + "\n" for line in lines)
-    (tmp_path / "marked.jsonl").write_text(text)
-    monkeypatch.setenv("HEADCOUNT_CACHE", str(tmp_path / "cache"))
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
-RUN = ["run", "head-roles", "--model", "mine", "--tasks", "marked.jsonl", "--seeds", "2", "--quiet"]
-SMALL = ["--counts", "1", "2", "--set", "updates=40", "batch=16", "n=12"]
-
-
-def test_from_the_command_line(disk: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([*RUN, *SMALL, "--refit"]) == 0
-    out, err = capsys.readouterr()
-    assert "mine, marked: fitting gates takes about" in err
-    assert "supported: ablating the most facilitating 2 heads lowers" in out
-    assert "The picture: out/head-roles/figure.png" in out
-    gates = CausalGates.load("out/head-roles/scores/gates/mine/marked.json")
-    assert gates.seeds == 2
-    assert gates.parameters["model"] == "mine"
-    assert main([*RUN, *SMALL, "gates=out/head-roles/scores/gates", "--json"]) == 0
-    out, err = capsys.readouterr()
-    assert err == ""
-    assert json.loads(out)["claims"][0]["verdict"] == "supported"
-
-
-@pytest.mark.parametrize(
-    ("line", "words"),
-    [
-        ('{"prompt": "we saw"}\n', "target"),
-        ('{"prompt": "we saw", "target": ""}\n', "empty target"),
-        ('{"prompt": "we saw", "target": " Ada"}\n', "share one content"),
-    ],
-)
-def test_a_task_without_targets_or_a_split_is_refused(
-    disk: Path, capsys: pytest.CaptureFixture[str], line: str, words: str
-) -> None:
-    (disk / "marked.jsonl").write_text(line)
-    assert main([*RUN, *SMALL, "--refit"]) == 2
-    out, err = capsys.readouterr()
-    assert out == ""
-    assert words in err
-    assert err.count("\n") == 1
 
 
 def test_labels_are_those_of_the_plant(study: Study) -> None:

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from headcount.claims import Claim
-from headcount.studies.head_roles.claims import Panel, judge_claims
+from headcount.studies.head_roles.claims import judge_claims
+from headcount.studies.head_roles.panel import Panel
 from headcount.studies.head_roles.toggling import Toggled
 
 COUNTS = (0, 2, 10, 50)

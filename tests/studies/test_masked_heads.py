@@ -20,8 +20,8 @@ from headcount import HeadcountError, Store, run_study, wrap
 from headcount.engine.write import answers
 from headcount.lab import Lab
 from headcount.models.model import Model
+from headcount.report.study import Study
 from headcount.stats import paired_difference
-from headcount.studies import Study
 from headcount.studies.masked_heads.study import paired_rows
 
 # Answers of a random model are noise, so the encoder would add nothing here.

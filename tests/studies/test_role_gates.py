@@ -12,19 +12,17 @@ import pytest
 from tiny import tiny_model
 from toy import toy_task, toy_tokenizer
 
-from headcount import HeadcountError, HeadLayout, wrap
+from headcount import HeadcountError, HeadLayout, Lab, run_study, wrap
+from headcount.rankings.causal_gates.fit import GateFit
+from headcount.rankings.causal_gates.passes import GatedPasses
 from headcount.rankings.causal_gates.result import CausalGates
+from headcount.report.study import Study
 from headcount.studies.head_roles import gates as role_gates
-from headcount.studies.head_roles.gates import (
-    Cell,
-    committed_gates,
-    duration,
-    file_name,
-    fit_for,
-    obtain_gates,
-)
+from headcount.studies.head_roles.cells import Cell
+from headcount.studies.head_roles.config import Config
+from headcount.studies.head_roles.gates import announce, locate_gates, marked, shipped_gates
 
-FIT: dict[str, Any] = {"updates": 2, "batch": 8, "variant": "published", "compiled": False}
+FIT: dict[str, Any] = {"updates": 2, "batch": 8}
 
 
 @cache
@@ -35,22 +33,30 @@ def cell(name: str = "tiny", key: str = "toy-0") -> Cell:
 
 @cache
 def fitted() -> CausalGates:
-    one = cell()
-    return fit_for(one.model, one.key, one.task, seeds=3, progress=False, **FIT)
+    own = cell()
+    return marked(GateFit(own.model, own.task, Config(seeds=3, **FIT).fit).result(Lab()), own)
 
 
-def obtain(*cells: Cell, seeds: int = 2, **how: Any) -> tuple[list[CausalGates], list[str]]:
-    return obtain_gates(cells, seeds=seeds, options=FIT, progress=False, **how)
+def locate(of: Cell, *, seeds: int = 2, **settings: Any) -> tuple[CausalGates | GateFit, list[str]]:
+    return locate_gates(of, Config(seeds=seeds, **FIT, **settings))
 
 
-def no_fit(*_: Any, **__: Any) -> Any:
-    pytest.fail("fitted")
+def located(of: Cell, **settings: Any) -> tuple[CausalGates, list[str]]:
+    """Gates that need no fit."""
+    gates, notes = locate(of, **settings)
+    assert isinstance(gates, CausalGates)
+    return gates, notes
+
+
+def run(lab: Lab | None = None, **settings: Any) -> Study:
+    own = {"tasks": (cell().task,), "counts": (1,), "seeds": 2, "n": 4, **FIT, **settings}
+    return run_study("head-roles", cell().model, lab=lab, **own)
 
 
 @pytest.fixture
 def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder in the place of the gates that come with headcount."""
-    monkeypatch.setattr(role_gates, "committed_gates", lambda: tmp_path / "own")
+    monkeypatch.setattr(role_gates, "shipped_gates", lambda: tmp_path / "own")
     return tmp_path / "own"
 
 
@@ -62,25 +68,22 @@ def test_a_fit_notes_what_it_belongs_to() -> None:
 
 
 @pytest.mark.parametrize("path", ["toy-0.json", "tiny/toy-0.json"])
-def test_gates_of_a_folder_are_taken_as_they_are(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str
-) -> None:
-    monkeypatch.setattr(role_gates, "fit_gates", no_fit)
+def test_gates_of_a_folder_are_taken_as_they_are(tmp_path: Path, path: str) -> None:
     fitted().save(tmp_path / path)
-    (found,), notes = obtain(cell(), folder=str(tmp_path))
-    np.testing.assert_allclose(found.plus, fitted().plus[:2], atol=1e-8)
-    np.testing.assert_allclose(found.minus, fitted().minus[:2], atol=1e-8)
+    gates, notes = located(cell(), gates=str(tmp_path))
+    np.testing.assert_allclose(gates.plus, fitted().plus[:2], atol=1e-8)
+    np.testing.assert_allclose(gates.minus, fitted().minus[:2], atol=1e-8)
     assert notes == []
     for role in ("facilitation", "interference"):  # files keep the order of heads
         np.testing.assert_array_equal(
-            np.argsort(found.score(role)), np.argsort(fitted().score(role)[:2])
+            np.argsort(gates.score(role)), np.argsort(fitted().score(role)[:2])
         )
 
 
 def test_gates_of_other_weights_are_noted(tmp_path: Path) -> None:
     facts = {**fitted().parameters, "weights": "others", "task_settings": {"shots": 3}}
     CausalGates(fitted().layout, fitted().plus, fitted().minus, facts).save(tmp_path / "toy-0.json")
-    _, (note,) = obtain(cell(), folder=str(tmp_path))
+    _, (note,) = located(cell(), gates=str(tmp_path))
     assert "fitted to other weights and settings of the task" in note
 
 
@@ -109,75 +112,78 @@ def test_gates_that_do_not_fit_are_refused(tmp_path: Path, file: str | None, wor
     if file in ("broken", "other"):
         path.write_text("{" if file == "broken" else "{}")
     with pytest.raises(HeadcountError, match=words):
-        obtain(cell(), folder=str(tmp_path), seeds=4 if file == "seeds" else 2)
+        locate(cell(), gates=str(tmp_path), seeds=4 if file == "seeds" else 2)
 
 
 def test_of_our_own_gates_there_may_be_fewer_than_asked_for(own: Path) -> None:
     fitted().save(own / "tiny" / "toy-0.json")
-    (found,), (note,) = obtain(cell(), seeds=4)
-    assert found.seeds == 3
+    gates, (note,) = located(cell(), seeds=4)
+    assert gates.seeds == 3
     assert "come with headcount have 3 seeds, not 4" in note
 
 
-def test_our_own_gates_serve_the_weights_they_were_fitted_to(
-    own: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_our_own_gates_serve_the_weights_they_were_fitted_to(own: Path) -> None:
     fitted().save(own / "tiny" / "toy-0.json")
-    with monkeypatch.context() as patch:
-        patch.setattr(role_gates, "fit_gates", no_fit)
-        (found,), notes = obtain(cell())
-    np.testing.assert_allclose(found.plus, fitted().plus[:2], atol=1e-8)
+    gates, notes = located(cell())
+    np.testing.assert_allclose(gates.plus, fitted().plus[:2], atol=1e-8)
     assert notes == []
     module = tiny_model("llama")
     module.lm_head.weight.data[0] += 1
     other = Cell(wrap(module, toy_tokenizer(), name="tiny"), "tiny", cell().task, "toy-0", "toy-0")
-    (fresh,), (note,) = obtain(other)
-    assert fresh.parameters["weights"] == other.model.identity["weights"]
+    fit, (note,) = locate(other)
+    assert isinstance(fit, GateFit)
+    assert fit.settings == Config(seeds=2, **FIT).fit
     assert note.endswith("are not used: they were fitted to other weights.")
+
+
+def test_our_own_gates_serve_the_settings_they_were_fitted_with(own: Path) -> None:
+    fitted().save(own / "tiny" / "toy-0.json")
+    fit, (note,) = locate_gates(cell(), Config(seeds=2, variant="released", updates=3))
+    assert isinstance(fit, GateFit)
+    assert note.endswith("are not used: they were fitted with other settings (variant, updates).")
 
 
 def test_refit_fits_whatever_there_is(own: Path) -> None:
     fitted().save(own / "tiny" / "toy-0.json")
     told: list[str] = []
-    (found,), _ = obtain(cell(), refit=True, say=told.append)
-    np.testing.assert_allclose(found.plus, fitted().plus[:2], atol=1e-4)
+    study = run(Lab(say=told.append), refit=True)
+    gates = study.scores["gates/tiny/toy-0"]
+    assert isinstance(gates, CausalGates)
+    np.testing.assert_allclose(gates.plus, fitted().plus[:2], atol=1e-4)
+    assert gates.parameters == {**fitted().parameters, "seeds": 2}
     assert len(told) == 1
     assert told[0].startswith("tiny, toy-0: fitting gates takes about ")
 
 
 def test_hours_of_fitting_need_to_be_asked_for(own: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(role_gates, "fit_time", lambda *_, **__: 9000.0)
-    with monkeypatch.context() as patch:
-        patch.setattr(role_gates, "fit_gates", no_fit)
-        with pytest.raises(
-            HeadcountError,
-            match=r"for tiny on toy-0, toy-1, and fitting them takes about 5\.0 hours on this "
-            r"machine: say --refit .*--set gates=FOLDER",
-        ):
-            obtain(cell(), cell(key="toy-1"))
+    monkeypatch.setattr(GateFit, "seconds", lambda *_: 9000.0)
+    fits = {c: GateFit(c.model, c.task) for c in (cell(), cell(key="toy-1"))}
+    with pytest.raises(
+        HeadcountError,
+        match=r"for tiny on toy-0, toy-1, and fitting them takes about 5\.0 hours on this "
+        r"machine: say --refit .*--set gates=FOLDER",
+    ):
+        announce(fits, False, Lab())
     told: list[str] = []
-    found, _ = obtain(cell(), cell(key="toy-1"), refit=True, say=told.append)
-    assert len(found) == 2
+    announce(fits, True, Lab(say=told.append))
     assert told[-1] == "All together: about 5.0 hours."
+    monkeypatch.setattr(GatedPasses, "gradient", lambda *_: pytest.fail("fitted"))
+    with pytest.raises(HeadcountError, match=r"takes about 2\.5 hours"):
+        run()
 
 
 def test_minutes_of_fitting_need_not(own: Path) -> None:
     told: list[str] = []
-    (found,), _ = obtain(cell(), say=told.append)
-    assert found.seeds == 2
+    study = run(Lab(say=told.append))
+    assert study.settings["fit"]["tiny, toy-0"]["seeds"] == 2
     assert len(told) == 1
 
 
 def test_small_batches_are_noted(own: Path) -> None:
-    _, (note,) = obtain_gates(
-        [cell()], seeds=1, options={**FIT, "batch": 64}, refit=True, progress=False
-    )
-    assert note.startswith("tiny, toy-0: the ranking part has")
+    notes = run(refit=True, batch=64, seeds=1).notes
+    assert notes[0].startswith("tiny, toy-0: the ranking part has")
 
 
-def test_words_and_paths() -> None:
-    assert duration(50) == "50 seconds"
-    assert duration(5401) == "1.5 hours"
-    assert file_name("org/Model 1.5:x") == "org-Model-1.5-x"
-    assert file_name("..") == "--"
-    assert committed_gates().parent.name == "studies"
+def test_our_own_gates_lie_in_the_studys_folder() -> None:
+    assert shipped_gates().parent.name == "head_roles"
+    assert (shipped_gates() / "smollm2-135m" / "syntax.json").exists()

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from planted import Plant, plant
+from tiny import tiny_model
+from toy import toy_task, toy_tokenizer
 
-from headcount import Store, evaluate
-from headcount.engine.measure import evaluate as engine
+from headcount import Lab, Store, evaluate, wrap
+from headcount.rankings.causal_gates.fit import FitSettings, GateFit
 from headcount.rankings.causal_gates.result import ROLES, CausalGates
-from headcount.studies.head_roles.toggling import toggle
+from headcount.studies.head_roles.config import Base
+from headcount.studies.head_roles.toggling import Toggled, ToggleRequest
 
 COUNTS = (0, 1, 2, 5)
+BASES: tuple[Base, ...] = ("soft", "plain")
 
 
 @cache
@@ -36,11 +41,15 @@ def made_gates() -> CausalGates:
     return CausalGates(its.model.layout, np.array(plus), np.array(minus))
 
 
-@pytest.mark.parametrize("base", ["soft", "plain"])
-def test_a_change_is_ablated_less_retained_one_by_one(base: str) -> None:
+def toggle(base: Base = "soft", store: Store | None = None) -> Toggled:
+    its = planted()
+    return ToggleRequest(its.model, its.task, made_gates(), COUNTS, base).result(Lab(store))
+
+
+@pytest.mark.parametrize("base", BASES)
+def test_a_change_is_ablated_minus_retained_one_by_one(base: Base) -> None:
     """Against a plain loop over roles, counts and seeds."""
-    its, gates = planted(), made_gates()
-    found = toggle(its.model, its.task, gates, COUNTS, base=base, progress=False)  # type: ignore[arg-type]
+    its, gates, toggled = planted(), made_gates(), toggle(base)
     scores = {
         "facilitation": gates.minus,
         "interference": 1 - gates.plus,
@@ -53,50 +62,82 @@ def test_a_change_is_ablated_less_retained_one_by_one(base: str) -> None:
                 whole = gates.plus[seed] if base == "soft" else np.ones(8)
                 ablated, retained = whole.copy(), whole.copy()
                 ablated[first], retained[first] = 0, 1
-                values = evaluate(its.model, its.task, [ablated, retained], progress=False).values
+                values = evaluate(its.model, its.task, [ablated, retained]).values
                 np.testing.assert_allclose(
-                    found.changes[role, count][seed], values[0] - values[1], atol=2e-5
+                    toggled.changes[role, count][seed], values[0] - values[1], atol=2e-5
                 )
     held = its.task.part("test")
-    np.testing.assert_array_equal(found.clusters, held.clusters)
-    assert found.changes["facilitation", 0].shape == (2, len(held))
+    np.testing.assert_array_equal(toggled.clusters, held.clusters)
+    assert toggled.changes["facilitation", 0].shape == (2, len(held))
 
 
 def test_needed_heads_fall_interfering_ones_rise_and_others_do_nothing() -> None:
-    its = planted()
-    found = toggle(its.model, its.task, made_gates(), COUNTS, progress=False)
-    assert found.changes["facilitation", 2].mean() < -1
-    assert found.changes["interference", 1].mean() > 0.1
-    assert np.abs(found.changes["irrelevance", 5]).max() < 1e-4
-    assert all(not found.changes[role, 0].any() for role in ROLES)
+    toggled = toggle()
+    assert toggled.changes["facilitation", 2].mean() < -1
+    assert toggled.changes["interference", 1].mean() > 0.1
+    assert np.abs(toggled.changes["irrelevance", 5]).max() < 1e-4
+    assert all(not toggled.changes[role, 0].any() for role in ROLES)
 
 
 def test_targets_of_several_tokens_are_summed() -> None:
-    from tiny import tiny_model
-    from toy import toy_task, toy_tokenizer
-
-    from headcount import wrap
-
     model, task = wrap(tiny_model("llama"), toy_tokenizer()), toy_task(24, targets=(3,))
     rng = np.random.default_rng(1)
     shape = (1, model.layout.total)
     gates = CausalGates(model.layout, rng.uniform(size=shape), rng.uniform(size=shape))
-    found = toggle(model, task, gates, (2,), progress=False)
+    toggled = ToggleRequest(model, task, gates, (2,)).result(Lab())
     first = np.argsort(-gates.minus[0])[:2]
     pair = np.repeat(gates.plus, 2, axis=0)
     pair[0, first], pair[1, first] = 0, 1
-    means = evaluate(model, task, pair, metric="logprob_mean", progress=False).values
+    means = evaluate(model, task, pair, metric="logprob_mean").values
     expected = 3 * (means[0] - means[1])
-    np.testing.assert_allclose(found.changes["facilitation", 2][0], expected, atol=1e-5)
+    np.testing.assert_allclose(toggled.changes["facilitation", 2][0], expected, atol=1e-5)
 
 
-def test_the_same_head_set_is_measured_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    its = planted()
+# What is counted
+
+
+def wide() -> GateFit:
+    """A fit on a model of many heads, of which no two seeds and roles choose the same."""
+    sizes: dict[str, Any] = {"num_hidden_layers": 4, "num_attention_heads": 8}
+    model = wrap(tiny_model("llama", num_key_value_heads=8, **sizes), toy_tokenizer())
+    return GateFit(model, toy_task(40), FitSettings(updates=3, batch=8, seeds=3))
+
+
+@pytest.mark.parametrize("fitted", [True, False])
+@pytest.mark.parametrize("base", BASES)
+def test_what_is_counted_is_what_is_measured(base: Base, fitted: bool, tmp_path: Path) -> None:
+    fit = wide()
+    gates = fit.result(Lab()) if fitted else fit
+    request = ToggleRequest(fit.model, fit.task, gates, (0, 5, 9, 32), base)
     with Store(tmp_path / "store.sqlite") as store:
-        first = toggle(its.model, its.task, made_gates(), COUNTS, store=store, progress=False)
-        monkeypatch.setattr(engine, "best_plan", lambda *_: pytest.fail("measured again"))
-        again = toggle(its.model, its.task, made_gates(), COUNTS, store=store, progress=False)
+        lab = Lab(store)
+        ahead = lab.cost([request, request])
+        assert store.summary() == []
+        request.result(lab)
+        measured = lab.measured["value"]
+        assert measured <= ahead.count("value") <= (1 if fitted else 1.05) * measured
+        sets = 3 * 3 * 2 * (2 if base == "soft" else 1) + (3 + 2 if base == "soft" else 2)
+        assert ahead.count("value") == sets * len(fit.task.part("test"))
+        again = lab.cost([request])
+        assert (again.tokens, again.known) == (0, measured)
+        request.result(lab)
+        assert lab.measured["value"] == measured
+
+
+def test_both_curves_share_the_fit_and_little_else(tmp_path: Path) -> None:
+    fit = wide()
+    both = [ToggleRequest(fit.model, fit.task, fit, (0, 5, 9), base) for base in BASES]
+    apart = [Lab().cost([request]) for request in both]
+    together = Lab().cost(both)
+    assert together.count("value") == sum(cost.count("value") for cost in apart)
+    assert together.tokens == sum(cost.tokens for cost in apart) - Lab().cost([fit]).tokens
+
+
+def test_the_same_head_set_is_measured_once(tmp_path: Path) -> None:
+    with Store(tmp_path / "store.sqlite") as store:
+        first = toggle(store=store)
+        lab, its = Lab(store), planted()
+        again = ToggleRequest(its.model, its.task, made_gates(), COUNTS).result(lab)
+    assert lab.measured["value"] == 0
     for key, values in first.changes.items():
         np.testing.assert_array_equal(again.changes[key], values)

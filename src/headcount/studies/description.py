@@ -16,11 +16,9 @@ from headcount.engine.measure.cost import Cost, Counter
 from headcount.errors import HeadcountError, unknown
 from headcount.lab import Lab
 from headcount.models.model import Model
-from headcount.registry import check_setting, setting
-from headcount.studies.study import Study
+from headcount.registry import check_setting
+from headcount.report.study import Study
 from headcount.system.files import canonical, digest, to_json
-
-__all__ = ["Description", "Results", "StudyKind", "StudyRequest", "Tolerated", "setting"]
 
 Results = Mapping[Hashable, Any]
 
@@ -127,3 +125,12 @@ def resume_key(study: str, config: Any, models: Sequence[Model]) -> str:
         "models": [{"name": model.name, **model.identity} for model in models],
     }
     return digest(canonical(facts))
+
+
+def only_model(models: Sequence[Model], study: str) -> Model:
+    """The one model of a study whose figure shows one."""
+    if len(models) != 1:
+        raise HeadcountError(
+            f"{study} takes one model at a time, not {len(models)}: run it once for each."
+        )
+    return models[0]

@@ -8,9 +8,9 @@ from typing import Any
 from headcount.engine.measure.cost import Cost
 from headcount.lab import Lab
 from headcount.models.model import Model, load_model
+from headcount.report.study import Study
 from headcount.studies import study_kind
 from headcount.studies.description import Description
-from headcount.studies.study import Study
 
 Models = Model | str | Sequence[Model | str] | None
 

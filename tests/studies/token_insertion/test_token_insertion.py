@@ -20,8 +20,8 @@ from headcount import HeadcountError, Lab, Store, wrap
 from headcount.engine.write import writing
 from headcount.metrics import maths
 from headcount.models.model import Model
+from headcount.report.study import Study
 from headcount.studies.description import Description
-from headcount.studies.study import Study
 from headcount.studies.token_insertion import look as insert_look
 from headcount.studies.token_insertion.study import KIND
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -17,6 +18,7 @@ from headcount.rankings.causal_gates.schedule import Schedule, Stage
 from headcount.rankings.causal_gates.training import Gradient, State, train
 from headcount.store import Store
 from headcount.system.files import digest
+from headcount.system.progress import progress as progress_bar
 from headcount.tasks import Encoded, Task
 
 FIT = 1  # raised when the fit's numbers change: stored gates of another are not reused
@@ -32,6 +34,11 @@ class Row:
 
     seed: int
     stage: str
+
+
+def push_of(row: Row, schedule: Schedule) -> float:
+    """λ of a row: what an open gate earns."""
+    return SIGNS[row.stage] * schedule.push
 
 
 @dataclass(eq=False)
@@ -56,16 +63,26 @@ class Rows:
                 groups.setdefault(0 if partial is None else int(partial["update"]), []).append(row)
         return dict(sorted(groups.items(), reverse=True))
 
-    def push(self, row: Row) -> float:
-        """λ of a row: what an open gate earns."""
-        return SIGNS[row.stage] * self.schedule.push
-
     def note(self, event: Event) -> None:
         """Take in what a fit tells, and pass it on."""
         kind, rows, values = event
         if kind != TICK:
             self.documents |= {(kind, row): value for row, value in zip(rows, values, strict=True)}
         self.tell(event)
+
+    @contextmanager
+    def shown(self, label: str, updates: int, *, show: bool) -> Iterator[None]:
+        """Show on a bar how far so many updates are."""
+        tell = self.tell
+        with progress_bar(label, updates, show=show, unit="update") as bar:
+
+            def hear(event: Event) -> None:
+                if event[0] == TICK:
+                    bar.update(event[2])
+                tell(event)
+
+            self.tell = hear
+            yield
 
     def fit(
         self,
@@ -94,7 +111,7 @@ class Rows:
                 state,
                 stage,
                 gradient(group),
-                np.array([self.push(row) for row in group]),
+                np.array([push_of(row, self.schedule) for row in group]),
                 where=where,
                 tick=lambda updates, group=group: self.note((TICK, group, updates)),  # type: ignore[misc]
                 keep=partial(self._interrupted, group),
@@ -137,7 +154,7 @@ class Checkpoints:
         loaded = Rows(self.schedule, tell=self.keep)
         for row in rows:
             for kind in (FINISHED, PARTIAL):
-                document = self._get(kind, row, loaded)
+                document = self._get(kind, row)
                 if document is not None:
                     loaded.documents[kind, row] = document
         return loaded
@@ -146,18 +163,17 @@ class Checkpoints:
         """Keep what a fit tells."""
         kind, rows, values = event
         if self.store is not None and kind != TICK:
-            pushes = Rows(self.schedule)
             for row, value in zip(rows, values, strict=True):
-                self.store.put_document(kind, self._context(row, pushes), value)
+                self.store.put_document(kind, self._context(row), value)
 
-    def _get(self, kind: str, row: Row, rows: Rows) -> dict[str, Any] | None:
+    def _get(self, kind: str, row: Row) -> dict[str, Any] | None:
         if self.store is None:
             return None
-        document = self.store.get_document(kind, self._context(row, rows))
+        document = self.store.get_document(kind, self._context(row))
         whole = isinstance(document, dict) and len(document.get("logits", ())) == self.heads
         return document if whole else None
 
-    def _context(self, row: Row, rows: Rows) -> dict[str, Any]:
+    def _context(self, row: Row) -> dict[str, Any]:
         stage = "free" if row.stage in ("free", "contrast") else "pushed"
-        facts = {**self.schedule.facts(stage), "push": rows.push(row)}
+        facts = {**self.schedule.facts(stage), "push": push_of(row, self.schedule)}
         return {**self.common, "schedule": facts, "seed": row.seed, "stage": row.stage}

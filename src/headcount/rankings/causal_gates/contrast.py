@@ -24,7 +24,7 @@ from headcount.errors import HeadcountError
 from headcount.heads import HeadLayout, HeadScores
 from headcount.lab import Lab
 from headcount.models.model import Model
-from headcount.rankings.causal_gates.checkpoints import TICK, Checkpoints, Event, Row
+from headcount.rankings.causal_gates.checkpoints import Checkpoints, Row
 from headcount.rankings.causal_gates.fit import FitSettings
 from headcount.rankings.causal_gates.passes import GatedPasses
 from headcount.rankings.causal_gates.prompts import Laid, Prompts, lay_out, load_prompts
@@ -36,7 +36,6 @@ from headcount.rankings.causal_gates.schedule import (
     orders,
 )
 from headcount.rankings.causal_gates.training import Gradient
-from headcount.system.progress import progress as progress_bar
 from headcount.tasks import Task, encode
 
 FORGOTTEN = -5.0
@@ -95,18 +94,11 @@ def fit_contrastive(
     starts = [first_logits(row.seed, model.layout.total) for row in numbered]
     where = f" of {model.name} that keep {keep.name} and forget {forget.name}"
     total = updates * len(rows.pending(numbered))
-    with progress_bar("contrast: gates", total, show=lab.progress, unit="update") as bar:
-
-        def hear(event: Event) -> None:
-            if event[0] == TICK:
-                bar.update(event[2])
-            checkpoints.keep(event)
-
-        rows.tell = hear
-        with measuring(model), frozen(model):
-            logits = rows.fit(
-                numbered, starts, stage, gradient, device=model.device, where=where
-            ).astype(np.float64)
+    shown = rows.shown("contrast: gates", total, show=lab.progress)
+    with shown, measuring(model), frozen(model):
+        logits = rows.fit(
+            numbered, starts, stage, gradient, device=model.device, where=where
+        ).astype(np.float64)
     facts = {"keep": keep.name, "forget": forget.name, "updates": updates, "batch": batch}
     facts |= {"seeds": seeds, **({"note": "; ".join(notes)} if notes else {})}
     return ContrastiveGates(model.layout, 1 / (1 + np.exp(-logits)), facts)

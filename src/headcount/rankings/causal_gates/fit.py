@@ -12,9 +12,10 @@ rows that one process fits are fitted side by side.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import cycle, islice
 from typing import Any
 
 import numpy as np
@@ -28,13 +29,7 @@ from headcount.errors import HeadcountError
 from headcount.lab import Lab
 from headcount.models.forward_modes import synchronize
 from headcount.models.model import Model
-from headcount.rankings.causal_gates.checkpoints import (
-    TICK,
-    Checkpoints,
-    Event,
-    Row,
-    Rows,
-)
+from headcount.rankings.causal_gates.checkpoints import FINISHED, Checkpoints, Row, Rows
 from headcount.rankings.causal_gates.passes import GatedPasses
 from headcount.rankings.causal_gates.prompts import Prompts, lay_out, load_prompts, passes
 from headcount.rankings.causal_gates.result import CausalGates
@@ -48,7 +43,6 @@ from headcount.rankings.causal_gates.schedule import (
 from headcount.rankings.causal_gates.training import State, fidelity
 from headcount.store import Store
 from headcount.system.files import canonical, digest
-from headcount.system.progress import progress as progress_bar
 from headcount.tasks import Encoded, Task, encode
 
 TIMED = 3  # passes, after a first one to warm up
@@ -115,6 +109,11 @@ class GateFit:
         checkpoints = Checkpoints(store, self.model, [(self.task, self.examples)], self.schedule)
         return checkpoints.load([*self.rows("free"), *self.rows("pushed")])
 
+    def pending(self, rows: Rows) -> list[tuple[int, list[Row]]]:
+        """The rows of both stages that run side by side, after the updates that are behind them."""
+        stages = (self.rows("free"), self.rows("pushed"))
+        return [group for stage in stages for group in rows.pending(stage).items()]
+
     def job(self, rows: Rows) -> FitJob:
         """The fit as executors take it, from where `rows` are."""
         where = f' of {self.model.name} on "{self.task.name}"'
@@ -123,42 +122,51 @@ class GateFit:
     def tokens(self, rows: Rows) -> int:
         """How many tokens the updates that are still to be made run over."""
         lengths = np.array([example.length for example in self.examples])
-        total = 0
-        for stage in ("free", "pushed"):
-            for done, group in rows.pending(self.rows(stage)).items():
-                order = _orders(group, len(self.examples), self.schedule)
-                total += int(lengths[order[:, done:]].sum())
-        return total
+        return sum(
+            int(lengths[_orders(group, len(lengths), self.schedule)[:, done:]].sum())
+            for done, group in self.pending(rows)
+        )
+
+    @property
+    def key(self) -> tuple[Any, ...]:
+        """What tells this fit from others in one process, without a fingerprint."""
+        examples = digest("".join(example.key for example in self.examples))
+        return "gates", id(self.model), examples, repr(self.settings)
+
+    def known(self, store: Store | None) -> CausalGates | None:
+        """The gates, if the store holds all of them."""
+        rows = self.progress(store)
+        return None if self.pending(rows) else self._gates(rows)
 
     def count(self, counter: Counter) -> None:
         """Tell the updates that are still to be made."""
-        rows = self.progress(counter.store)
-        key = ("gates", id(self.model), self.task.name, repr(self.settings))
-        if tokens := self.tokens(rows):
-            counter.passes(self.model, tokens, "gradients", key=key)
+        if tokens := self.tokens(self.progress(counter.store)):
+            counter.passes(self.model, tokens, "gradients", key=self.key)
 
     def result(self, lab: Lab) -> CausalGates:
         """The gates: what the lab's store holds is not fitted again."""
         rows = self.progress(lab.store)
-        seeds, store = self.settings.seeds, rows.tell
-        pending = [row for stage in ("free", "pushed") for row in self.rows(stage)]
-        pending = [row for row in pending if rows.finished(row) is None]
-        groups = sum(len(rows.pending(self.rows(stage))) for stage in ("free", "pushed"))
-        label, total = f"{self.task.name}: gates", self.settings.updates * groups
-        with progress_bar(label, total, show=lab.progress, unit="update") as bar:
+        pending = self.pending(rows)
+        units = self._units(sorted({row.seed for _, group in pending for row in group}), lab)
+        updates = self.settings.updates * len(pending) * len(units)
+        with rows.shown(f"{self.task.name}: gates", updates, show=lab.progress):
+            if units:
+                lab.run(
+                    self.model,
+                    self.job(rows),
+                    units,
+                    lambda unit, event: rows.note(event),
+                    tokens=self.tokens(rows),
+                    kind="gradients",
+                )
+        return self._gates(rows)
 
-            def hear(event: Event) -> None:
-                if event[0] == TICK:
-                    bar.update(event[2])
-                store(event)
-
-            rows.tell = hear
-            if pending:
-                units = self._units(sorted({row.seed for row in pending}), lab)
-                lab.run(self.model, self.job(rows), units, lambda unit, event: rows.note(event))
-        end = np.stack([self._logits(rows, row) for row in self.rows("pushed")])
-        gates = 1 / (1 + np.exp(-end.astype(np.float64)))  # (signs · seeds, heads)
+    def _gates(self, rows: Rows) -> CausalGates:
+        """The gates of rows that are all finished."""
+        logits = np.stack([rows.documents[FINISHED, row]["logits"] for row in self.rows("pushed")])
+        gates = 1 / (1 + np.exp(-logits))  # (signs · seeds, heads)
         _, note = check_examples(len(self.examples), self.task.name, self.settings.batch)
+        seeds = self.settings.seeds
         parameters = {
             "variant": self.settings.variant,
             "updates": self.settings.updates,
@@ -171,27 +179,23 @@ class GateFit:
 
     def _units(self, seeds: list[int], lab: Lab) -> list[Unit]:
         """All seeds side by side here; for workers, as many groups of them as there are workers."""
-        groups = min(max(lab.executor.workers(self.model), 1), len(seeds))
+        workers = lab.executor.workers(self.model)
+        facts = {
+            "model": self.model.identity if workers else {},
+            "fit": [str(part) for part in self.key[2:]],
+        }
+        groups = min(max(workers, 1), len(seeds))
         units = []
         for group in range(groups):
             some = seeds[group::groups]
-            facts = {"task": self.task.name, "fit": asdict(self.settings), "seeds": some}
-            name = f"{self.task.name}, gates of {len(some)} seeds"
-            units.append(Unit(digest(canonical(facts)), name, some))
+            name = f"{self.task.name}, gates of {len(some)} seed{'s' * (len(some) > 1)}"
+            units.append(Unit(digest(canonical({**facts, "seeds": some})), name, some))
         return units
-
-    @staticmethod
-    def _logits(rows: Rows, row: Row) -> np.ndarray:
-        logits = rows.finished(row)
-        assert logits is not None
-        return logits
 
     def seconds(self, store: Store | None) -> float:
         """About how long the fit will take here, by timing a few passes."""
         rows = self.progress(store)
-        groups = [
-            g for stage in ("free", "pushed") for g in rows.pending(self.rows(stage)).values()
-        ]
+        groups = [group for _, group in self.pending(rows)]
         if not groups:
             return 0.0
         largest = max(groups, key=len)
@@ -246,20 +250,16 @@ class FitJob:
         def value(values: torch.Tensor, _: slice) -> torch.Tensor:
             return -values
 
-        def one_pass() -> Iterator[int]:
-            while True:
-                for some in passes(laid, run.tokens, prompts.mixed):
-                    run.one_pass(logits, prompts, laid, some, value)
-                    yield int(laid.lengths[some.start : some.stop].sum())
-
         with measuring(model), frozen(model):
             if model.device.type == "cuda":  # how much fits at once
                 run.gradient(logits, prompts, laid, value)
-            ran = one_pass()
-            next(ran)
+            cut = cycle(passes(laid, run.tokens, prompts.mixed))
+            run.one_pass(logits, prompts, laid, next(cut), value)
             synchronize(model.device)
-            begin = time.perf_counter()
-            done = sum(next(ran) for _ in range(TIMED))
+            begin, done = time.perf_counter(), 0
+            for some in islice(cut, TIMED):
+                run.one_pass(logits, prompts, laid, some, value)
+                done += int(laid.lengths[some.start : some.stop].sum())
             synchronize(model.device)
             return (time.perf_counter() - begin) / done
 

@@ -10,14 +10,14 @@ A head has a role where its score is at least 0.5.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, Float
 
-from headcount.errors import HeadcountError, did_you_mean
+from headcount.errors import HeadcountError, unknown
 from headcount.heads import HeadLayout, HeadScores
 from headcount.system.files import read_json, write_json_rows
 
@@ -55,6 +55,10 @@ class CausalGates:
         """How many fits there are."""
         return len(self.plus)
 
+    def first(self, seeds: int) -> CausalGates:
+        """The first fits alone."""
+        return replace(self, plus=self.plus[:seeds], minus=self.minus[:seeds])
+
     @property
     def facilitation(self) -> Float[np.ndarray, "seeds heads"]:
         """G⁻, for every seed and head."""
@@ -73,12 +77,9 @@ class CausalGates:
     def score(self, role: str) -> Float[np.ndarray, "seeds heads"]:
         """The score of one role, by its name."""
         if role not in ROLES:
-            raise HeadcountError(
-                f'There is no role "{role}" of a head (known: {", ".join(ROLES)}).'
-                f"{did_you_mean(role, ROLES)}"
-            )
-        found: Float[np.ndarray, "seeds heads"] = getattr(self, role)
-        return found
+            raise unknown("role of a head", role, ROLES)
+        scores: Float[np.ndarray, "seeds heads"] = getattr(self, role)
+        return scores
 
     def ranking(self, role: str) -> HeadScores:
         """The score of one role as a ranking: the mean over seeds, with one sample per seed."""

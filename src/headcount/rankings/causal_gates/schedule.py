@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float, Int
 
-from headcount.errors import HeadcountError, did_you_mean
+from headcount.errors import HeadcountError, unknown
 
 PUSH = 0.1  # λ: what an open gate earns (G⁺) or costs (G⁻)
 CLAMP = 4.0  # a logit beyond ±4 is pushed no further
@@ -63,10 +63,7 @@ VARIANTS: dict[str, tuple[tuple[float, float], tuple[float, float], float | None
 def make_schedule(variant: str, updates: int, batch: int) -> Schedule:
     """The schedule as the paper prints it ("published"), or as its code runs it ("released")."""
     if variant not in VARIANTS:
-        raise HeadcountError(
-            f'There is no variant "{variant}" of the fit (known: {", ".join(VARIANTS)}).'
-            f"{did_you_mean(variant, VARIANTS)}"
-        )
+        raise unknown("variant of the fit", variant, VARIANTS)
     if updates < 1 or batch < 1:
         raise HeadcountError(
             f"A fit needs at least 1 update and a batch of 1, not {updates} and {batch}."

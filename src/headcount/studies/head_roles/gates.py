@@ -1,26 +1,24 @@
-"""The causal gates of a study: given in a folder, brought along by headcount, or fitted here.
+"""The causal gates of a study: given in a folder, brought along by headcount, or to be fitted.
 
 A folder of gates has one file for each task, `MODEL/TASK.json` or, for a single model, `TASK.json`.
-Those that come with headcount are in `studies/gates`, and serve only the weights they were fitted
-to; `scripts/fit_role_gates.py` makes them.
+Those that come with headcount are in `fitted` beside this file, and serve only the weights they
+were fitted to; `scripts/fit_role_gates.py` makes them.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
 
 from headcount.errors import HeadcountError
-from headcount.models.model import Model
-from headcount.rankings.causal_gates.fit import fit_gates, fit_time
+from headcount.lab import Lab
+from headcount.rankings.causal_gates.fit import FitSettings, GateFit
 from headcount.rankings.causal_gates.result import CausalGates
-from headcount.store import Store
+from headcount.studies.head_roles.cells import Cell
+from headcount.studies.head_roles.config import Config
 from headcount.system.progress import duration
-from headcount.tasks import Task
 
 _WORDS = {
     "model": "models by name",
@@ -32,170 +30,117 @@ _WORDS = {
 UNASKED = 30 * 60  # seconds of fitting that need no --refit
 
 
-@dataclass(frozen=True, eq=False)
-class Cell:
-    """One cell of the study's grid: a model under its label, and a task under its key and name."""
+def locate_gates(cell: Cell, config: Config) -> tuple[CausalGates | GateFit, list[str]]:
+    """The gates of a cell, or the fit that makes them; and sentences on where they come from.
 
-    model: Model
-    label: str
-    task: Task
-    key: str
-    name: str
-
-
-def obtain_gates(
-    cells: Sequence[Cell],
-    *,
-    seeds: int,
-    folder: str = "",
-    refit: bool = False,
-    options: Mapping[str, Any],
-    store: Store | None = None,
-    progress: bool = True,
-    say: Callable[[str], object] = lambda text: None,
-) -> tuple[list[CausalGates], list[str]]:
-    """The gates of each cell, and sentences on where they come from.
-
-    What has to be fitted is fitted after all else was found: nobody waits for hours to hear that
-    another cell's file cannot be read. `options` are those of `fit_gates`.
+    A folder that is named must have them; of those that come along, there may be fewer seeds.
     """
-    notes: list[str] = []
-    found = [None if refit else _find(folder, cell, seeds, options, notes) for cell in cells]
-    missing = [cell for cell, gates in zip(cells, found, strict=True) if gates is None]
-    options = {**options, "seeds": seeds, "store": store}
-    if missing:
-        times = [fit_time(cell.model, cell.task, **options) for cell in missing]
-        _announce(missing, times, refit, say)
-    fitted = [
-        gates or fit_for(cell.model, cell.key, cell.task, progress=progress, **options)
-        for cell, gates in zip(cells, found, strict=True)
-    ]
-    for cell, gates in zip(cells, fitted, strict=True):
-        if gates.parameters.get("note"):
-            notes.append(f"{cell.label}, {cell.name}: {gates.parameters['note']}.")
-    return fitted, notes
+    fit = GateFit(cell.model, cell.task, config.fit)
+    if config.refit:
+        return fit, []
+    if config.gates:
+        return _given(cell, Path(config.gates), config.seeds)
+    gates, notes = _shipped(cell, config.fit)
+    return gates or fit, notes
 
 
-def fit_for(model: Model, key: str, task: Task, **options: Any) -> CausalGates:
-    """Fit gates, and note what they belong to."""
-    gates = fit_gates(model, task, **options)
-    return replace(gates, parameters={**_facts(model, key, task), **gates.parameters})
-
-
-def file_name(name: str) -> str:
-    """A name as part of a path: no slashes, and not a step up.
-
-    >>> file_name("Qwen/Qwen3-0.6B"), file_name("..")
-    ('Qwen-Qwen3-0.6B', '--')
-    """
-    kept = "".join(sign if sign.isalnum() or sign in "-._" else "-" for sign in name)
-    return kept if kept.strip(".") else "-" * len(kept)
-
-
-def committed_gates() -> Path:
+def shipped_gates() -> Path:
     """The folder of the gates that come with headcount."""
-    return Path(str(files("headcount.studies") / "gates"))
+    return Path(str(files("headcount.studies.head_roles") / "fitted"))
 
 
-def _facts(model: Model, key: str, task: Task) -> dict[str, Any]:
-    """What gates belong to: other weights, or the task in another form, need their own."""
-    return {
-        "model": model.name,
-        "weights": model.identity["weights"],
-        "task": key,
-        "task_version": task.version,
-        "task_settings": json.loads(json.dumps(dict(task.parameters), default=str)),
-    }
+def marked(gates: CausalGates, cell: Cell) -> CausalGates:
+    """Freshly fitted gates that say what they belong to."""
+    return replace(gates, parameters={**cell.identity, **gates.parameters})
 
 
-def _announce(
-    missing: Sequence[Cell],
-    times: Sequence[float],
-    refit: bool,
-    say: Callable[[str], object],
-) -> None:
+def announce(fits: Mapping[Cell, GateFit], refit: bool, lab: Lab) -> None:
     """Say how long fitting will take; refuse what takes long and nobody asked for."""
-    total = sum(times)
+    times = {cell: fit.seconds(lab.store) for cell, fit in fits.items()}
+    total = sum(times.values())
     if not refit and total > UNASKED:
         which = "; ".join(
-            f"{label} on {', '.join(cell.name for cell in missing if cell.label == label)}"
-            for label in dict.fromkeys(cell.label for cell in missing)
+            f"{label} on {', '.join(cell.name for cell in fits if cell.label == label)}"
+            for label in dict.fromkeys(cell.label for cell in fits)
         )
         raise HeadcountError(
             f"There are no fitted gates for {which}, and fitting them takes about "
             f"{duration(total)} on this machine: say --refit to do so (a GPU is far faster, fewer "
             "--seeds help), or name a folder of fitted ones with --set gates=FOLDER."
         )
-    for cell, seconds in zip(missing, times, strict=True):
+    for cell, seconds in times.items():
         if seconds:
-            say(f"{cell.label}, {cell.name}: fitting gates takes about {duration(seconds)} here.")
-    if len(missing) > 1 and total:
-        say(f"All together: about {duration(total)}.")
+            lab.say(f"{cell}: fitting gates takes about {duration(seconds)} here.")
+    if len(fits) > 1 and total:
+        lab.say(f"All together: about {duration(total)}.")
 
 
-def _find(
-    folder: str, cell: Cell, seeds: int, options: Mapping[str, Any], notes: list[str]
-) -> CausalGates | None:
-    """Gates from a file, of as many seeds as asked for; None where there are none to be had.
-
-    A folder that is named must have them all; of those that come along, there may be fewer.
-    """
-    base = Path(folder) if folder else committed_gates()
-    path = base / file_name(cell.label) / f"{file_name(cell.key)}.json"
-    if folder and not path.exists():
-        path = base / f"{file_name(cell.key)}.json"
-    if not path.exists():
-        if not folder:
-            return None
+def _given(cell: Cell, folder: Path, seeds: int) -> tuple[CausalGates, list[str]]:
+    """Gates from a folder that was named; refuses what it does not have."""
+    paths = folder / cell.folder / f"{cell.file}.json", folder / f"{cell.file}.json"
+    path = next((path for path in paths if path.exists()), None)
+    if path is None:
         raise HeadcountError(
             f"The folder {folder} has no gates of {cell.label} on {cell.key}: it needs "
-            f"{file_name(cell.label)}/{file_name(cell.key)}.json, or {file_name(cell.key)}.json "
-            "for a single model."
+            f"{cell.folder}/{cell.file}.json, or {cell.file}.json for a single model."
         )
-    gates = CausalGates.load(path)
-    facts = _facts(cell.model, cell.key, cell.task)
-    other = [name for name, fact in facts.items() if gates.parameters.get(name, fact) != fact]
-    if not folder and (set(other) - {"model"} or gates.layout != cell.model.layout):
-        notes.append(
-            f"The gates that come with headcount for {cell.label} on {cell.name} are not used: "
-            f"they were fitted to other {' and '.join(_WORDS[name] for name in other)}."
-        )
-        return None
-    how = [
-        name
-        for name in ("variant", "updates")
-        if gates.parameters.get(name, options.get(name)) != options.get(name)
-    ]
-    if not folder and how:
-        notes.append(
-            f"The gates that come with headcount for {cell.label} on {cell.name} are not used: "
-            f"they were fitted with other settings ({', '.join(how)})."
-        )
-        return None
-    if gates.layout != cell.model.layout:
+    gates, layout = CausalGates.load(path), cell.model.layout
+    if gates.layout != layout:
         raise HeadcountError(
             f"The gates in {path} are of another model: they have {gates.layout.total} heads in "
-            f"{len(gates.layout.counts)} layers, and {cell.label} has {cell.model.layout.total} in "
-            f"{len(cell.model.layout.counts)}."
+            f"{len(gates.layout.counts)} layers, and {cell.label} has {layout.total} in "
+            f"{len(layout.counts)}."
         )
+    other = _other(gates, cell)
     if "task" in other:
         raise HeadcountError(
             f"The gates in {path} were fitted to the task {gates.parameters['task']}, not to "
             f"{cell.key}."
         )
-    if seeds > gates.seeds and not folder:
-        notes.append(
-            f"{cell.label}, {cell.name}: the gates that come with headcount have {gates.seeds} "
-            f"seed{'s' * (gates.seeds > 1)}, not {seeds}; --refit fits more."
-        )
-    elif seeds > gates.seeds:
+    if seeds > gates.seeds:
         raise HeadcountError(
-            f"The gates in {path} have {gates.seeds} seed{'s' * (gates.seeds > 1)}, not {seeds}: "
-            "ask for fewer with --seeds, or fit your own with --refit."
+            f"The gates in {path} have {_seeds(gates)}, not {seeds}: ask for fewer with --seeds, "
+            "or fit your own with --refit."
         )
-    if other:
-        words = " and ".join(_WORDS[name] for name in other)
-        notes.append(
-            f"{cell.label}, {cell.name}: the gates in {path} were fitted to other {words}."
-        )
-    return CausalGates(gates.layout, gates.plus[:seeds], gates.minus[:seeds], gates.parameters)
+    return gates.first(seeds), _noted(other, cell, path)
+
+
+def _shipped(cell: Cell, asked: FitSettings) -> tuple[CausalGates | None, list[str]]:
+    """Gates that come with headcount, unless they are of something else than what is asked."""
+    path = shipped_gates() / cell.folder / f"{cell.file}.json"
+    if not path.exists():
+        return None, []
+    gates = CausalGates.load(path)
+    unused = f"The gates that come with headcount for {cell.label} on {cell.name} are not used: "
+    other = _other(gates, cell)
+    if set(other) - {"model"} or gates.layout != cell.model.layout:
+        return None, [f"{unused}they were fitted to other {_words(other)}."]
+    wanted = {"variant": asked.variant, "updates": asked.updates}
+    how = [name for name in wanted if gates.parameters.get(name, wanted[name]) != wanted[name]]
+    if how:
+        return None, [f"{unused}they were fitted with other settings ({', '.join(how)})."]
+    notes = _noted(other, cell, path)
+    if asked.seeds > gates.seeds:
+        few = f"{cell}: the gates that come with headcount have {_seeds(gates)}, not {asked.seeds}"
+        notes = [f"{few}; --refit fits more.", *notes]
+    return gates.first(asked.seeds), notes
+
+
+def _other(gates: CausalGates, cell: Cell) -> list[str]:
+    """What gates were fitted to that is not the cell's; what they do not say is taken on trust."""
+    own = cell.identity
+    return [name for name, fact in own.items() if gates.parameters.get(name, fact) != fact]
+
+
+def _noted(other: Sequence[str], cell: Cell, path: Path) -> list[str]:
+    if not other:
+        return []
+    return [f"{cell}: the gates in {path} were fitted to other {_words(other)}."]
+
+
+def _words(other: Sequence[str]) -> str:
+    return " and ".join(_WORDS[name] for name in other)
+
+
+def _seeds(gates: CausalGates) -> str:
+    return f"{gates.seeds} seed{'s' * (gates.seeds > 1)}"

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from headcount.rankings.causal_gates.result import CausalGates
-from headcount.studies.head_roles.gates import Cell
+from headcount.studies.head_roles.cells import Cell
 
 # What was published, over four Llama models of 1 to 8 billion weights.
 SHARES = {
@@ -23,36 +23,24 @@ OVER_SEEDS = {  # in all seeds, in any seed
 }
 
 
-def share_rows(cells: Sequence[Cell], found: Sequence[CausalGates]) -> list[dict[str, Any]]:
-    """The share of heads that have each role, by task and model."""
-    return [
-        {
-            "model": cell.label,
-            "task": cell.name,
-            **{name: row[name] for name in ("role", "share", "lowest", "highest", "by_mean")},
-            "published": SHARES.get((cell.name, row["role"]), ""),
-        }
-        for cell, gates in zip(cells, found, strict=True)
-        for row in gates.shares()
-    ]
-
-
-def seed_rows(cells: Sequence[Cell], found: Sequence[CausalGates]) -> list[dict[str, Any]]:
-    """The share of heads that have each role in all seeds, and in at least one."""
-    rows = []
-    for cell, gates in zip(cells, found, strict=True):
-        for row in gates.shares():
-            always, some = OVER_SEEDS.get((cell.name, row["role"]), ("", ""))
-            rows.append(
+def role_tables(gates: Mapping[Cell, CausalGates]) -> dict[str, list[dict[str, Any]]]:
+    """The share of heads that have each role: on average, and in all seeds or at least one."""
+    shares, over_seeds = [], []
+    for cell, its in gates.items():
+        for row in its.shares():
+            about = {"model": cell.label, "task": cell.name, "role": row["role"]}
+            where = cell.name, row["role"]
+            ends = {name: row[name] for name in ("share", "lowest", "highest", "by_mean")}
+            shares.append({**about, **ends, "published": SHARES.get(where, "")})
+            always, some = OVER_SEEDS.get(where, ("", ""))
+            over_seeds.append(
                 {
-                    "model": cell.label,
-                    "task": cell.name,
-                    "role": row["role"],
-                    "seeds": gates.seeds,
+                    **about,
+                    "seeds": its.seeds,
                     "always": row["always"],
                     "any": row["any"],
                     "published always": always,
                     "published any": some,
                 }
             )
-    return rows
+    return {"Role shares": shares, "Roles over seeds": over_seeds}

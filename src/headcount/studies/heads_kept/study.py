@@ -19,6 +19,7 @@ from headcount.heads import HeadLayout, check_counts
 from headcount.metrics import get_logit_metric
 from headcount.models.model import Model
 from headcount.rankings import RANKINGS
+from headcount.report.study import Study
 from headcount.store import Store
 from headcount.studies.heads_kept.claims import judge_claims
 from headcount.studies.heads_kept.keeping import (
@@ -29,7 +30,6 @@ from headcount.studies.heads_kept.keeping import (
     rank_heads,
 )
 from headcount.studies.heads_kept.tables import Found
-from headcount.studies.study import Study
 from headcount.tasks import TASKS, Task, make_task
 
 PANELS = ("greater-than", "ioi", "docstring", "ioi-long")

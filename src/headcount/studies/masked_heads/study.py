@@ -26,8 +26,9 @@ from headcount.metrics import TextMetric, Written, floor
 from headcount.models.model import Model
 from headcount.rankings import Ranking
 from headcount.report.head_rows import head_rows
+from headcount.report.study import Study
 from headcount.stats import paired_difference
-from headcount.studies.description import Description, Results, StudyKind, Tolerated
+from headcount.studies.description import Description, Results, StudyKind, Tolerated, only_model
 from headcount.studies.masked_heads.claims import Panel, judge_claims
 from headcount.studies.masked_heads.config import FRACTIONS, PRESETS, Config
 from headcount.studies.masked_heads.figure import draw
@@ -37,7 +38,6 @@ from headcount.studies.masked_heads.metrics import (
     second_metric,
     text_metric,
 )
-from headcount.studies.study import Study, only_model
 from headcount.tasks import FUNCTIONS, Task, make_task
 
 SERIES = ("top", "random", "matched")

@@ -9,7 +9,7 @@ from typing import Any, get_args
 from headcount.engine.write.writing import Sampled
 from headcount.errors import HeadcountError, did_you_mean, unknown
 from headcount.metrics import TextMetric, get_metric
-from headcount.studies.description import setting
+from headcount.registry import setting
 from headcount.studies.token_insertion.redistribution import ActivationRedistribution, Variant
 from headcount.tasks import TASKS
 from headcount.tasks.inserts import LENGTHS, PLACES, Insert

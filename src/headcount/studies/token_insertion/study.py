@@ -14,8 +14,8 @@ from typing import Any
 from headcount.errors import HeadcountError
 from headcount.heads import Head
 from headcount.models.model import Model
+from headcount.report.study import Study
 from headcount.studies.description import Description, Results, StudyKind, StudyRequest
-from headcount.studies.study import Study
 from headcount.studies.token_insertion.claims import judge_claims
 from headcount.studies.token_insertion.config import PRESETS, Config
 from headcount.studies.token_insertion.figure import draw

@@ -220,7 +220,10 @@ def mean_of(some: Sequence[Estimate]) -> Estimate:
 
 
 def percentile_interval(
-    value: float, samples: Float[np.ndarray, " times"], n: int, level: float = 0.95
+    value: float,
+    samples: Float[np.ndarray, " times"],
+    n: int,
+    ends: tuple[float, float] = (0.025, 0.975),
 ) -> Interval:
     """The interval between two percentiles of the resamples of a statistic.
 
@@ -229,12 +232,12 @@ def percentile_interval(
     low = high = math.nan
     if n > 1 and not np.isnan(samples).any():
         with np.errstate(invalid="ignore"):  # of few items a resample may divide by nothing
-            low, high = np.quantile(samples, [(1 - level) / 2, (1 + level) / 2])
+            low, high = (float(end) for end in np.quantile(samples, ends))
     if not (np.isfinite(low) and np.isfinite(high)):
         return Interval(value, math.nan, math.nan, n)
     # Resamples of a very skewed statistic may all but miss the estimate itself; an interval that
     # excludes what it is about would help nobody.
-    return Interval(value, min(float(low), value), max(float(high), value), n)
+    return Interval(value, min(low, value), max(high, value), n)
 
 
 def wilson(successes: int | float, n: int, *, level: float = 0.95) -> Interval:
@@ -348,4 +351,4 @@ def _interval(
     drawn: Int[np.ndarray, "draws clusters"],
     level: float,
 ) -> Interval:
-    return percentile_interval(value, samples, drawn.shape[1], level)
+    return percentile_interval(value, samples, drawn.shape[1], ((1 - level) / 2, (1 + level) / 2))

@@ -5,26 +5,23 @@ from __future__ import annotations
 import csv
 import json
 import math
-from dataclasses import asdict, replace
+from collections.abc import Sequence
+from dataclasses import asdict, fields, replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from headcount.studies.study import Study
 from planted import Plant, plant
 from real import bundled
 
-from headcount import HeadcountError, Store, Task, run_study
+from headcount import HeadcountError, Lab, Store, Task
 from headcount.engine.measure import passes as work
-from headcount.studies import MODELS, Study
-from headcount.studies.heads_kept.keeping import (
-    choose_prompts,
-    keep,
-    order_of,
-    random_orders,
-    rank_heads,
-)
+from headcount.models.model import Model
+from headcount.studies.heads_kept.cases import choose_prompts, make_case
+from headcount.studies.heads_kept.study import KIND
 
 NEEDED = ["0.1", "1.3", "2.0"]
 SETTINGS: dict[str, Any] = {
@@ -33,8 +30,13 @@ SETTINGS: dict[str, Any] = {
     "seeds": 2,
     "n": 24,
     "ranked": 8,
-    "progress": False,
 }
+
+
+def run(models: Model | Sequence[Model], lab: Lab | None = None, **settings: Any) -> Study:
+    models = [models] if isinstance(models, Model) else models
+    description = KIND.describe(models, KIND.configure(**settings))
+    return description.carry_out(lab or Lab(progress=False))
 
 
 @pytest.fixture(scope="module")
@@ -63,7 +65,7 @@ def file(planted: Plant, tmp_path_factory: pytest.TempPathFactory) -> str:
 @pytest.fixture(scope="module")
 def study(planted: Plant, hindered: Plant, file: str) -> Study:
     models = [planted.model, hindered.model]
-    return run_study("heads-kept", models, tasks=(file,), **SETTINGS)
+    return run(models, tasks=(file,), **SETTINGS)
 
 
 def needed_by(study: Study, model: str, stand_in: str, order: str) -> dict[str, Any]:
@@ -75,38 +77,35 @@ def needed_by(study: Study, model: str, stand_in: str, order: str) -> dict[str, 
     return dict(row)
 
 
-@pytest.mark.parametrize("stand_in", ["mean", "zero"])
-@pytest.mark.parametrize("per_prompt", [False, True])
+@pytest.mark.parametrize("per", ["task", "prompt"])
 def test_the_curve_reaches_one_at_exactly_the_planted_number(
-    planted: Plant, stand_in: str, per_prompt: bool
+    planted: Plant, file: str, per: str
 ) -> None:
-    prompts = choose_prompts(planted.task, planted.model, 24, 8)
-    assert prompts.by_position
-    scores = rank_heads(
-        planted.model,
-        prompts,
-        "patching",
-        "logit_difference",
-        per_prompt=per_prompt,
-        progress=False,
-    )
-    assert {str(head) for head in scores.top(3)} == {*NEEDED}
-    order = order_of("patching", scores, range(13), per_prompt=per_prompt)
-    assert len(order.heads) == (len(prompts.tested) if per_prompt else 1)
-    kept = keep(
-        planted.model,
-        prompts.measured,
-        [order, random_orders(12, 2, [6])],
-        metric="logit_difference",
-        stand_in=stand_in,
-        progress=False,
-    )
-    found = kept.explained("patching")
-    np.testing.assert_allclose(found.values[3:], 1, atol=1e-5)
-    assert found.values[0] == 0
-    assert (found.values[:3] < 0.85).all()
-    assert (found.first().value, found.last().value) == (3, 3)
-    assert kept.explained("random").counts.tolist() == [0, 6, 12]
+    settings = {**SETTINGS, "rankings": ("patching",), "per": per, "tasks": (file,)}
+    case = make_case(file, planted.model, KIND.configure(**settings))
+    kept = case.request.result(Lab(progress=False))
+    assert {str(head) for head in kept.scores["patching"].top(3)} == {*NEEDED}
+    assert list(kept.explained) == [("mean", "patching"), ("mean", "random"), ("zero", "patching")]
+    for stand_in in ("mean", "zero"):
+        found = kept.explained[stand_in, "patching"]
+        np.testing.assert_allclose(found.values[3:], 1, atol=1e-5)
+        assert found.values[0] == 0
+        assert (found.values[:3] < 0.85).all()
+        assert (found.first().value, found.last().value) == (3, 3)
+    assert kept.explained["mean", "random"].counts.tolist() == [0, 2, 4, 6, 8, 10, 12]
+    assert kept.values["mean"].of(("random", 6)).shape == (2, case.request.prompts)
+    assert "per position" in kept.values["mean"].stand_in
+
+
+def test_prompts_are_ranked_on_apart_or_themselves(planted: Plant) -> None:
+    ids = lambda task: {example.id for example in task}  # noqa: E731
+    measured, ranked, left_out = choose_prompts(planted.task, planted.model, 12, 8)
+    tested = ids(measured.part("test"))
+    assert (len(tested), len(ranked), left_out) == (12, 8, 0)
+    assert ids(measured.part("ranking")) == ids(planted.task.part("ranking"))
+    assert ids(ranked) <= ids(planted.task.part("ranking"))
+    measured, ranked, _ = choose_prompts(planted.task, planted.model, 12, 8, per_prompt=True)
+    assert ids(ranked.part("ranking")) == ids(measured.part("test")) == tested
 
 
 def test_a_study_of_two_models_has_both_counts_and_the_ratio(study: Study) -> None:
@@ -190,7 +189,7 @@ def test_each_head_has_its_scores_and_its_effect(study: Study, planted: Plant) -
 
 def test_one_model_has_no_ratio(planted: Plant, file: str) -> None:
     settings = {**SETTINGS, "rankings": ("patching",), "seeds": 0, "per": "prompt"}
-    study = run_study("heads-kept", planted.model, tasks=(file,), **settings)
+    study = run(planted.model, tasks=(file,), **settings)
     assert [text.get_text() for text in study.figures["figure"].axes[0].texts] == ["3 heads"]
     assert list(study.tables) == ["Heads needed"]
     assert study.claims == []
@@ -210,9 +209,7 @@ def test_prompts_without_templates_have_means_over_all_positions(
         for example in planted.task
     ]
     (tmp_path / "planted.json").write_text(json.dumps({"prompts": prompts}))
-    study = run_study(
-        "heads-kept", planted.model, tasks=(str(tmp_path / "planted.json"),), **SETTINGS
-    )
+    study = run(planted.model, tasks=(str(tmp_path / "planted.json"),), **SETTINGS)
     assert any("over all positions" in note for note in study.notes)
     assert needed_by(study, "plant-0", "mean", "patching")["first crossing"] == 3
 
@@ -229,7 +226,7 @@ def test_without_an_effect_nothing_is_claimed(planted: Plant, tmp_path: Path) ->
     ]
     (tmp_path / "wrong.json").write_text(json.dumps({"prompts": backwards}))
     models = [planted.model, replace(planted.model, name="other")]
-    study = run_study("heads-kept", models, tasks=(str(tmp_path / "wrong.json"),), **SETTINGS)
+    study = run(models, tasks=(str(tmp_path / "wrong.json"),), **SETTINGS)
     assert any("no effect to explain" in note for note in study.notes)
     assert {claim.verdict for claim in study.claims} == {"undecided"}
     assert math.isnan(study.tables["Heads needed"][0]["first crossing"])
@@ -240,11 +237,12 @@ def test_the_same_again_computes_nothing(
     planted: Plant, file: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with Store(tmp_path / "store.sqlite") as store:
-        first = run_study("heads-kept", planted.model, tasks=(file,), store=store, **SETTINGS)
+        lab = Lab(store, progress=False)
+        first = run(planted.model, lab, tasks=(file,), **SETTINGS)
         derivatives = import_module("headcount.rankings.attribution")  # not the function
         for module, name in ((work, "Runner"), (derivatives, "score")):
             monkeypatch.setattr(module, name, lambda *_, **__: pytest.fail("computed again"))
-        again = run_study("heads-kept", planted.model, tasks=(file,), store=store, **SETTINGS)
+        again = run(planted.model, lab, tasks=(file,), **SETTINGS)
     assert first.rows == again.rows
     assert str(first.claims) == str(again.claims)
 
@@ -252,7 +250,7 @@ def test_the_same_again_computes_nothing(
 def test_a_run_that_was_cut_goes_on(
     planted: Plant, file: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    expected = run_study("heads-kept", planted.model, tasks=(file,), **SETTINGS)
+    expected = run(planted.model, tasks=(file,), **SETTINGS)
     calls = []
     whole = work.Runner
 
@@ -264,9 +262,10 @@ def test_a_run_that_was_cut_goes_on(
 
     monkeypatch.setattr(work, "Runner", cut)
     with Store(tmp_path / "store.sqlite") as store:
+        lab = Lab(store, progress=False)
         with pytest.raises(KeyboardInterrupt):
-            run_study("heads-kept", planted.model, tasks=(file,), store=store, **SETTINGS)
-        rest = run_study("heads-kept", planted.model, tasks=(file,), store=store, **SETTINGS)
+            run(planted.model, lab, tasks=(file,), **SETTINGS)
+        rest = run(planted.model, lab, tasks=(file,), **SETTINGS)
     for row, other in zip(rest.rows, expected.rows, strict=True):
         assert {**row, "value": 0, "low": 0, "high": 0, "mean_metric": 0} == {
             **other,
@@ -298,27 +297,48 @@ def test_bad_settings_are_a_sentence(
     planted: Plant, file: str, settings: dict[str, Any], words: str
 ) -> None:
     with pytest.raises(HeadcountError, match=words):
-        run_study("heads-kept", planted.model, **{**SETTINGS, "tasks": (file,), **settings})
+        run(planted.model, **{**SETTINGS, "tasks": (file,), **settings})
 
 
 def test_more_than_two_models_are_refused(planted: Plant) -> None:
     with pytest.raises(HeadcountError, match="one model, or a dense and a sparse one, not 3"):
-        run_study("heads-kept", [planted.model] * 3, **SETTINGS)
+        run([planted.model] * 3, **SETTINGS)
 
 
 def test_two_models_of_one_name_are_refused(planted: Plant) -> None:
     with pytest.raises(HeadcountError, match="rename one of the folders"):
-        run_study("heads-kept", [planted.model] * 2, **SETTINGS)
+        run([planted.model] * 2, **SETTINGS)
 
 
-def test_every_study_has_its_models() -> None:
-    assert MODELS["heads-kept"][0] == "smollm2-135m"
+def test_every_setting_says_what_it_is() -> None:
+    assert KIND.models == ("smollm2-135m", "sparse:smollm2-135m")
+    assert all(setting.metadata["help"] for setting in fields(KIND.config))
+
+
+@pytest.mark.parametrize("stored", [False, True])
+@pytest.mark.parametrize("per", ["task", "prompt"])
+def test_the_count_is_what_is_measured(
+    planted: Plant, file: str, tmp_path: Path, per: str, stored: bool
+) -> None:
+    """At least that, and hardly more: a ranking and a random order may share a head set."""
+    config = KIND.configure(tasks=(file,), **{**SETTINGS, "rankings": ("attribution",), "per": per})
+    description = KIND.describe([planted.model], config)
+    with Store(tmp_path / "store.sqlite") as store:
+        lab = Lab(store if stored else None, progress=False)
+        ahead = description.cost(lab).count("value")
+        assert lab.measured["value"] == 0
+        assert store.summary() == []
+        description.carry_out(lab)
+        assert 0 < lab.measured["value"] <= ahead <= 1.05 * lab.measured["value"]
+        if stored:
+            again = description.cost(lab)
+            assert again.tokens == again.count("value") == 0
+            assert again.known > 0
 
 
 @pytest.mark.real
 def test_ioi_needs_fewer_heads_than_at_random() -> None:
-    study = run_study(
-        "heads-kept",
+    study = run(
         bundled(),
         tasks=("ioi",),
         counts=(20, 120),
@@ -326,7 +346,6 @@ def test_ioi_needs_fewer_heads_than_at_random() -> None:
         n=8,
         ranked=3,
         pool=400,
-        progress=False,
     )
     top = needed_by(study, bundled().name, "mean", "patching")
     random = needed_by(study, bundled().name, "mean", "random")

@@ -15,9 +15,9 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 
-from headcount.stats import Clusters, Interval, Resampling
+from headcount.stats import Clusters, Interval, Resampling, percentile_interval
 
 THRESHOLD = 0.9
 
@@ -27,7 +27,7 @@ class Explained:
     """The explained effect at each count, from no head to all, with its resamples.
 
     `span` is mean LD_all − mean LD_0. Where its interval reaches down to zero there is no effect to
-    explain: all intervals and the heads needed are then unknown.
+    explain: all intervals are then unknown, and the heads needed are not a number.
     """
 
     counts: Int[np.ndarray, " counts"]
@@ -40,24 +40,21 @@ class Explained:
         """Whether the whole model does more than the one without heads."""
         return self.span.low > 0
 
-    def interval(self, place: int) -> Interval:
-        """The explained effect at one of the counts."""
-        return _interval(float(self.values[place]), self.samples[:, place], self.span.n, self.known)
-
     def first(self, threshold: float = THRESHOLD) -> Interval:
         """The heads needed: the first evaluated count that explains so much.
 
         Its interval starts above the count before, since between the two nothing was tried.
         """
-        value, samples = self._crossings(threshold)[0]
-        found = _interval(value, samples, self.span.n, self.known)
+        needed = self._heads(self._reached(threshold).argmax(1))
         low = float(np.quantile(self.steps(threshold)[0], 0.025))
-        return replace(found, low=min(found.low, low)) if found.known else found
+        return replace(needed, low=min(needed.low, low)) if needed.known else needed
 
     def last(self, threshold: float = THRESHOLD) -> Interval:
         """The first evaluated count from which on all explain so much."""
-        value, samples = self._crossings(threshold)[1]
-        return _interval(value, samples, self.span.n, self.known)
+        reached = self._reached(threshold)
+        # One after the last count that falls short.
+        short = reached.shape[1] - reached[:, ::-1].argmin(1)
+        return self._heads(np.where(reached.all(1), 0, short))
 
     def steps(
         self, threshold: float = THRESHOLD
@@ -67,28 +64,27 @@ class Explained:
         The curve crosses the threshold after the count before and not after the count found; where
         it may have done so unseen, in a gap before that, is left out.
         """
-        reached = self.samples >= threshold - 1e-9
-        reached[:, -1] = True  # all heads explain everything, but for rounding
-        place = reached.argmax(1)
+        place = self._reached(threshold)[1:].argmax(1)
         before = np.where(place > 0, self.counts[place - 1] + 1, self.counts[0])
         return before.astype(float), self.counts[place].astype(float)
 
-    def _crossings(
-        self, threshold: float
-    ) -> tuple[tuple[float, np.ndarray], tuple[float, np.ndarray]]:
-        curves = np.concatenate([self.values[None], self.samples])  # (1 + times, counts)
-        reached = curves >= threshold - 1e-9
-        reached[:, -1] = True  # all heads explain everything, but for rounding
-        first = self.counts[reached.argmax(1)].astype(float)
-        # One after the last count that falls short.
-        short = reached.shape[1] - reached[:, ::-1].argmin(1)
-        last = self.counts[np.where(reached.all(1), 0, short)].astype(float)
-        return (float(first[0]), first[1:]), (float(last[0]), last[1:])
-
     @cached_property
-    def intervals(self) -> list[Interval]:
-        """Those of all counts."""
-        return [self.interval(place) for place in range(len(self.counts))]
+    def points(self) -> list[tuple[int, Interval]]:
+        """Every count and its explained effect."""
+        curves = zip(self.counts.tolist(), self.values.tolist(), self.samples.T, strict=True)
+        return [(count, _interval(v, some, self.span.n, self.known)) for count, v, some in curves]
+
+    def _reached(self, threshold: float) -> Bool[np.ndarray, "rows counts"]:
+        """Which counts explain so much: in the estimate, and below it in each resample."""
+        reached = np.concatenate([self.values[None], self.samples]) >= threshold - 1e-9
+        reached[:, -1] = True  # all heads explain everything, but for rounding
+        return reached
+
+    def _heads(self, places: Int[np.ndarray, " rows"]) -> Interval:
+        """A number of heads, from its place among the counts in the estimate and each resample."""
+        counts = self.counts[places].astype(float)
+        value = float(counts[0]) if self.known else math.nan
+        return _interval(value, counts[1:], self.span.n, self.known)
 
 
 def explained_effect(
@@ -118,11 +114,11 @@ def explained_effect(
 
     none, whole = values[counts[0]], values[counts[-1]]
     below, above = means(counts[0]), means(counts[-1])
-    found = above - below
+    spans = above - below
     n = len(np.unique(items.labels))
-    span = _interval(float(whole.mean() - none.mean()), found, n, n > 1)
+    span = _interval(float(whole.mean() - none.mean()), spans, n, n > 1)
     with np.errstate(divide="ignore", invalid="ignore"):
-        samples = np.stack([(means(count) - below) / found for count in counts], 1)
+        samples = np.stack([(means(count) - below) / spans for count in counts], 1)
         point = np.array([values[count].mean() - none.mean() for count in counts]) / span.value
     return Explained(np.array(counts), point, samples, span)
 
@@ -151,7 +147,7 @@ def _draw_weights(draws: int, times: int, seed: int) -> Float[np.ndarray, "times
 
 
 def _interval(value: float, samples: Float[np.ndarray, " times"], n: int, known: bool) -> Interval:
-    if not known or n < 2:
+    """The percentile interval, unknown where there is no effect."""
+    if not known:
         return Interval(value, math.nan, math.nan, n)
-    low, high = (float(end) for end in np.quantile(samples, [0.025, 0.975]))
-    return Interval(value, min(low, value), max(high, value), n)
+    return percentile_interval(value, samples, n)

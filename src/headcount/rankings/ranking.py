@@ -60,7 +60,7 @@ class Ranking:
             **({"further": further} if further else {}),
         }
 
-    @property
+    @cached_property
     def key(self) -> tuple[Any, ...]:
         """What tells this ranking from others in one process, without a fingerprint."""
         examples = examples_key(self.task, self.model)
@@ -73,12 +73,12 @@ class Ranking:
 
     def count(self, counter: Counter) -> None:
         """Tell what will run, unless the store holds the scores."""
-        if self.known(counter.store) is not None:
+        if self.known(counter.store) is not None or not counter.first(self.key):
             return
         if self.method in COSTS:
             COSTS[self.method](counter, self.model, self.task, self.settings)
         else:
-            counter.passes(self.model, ranking_tokens(self.model, self.task), key=self.key)
+            counter.passes(self.model, ranking_tokens(self.model, self.task))
 
     def result(self, lab: Lab) -> HeadScores:
         """The scores: from the store, or computed and kept."""

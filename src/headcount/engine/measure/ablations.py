@@ -81,29 +81,30 @@ def _corrupted(model: Model, examples: Sequence[Encoded]) -> Callable[[Batch], S
     return provide
 
 
-Place = tuple[str, int]  # template and length
+Form = tuple[str, int]  # template and length
+
+
+def form(prompt: Encoded, corrupted: bool) -> Form:
+    """What prompts have in common that a mean by position is taken over."""
+    ids = prompt.corrupted if corrupted and prompt.corrupted is not None else prompt.prompt
+    return prompt.example.template, len(ids) + len(prompt.target) - 1
 
 
 def _mean(
     model: Model, examples: Sequence[Encoded], ranking: Sequence[Encoded], tokens: int
 ) -> StandIn:
     """Average over the ranking part, per position where every example has its like there."""
-
-    def place(one: Encoded, corrupted: bool) -> Place:
-        prompt = one.corrupted if corrupted and one.corrupted is not None else one.prompt
-        return one.example.template, len(prompt) + len(one.target) - 1
-
-    there = {place(one, corrupted=True) for one in ranking}
-    wanted = {place(one, corrupted=False) for one in examples}
+    there = {form(one, corrupted=True) for one in ranking}
+    wanted = {form(one, corrupted=False) for one in examples}
     by_position = all(template for template, _ in wanted) and wanted <= there
 
-    def average(tokens: int) -> dict[Place, list[Tensor]]:
-        sums: dict[Place, list[Tensor]] = {}
-        counts: dict[Place, int] = {}
+    def average(tokens: int) -> dict[Form, list[Tensor]]:
+        sums: dict[Form, list[Tensor]] = {}
+        counts: dict[Form, int] = {}
         for batch in make_batches(ranking, tokens=tokens, device=model.device, corrupted=True):
             outputs = head_outputs(model, batch)
             for row, example in enumerate(batch.examples):
-                key = place(ranking[example], corrupted=True) if by_position else ("", 0)
+                key = form(ranking[example], corrupted=True) if by_position else ("", 0)
                 z = [o[row].float() for o in outputs]  # (tokens, width) at each site
                 z = z if by_position else [o.sum(0, keepdim=True) for o in z]
                 counts[key] = counts.get(key, 0) + (1 if by_position else outputs[0].shape[1])
@@ -111,14 +112,14 @@ def _mean(
         return {key: [total / counts[key] for total in totals] for key, totals in sums.items()}
 
     @cache  # computed when first needed: where the store knows all values, it is not
-    def means() -> dict[Place, list[Tensor]]:
-        longest = max(place(one, corrupted=True)[1] for one in ranking)
+    def means() -> dict[Form, list[Tensor]]:
+        longest = max(form(one, corrupted=True)[1] for one in ranking)
         return within_memory(model, average, tokens, longest)
 
     def provide(batch: Batch) -> StandIns:
         if not by_position:
             return [mean[None] for mean in means()["", 0]]  # (1, 1, width)
-        rows = [means()[place(examples[e], corrupted=False)] for e in batch.examples]
+        rows = [means()[form(examples[e], corrupted=False)] for e in batch.examples]
         return [torch.stack(site) for site in zip(*rows, strict=True)]
 
     prompts = "corrupted prompts" if any(one.corrupted for one in ranking) else "prompts"

@@ -111,7 +111,7 @@ class Counter:
         self.store, self.cost = store, Cost()
         # For each context and head set (by its gates, or by a pending key): the examples counted.
         self._counted: dict[Hashable, set[str]] = {}
-        self._passes: set[Hashable] = set()
+        self._seen: set[Hashable] = set()
 
     def sweep(self, sweep: Sweep, entries: Iterable[Entry] | None = None) -> None:
         """Count the values (or texts) of a sweep; `entries` stand for head sets not known yet."""
@@ -160,15 +160,16 @@ class Counter:
             kind="writing",
         )
 
-    def passes(
-        self, model: Model, tokens: int, kind: Kind = "passes", key: Hashable = None
-    ) -> None:
-        """Count passes that give no value of an example; those of one `key` count once."""
-        if key is not None and (key, kind) in self._passes:
-            return
-        self._passes.add((key, kind))
+    def passes(self, model: Model, tokens: int, kind: Kind = "passes") -> None:
+        """Count passes that give no value of an example."""
         if tokens:
             self._add(model, "pass", 0, tokens, kind=kind)
+
+    def first(self, key: Hashable) -> bool:
+        """Whether this is the first time that work of this key comes up: the next is for free."""
+        known = key in self._seen
+        self._seen.add(key)
+        return not known
 
     def _add(self, model: Model, thing: Thing, count: int, tokens: int, **more: Any) -> None:
         self.cost.items.append(Item(model, thing, int(count), int(tokens), **more))

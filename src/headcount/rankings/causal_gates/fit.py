@@ -140,8 +140,8 @@ class GateFit:
 
     def count(self, counter: Counter) -> None:
         """Tell the updates that are still to be made."""
-        if tokens := self.tokens(self.progress(counter.store)):
-            counter.passes(self.model, tokens, "gradients", key=self.key)
+        if counter.first(self.key):
+            counter.passes(self.model, self.tokens(self.progress(counter.store)), "gradients")
 
     def result(self, lab: Lab) -> CausalGates:
         """The gates: what the lab's store holds is not fitted again."""

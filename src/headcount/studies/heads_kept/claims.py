@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
-from headcount.claims import Claim, judge
-from headcount.curves.explained import Explained, ratio_of_counts
+from headcount.claims import Claim, Verdict, judge
+from headcount.curves.explained import ratio_of_counts
 from headcount.stats import Interval
+from headcount.studies.heads_kept.config import Config
+from headcount.studies.heads_kept.tables import TaskCurves
 
 NEAR = 1.25
 # By whether heads are ranked per task or per prompt.†
@@ -24,83 +25,54 @@ PUBLISHED = {
 }
 
 
-@dataclass(frozen=True, eq=False)
-class Panel:
-    """One task: each model's curve by the headline ranking and in random order."""
-
-    key: str
-    title: str
-    models: tuple[str, ...]
-    kept: tuple[Explained, ...]
-    random: tuple[Explained | None, ...]
-
-    def ratio(self, threshold: float) -> Interval | None:
-        """Heads needed by the first model over those needed by the second, where there is one."""
-        if len(self.kept) < 2:
-            return None
-        return ratio_of_counts(self.kept[0], self.kept[1], threshold)
-
-
-def judge_claims(panels: Sequence[Panel], per: str, ranking: str, threshold: float) -> list[Claim]:
+def judge_claims(panels: Sequence[TaskCurves], config: Config) -> list[Claim]:
     """All claims that these panels allow to judge."""
     claims = []
     for panel in panels:
-        for model, kept, random in zip(panel.models, panel.kept, panel.random, strict=True):
-            if random is not None:
-                claims.append(_fewer_than_random(panel, model, kept, random, ranking, threshold))
-        ratio = panel.ratio(threshold)
-        published = PUBLISHED.get(per, {}).get(panel.key)
-        if ratio is not None:
-            claims += _ratio_claims(panel, ratio, published, threshold)
+        claims += _fewer_than_random(panel, config.rankings[0])
+        if panel.ratio is not None:
+            claims += _ratio_claims(panel, panel.ratio, PUBLISHED[config.per].get(panel.key))
     return claims
 
 
-def _fewer_than_random(
-    panel: Panel, model: str, kept: Explained, random: Explained, ranking: str, threshold: float
-) -> Claim:
-    found = ratio_of_counts(random, kept, threshold)
-    counts = f"{_count(random, threshold)} against {_count(kept, threshold)} heads"
-    return _claim(
-        f"{panel.title}, {model}: an explained effect of {threshold:g} takes more heads in random "
-        f"order than ranked by {ranking} (measured: {counts}, as a ratio)",
-        None,
-        found,
-        judge(found, above=1),
-    )
+def _fewer_than_random(panel: TaskCurves, ranking: str) -> list[Claim]:
+    """One claim for each model with random orders."""
+    claims, threshold = [], panel.threshold
+    for model, random in panel.random.items():
+        ratio = ratio_of_counts(random, panel.top[model], threshold)
+        counts = [_count(random.first(threshold).value), _count(panel.needed[model])]
+        text = (
+            f"{panel.title}, {model}: an explained effect of {threshold:g} takes more heads in "
+            f"random order than ranked by {ranking} (measured: {' against '.join(counts)} heads, "
+            "as a ratio)"
+        )
+        claims.append(_claim(text, None, ratio, judge(ratio, above=1)))
+    return claims
 
 
-def _ratio_claims(
-    panel: Panel, ratio: Interval, published: float | None, threshold: float
-) -> list[Claim]:
-    dense, sparse = panel.models
-    counts = " against ".join(_count(kept, threshold) for kept in panel.kept)
+def _ratio_claims(panel: TaskCurves, ratio: Interval, published: float | None) -> list[Claim]:
+    """On which side of 1 the ratio is, and how near to the published one."""
+    dense, sparse = panel.needed
+    counts = " against ".join(map(_count, panel.needed.values()))
     if published is None:
         words = f"{panel.title}: {dense} needs more heads than {sparse} ({counts})"
         return [_claim(words, None, ratio, judge(ratio, above=1))]
-    more = published > 1
-    said = f"{published:.1f}x"
-    direction = _claim(
+    more, said = published > 1, f"{published:.1f}x"
+    direction = (
         f"{panel.title}: {dense} needs {'more' if more else 'fewer'} heads than {sparse} for an "
-        f"explained effect of {threshold:g} ({counts} heads; measured: the ratio)",
-        said,
-        ratio,
-        judge(ratio, above=1) if more else judge(ratio, below=1),
+        f"explained effect of {panel.threshold:g} ({counts} heads; measured: the ratio)"
     )
-    near = (published / NEAR, published * NEAR)
-    size = _claim(
-        f"{panel.title}: the ratio lies within a factor of {NEAR:g} of the published one",
-        said,
-        ratio,
-        judge(ratio, within=near),
-    )
-    return [direction, size]
+    side = judge(ratio, above=1) if more else judge(ratio, below=1)
+    size = f"{panel.title}: the ratio lies within a factor of {NEAR:g} of the published one"
+    near = judge(ratio, within=(published / NEAR, published * NEAR))
+    return [_claim(direction, said, ratio, side), _claim(size, said, ratio, near)]
 
 
-def _count(kept: Explained, threshold: float) -> str:
-    return f"{kept.first(threshold).value:.0f}" if kept.known else "an unknown number of"
+def _count(heads: float) -> str:
+    return "an unknown number of" if math.isnan(heads) else f"{heads:.0f}"
 
 
-def _claim(text: str, published: str | None, found: Interval, verdict: str) -> Claim:
-    if math.isnan(found.value):
+def _claim(text: str, published: str | None, measured: Interval, verdict: Verdict) -> Claim:
+    if math.isnan(measured.value):
         text += "; unknown, since the model does no better with its heads than without"
-    return Claim(text, published, found.value, found.low, found.high, verdict)
+    return Claim.of(text, published, measured, verdict)

@@ -27,7 +27,8 @@ def curve(
 def test_no_head_explains_nothing_and_all_heads_everything() -> None:
     found = explained_effect(curve(0, 0.4, 0.95, 1), range(PROMPTS))
     np.testing.assert_allclose(found.values, [0, 0.4, 0.95, 1], atol=1e-12)
-    assert [(one.low, one.high) for one in (found.interval(0), found.interval(3))] == [
+    assert [count for count, _ in found.points] == [0, 10, 20, 30]
+    assert [(found.points[i][1].low, found.points[i][1].high) for i in (0, 3)] == [
         (pytest.approx(0), pytest.approx(0)),
         (pytest.approx(1), pytest.approx(1)),
     ]
@@ -60,8 +61,7 @@ def test_intervals_hold_what_other_prompts_would_give() -> None:
     found = explained_effect(values, range(PROMPTS))
     first = found.first()
     assert first.low < first.high
-    for place in (1, 2, 3):
-        interval = found.interval(place)
+    for _, interval in found.points[1:4]:
         assert interval.low < interval.value < interval.high
 
 
@@ -72,8 +72,8 @@ def test_clusters_widen_intervals() -> None:
         1: np.repeat(rng.normal(0.5, 0.3, 8), 5)[None],
         2: np.ones((1, 40)),
     }
-    alone = explained_effect(values, range(40)).interval(1)
-    together = explained_effect(values, np.repeat(np.arange(8), 5)).interval(1)
+    alone = explained_effect(values, range(40)).points[1][1]
+    together = explained_effect(values, np.repeat(np.arange(8), 5)).points[1][1]
     assert together.high - together.low > 1.5 * (alone.high - alone.low)
 
 
@@ -83,8 +83,8 @@ def test_random_orders_are_drawn_too() -> None:
     values = {0: np.zeros((3, 40)), 1: level + rng.normal(0, 0.01, (3, 40)), 2: np.ones((3, 40))}
     found = explained_effect(values, range(40))
     assert found.values[1] == pytest.approx(0.5, abs=0.01)
-    assert found.interval(1).low < 0.35
-    assert found.interval(1).high > 0.65
+    assert found.points[1][1].low < 0.35
+    assert found.points[1][1].high > 0.65
 
 
 def test_without_an_effect_nothing_is_known() -> None:
@@ -93,6 +93,9 @@ def test_without_an_effect_nothing_is_known() -> None:
     found = explained_effect(values, range(40))
     assert not found.known
     assert math.isnan(found.first().low)
+    assert math.isnan(found.first().value)
+    assert math.isnan(found.points[1][1].low)
+    assert not math.isnan(found.points[1][1].value)
     assert math.isnan(ratio_of_counts(found, explained_effect(curve(0, 1), range(40))).value)
     backwards = {0: np.ones((1, 40)), 10: np.zeros((1, 40))}
     assert not explained_effect(backwards, range(40)).known

@@ -1,0 +1,151 @@
+"""Keep the best k heads: what a metric is with these alone, and an ablation for all others.
+
+Heads are kept in several orders: that of each ranking, and random ones. Which heads come first
+depends on rankings; how many head sets there are does not, so a `KeepRequest` can be counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import product
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from headcount.curves.explained import Explained, explained_effect
+from headcount.engine.measure.cost import Counter
+from headcount.engine.measure.head_sets import Entry, HeadSets, Pending, head_gates
+from headcount.engine.measure.sweep import Sweep, Values
+from headcount.errors import HeadcountError
+from headcount.heads import HeadScores
+from headcount.lab import Lab
+from headcount.metrics import Metric
+from headcount.models.model import Model
+from headcount.rankings import Ranking
+from headcount.tasks import Task
+
+RANDOM = "random"  # the name of the random orders
+
+
+@dataclass(frozen=True, eq=False)
+class KeepRequest:
+    """A metric on the test part with only the first heads of each order kept, at every count.
+
+    rankings     by the name of their order
+    counts       numbers of heads for the first ranking; none and all are measured in any case
+    coarse       numbers of heads for all other orders
+    seeds        how many random orders
+    per_prompt   each prompt keeps the heads that rank first by its own sample of the scores
+    ablations    what absent heads say: the first ranking is measured with each of these, all other
+                 orders with the first of them
+    """
+
+    model: Model
+    task: Task
+    rankings: Mapping[str, Ranking]
+    metric: Metric
+    counts: Sequence[int]
+    coarse: Sequence[int] = ()
+    seeds: int = 0
+    per_prompt: bool = False
+    ablations: tuple[str, ...] = ("mean", "zero")
+
+    @cached_property
+    def prompts(self) -> int:
+        """How many prompts are tested."""
+        return len(self.task.part("test"))
+
+    def orders(self, ablation: str) -> dict[str, list[int]]:
+        """The orders that are measured with an ablation, and their counts."""
+        total, names = self.model.layout.total, [*self.rankings, *[RANDOM] * bool(self.seeds)]
+        counts = {name: self.counts if name == names[0] else self.coarse for name in names}
+        chosen = names if ablation == self.ablations[0] else names[:1]
+        return {name: sorted({0, *counts[name], total}) for name in chosen}
+
+    def entries(self, ablation: str, scores: Mapping[str, HeadScores]) -> Iterator[Entry]:
+        """The head sets of an ablation; pending where they depend on scores that are not known."""
+        layout = self.model.layout
+        for order, counts in self.orders(ablation).items():
+            own = self.per_prompt and order != RANDOM
+            heads = self._heads(order, scores)  # (rows, heads)
+            rows = self.prompts if own else 1 if heads is None else len(heads)
+            key = None if heads is not None else self.rankings[order].key
+            for count, row in product(counts, range(rows)):
+                gates: Float[np.ndarray, "heads"] | Pending
+                if count in (0, layout.total):
+                    gates = head_gates(layout, range(count), keep=True)
+                elif heads is None:
+                    gates = Pending((key, "keep", count, row))
+                else:
+                    gates = head_gates(layout, heads[row, :count], keep=True)
+                yield Entry((order, count), gates, row if own else None)
+
+    def _heads(
+        self, order: str, scores: Mapping[str, HeadScores]
+    ) -> Int[np.ndarray, "rows heads"] | None:
+        """Heads from the first to keep to the last; None while their scores are not known.
+
+        In one row, or in one for each random draw, or for each prompt.
+        """
+        total = self.model.layout.total
+        if order == RANDOM:
+            seeds = range(self.seeds)
+            return np.stack([np.random.default_rng([s, total]).permutation(total) for s in seeds])
+        if order not in scores:
+            return None
+        rows = scores[order].samples if self.per_prompt else scores[order].values[None]
+        if rows is None or (self.per_prompt and len(rows) != self.prompts):
+            raise HeadcountError(
+                f'The ranking "{order}" has no scores by prompt: rank per task, or by patching, '
+                "attribution or integrated-gradients."
+            )
+        return np.argsort(-rows, axis=1, kind="stable")
+
+    def _sweep(self, ablation: str, head_sets: HeadSets) -> Sweep:
+        return Sweep(self.model, self.task, self.metric, head_sets, "test", ablation)
+
+    def count(self, counter: Counter) -> None:
+        """Tell the cost of the rankings, and of all head sets."""
+        scores = {}
+        for order, ranking in self.rankings.items():
+            ranking.count(counter)
+            if (known := ranking.known(counter.store)) is not None:
+                scores[order] = known
+        empty = HeadSets.of(np.ones(self.model.layout.total), self.model.layout)
+        for ablation in self.ablations:
+            counter.sweep(self._sweep(ablation, empty), self.entries(ablation, scores))
+
+    def result(self, lab: Lab) -> Kept:
+        """Rank the heads, then keep more and more of them."""
+        scores: dict[str, HeadScores] = {}
+        for order, ranking in self.rankings.items():
+            scores[order] = ranking.result(lab)
+            self._heads(order, scores)  # refuses scores that do not fit before others are computed
+        values = {}
+        for ablation in self.ablations:
+            entries = self.entries(ablation, scores)
+            table = HeadSets.build(self.model.layout, entries, self.prompts)
+            values[ablation] = lab.measure(self._sweep(ablation, table))
+        return Kept(self, values, scores)
+
+
+@dataclass(frozen=True, eq=False)
+class Kept:
+    """What a `KeepRequest` found: values by ablation, labelled (order, count), and the scores."""
+
+    request: KeepRequest
+    values: Mapping[str, Values]
+    scores: Mapping[str, HeadScores]
+
+    @cached_property
+    def explained(self) -> dict[tuple[str, str], Explained]:
+        """The explained effect by ablation and order."""
+        return {
+            (ablation, order): explained_effect(
+                {count: values.of((order, count)) for count in counts}, values.clusters
+            )
+            for ablation, values in self.values.items()
+            for order, counts in self.request.orders(ablation).items()
+        }

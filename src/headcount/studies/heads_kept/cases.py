@@ -1,0 +1,115 @@
+"""What `heads-kept` measures for one task and model: which prompts, rankings and counts."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, replace
+
+from headcount.curves.keep import KeepRequest
+from headcount.engine.measure.ablations import form
+from headcount.heads import HeadLayout, check_counts
+from headcount.metrics import get_logit_metric
+from headcount.models.model import Model
+from headcount.rankings import RANKINGS, Ranking
+from headcount.studies.heads_kept.config import Config
+from headcount.tasks import TASKS, Task, encode, make_task
+
+ALIKE = 3  # ranking prompts of one template and length that a mean by position needs
+# Shares of all heads: dense where curves rise. Of 270 heads: 5, 11, 16, 22, 30, 40, 54, 73, …
+SHARES = (0.02, 0.04, 0.06, 0.08, 0.11, 0.15, 0.2, 0.27, 0.35, 0.5, 0.7)
+COARSE = (0.04, 0.08, 0.15, 0.27, 0.5, 0.7)
+
+
+@dataclass(frozen=True, eq=False)
+class Case:
+    """One task and one model."""
+
+    key: str
+    title: str
+    request: KeepRequest
+    ranked: Task  # its ranking part is what heads are ranked on
+    left_out: int  # test prompts without their like in the ranking part
+
+    @property
+    def model(self) -> str:
+        """The name of the model."""
+        return self.request.model.name
+
+
+def make_case(key: str, model: Model, config: Config) -> Case:
+    """Make the task for the model, and choose prompts, metric, rankings and counts."""
+    settings = dict(config.task_settings or {})
+    named = key in TASKS.entries
+    if named and "n" in TASKS[key].defaults():
+        settings = {"n": config.pool, **settings}
+    task = make_task(key, model.tokenizer, **settings)
+    title = TASKS[key].name if named else task.name
+    metric = config.metric
+    if metric == "auto":
+        several = any(example.also for example in task)
+        metric = "mass_difference" if several else "logit_difference"
+    per_prompt = config.per == "prompt"
+    measured, ranked, left_out = choose_prompts(
+        task, model, config.n, config.ranked, per_prompt=per_prompt
+    )
+    request = KeepRequest(
+        model,
+        measured,
+        {method: _ranking(model, ranked, method, metric) for method in config.rankings},
+        get_logit_metric(metric),
+        *_counts(config, model.layout),
+        config.seeds,
+        per_prompt,
+    )
+    return Case(key, title, request, ranked, left_out)
+
+
+def choose_prompts(
+    task: Task, model: Model, n: int, ranked: int, *, per_prompt: bool = False
+) -> tuple[Task, Task, int]:
+    """The prompts that are measured on, those to rank on, and how many were left out.
+
+    Measured are `n` test prompts, and the whole ranking part, over which means are taken. Heads are
+    ranked on `ranked` prompts of the ranking part, or with `per_prompt` on the tested ones.
+
+    Means by position need prompts of the same template and length in the ranking part. Test prompts
+    without them are left out, unless that leaves fewer than half: then all stay, and means are over
+    all positions.
+    """
+    ranking, test = task.part("ranking"), task.part("test")
+    there = Counter(form(prompt, corrupted=True) for prompt in encode(ranking, model.tokenizer))
+    alike = tuple(
+        prompt.example
+        for prompt in encode(test, model.tokenizer)
+        if prompt.example.template and there[form(prompt, corrupted=False)] >= ALIKE
+    )
+    by_position = 2 * len(alike) >= len(test)
+    usable = replace(test, examples=alike) if by_position else test
+    tested = usable.subset(min(n, len(usable)))
+    if per_prompt:  # the two parts change their roles: heads are ranked on what is tested
+        others = frozenset(example.content_id for example in ranking)
+        to_rank = replace(tested, test_contents=others)
+    else:
+        to_rank = ranking.subset(min(ranked, len(ranking)))
+    measured = replace(task, examples=(*ranking.examples, *tested.examples))
+    return measured, to_rank, len(test) - len(alike) if by_position else 0
+
+
+def _ranking(model: Model, task: Task, method: str, metric: str) -> Ranking:
+    """Score heads by what they do to the metric when they say what they say on the twin."""
+    wanted = {"metric": metric, "stand_in": "corrupted"}
+    known = RANKINGS[method].defaults()
+    settings = {name: value for name, value in wanted.items() if name in known}
+    return Ranking.of(model, task, method, **settings)
+
+
+def _counts(config: Config, layout: HeadLayout) -> tuple[list[int], list[int]]:
+    """How many heads are kept by the first ranking, and, more coarsely, in all other orders."""
+    total, counts = layout.total, config.counts
+    if counts is None and config.fine:
+        counts = tuple(range(0, total, max(1, total // 90)))
+    if counts is not None:
+        chosen = check_counts(counts, layout)
+        return chosen, chosen[::2]
+    fine, coarse = ([max(1, round(share * total)) for share in some] for some in (SHARES, COARSE))
+    return check_counts(fine, layout), check_counts(coarse, layout)

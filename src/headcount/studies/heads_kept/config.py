@@ -1,0 +1,82 @@
+"""The settings of `heads-kept`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from headcount.curves.explained import THRESHOLD
+from headcount.errors import HeadcountError, unknown
+from headcount.metrics import get_logit_metric
+from headcount.rankings import RANKINGS
+from headcount.registry import setting
+from headcount.tasks import TASKS
+
+UNITS = ("task", "prompt")  # what heads are ranked for
+PRESETS: dict[str, dict[str, Any]] = {
+    "quick": {"rankings": ("patching",), "n": 12, "ranked": 3, "pool": 400, "seeds": 2},
+    "full": {
+        "rankings": ("patching", "attribution", "integrated-gradients"),
+        "n": 250,
+        "ranked": 100,
+        "pool": 1000,
+        "seeds": 10,
+        "fine": True,
+    },
+}
+
+
+@dataclass(frozen=True)
+class Config:
+    """Explained effect against heads kept, in one model or in a dense and a sparse one."""
+
+    tasks: tuple[str, ...] = setting(
+        ("greater-than", "ioi", "docstring", "ioi-long"),
+        "one panel each: names, or files of clean and corrupt prompts",
+    )
+    rankings: tuple[str, ...] = setting(
+        ("patching",), "the first makes the figure, others are compared", option="ranking"
+    )
+    counts: tuple[int, ...] | None = setting(
+        None, "numbers of heads kept; shares of all heads unless given"
+    )
+    seeds: int = setting(3, "random orders")
+    n: int = setting(100, "prompts of the test part that are tested")
+    ranked: int = setting(16, "prompts of the ranking part that heads are ranked on")
+    pool: int = setting(600, "prompts of each task that are made, from which both are drawn")
+    per: str = setting(
+        "task", "one ranking for the task, or for each tested prompt its own", choices=UNITS
+    )
+    threshold: float = setting(THRESHOLD, "the explained effect that counts as enough")
+    metric: str = setting(
+        "auto",
+        "of logits; auto: mass_difference where right answers are several, else logit_difference",
+    )
+    fine: bool = setting(False, "some ninety counts, where none are given")
+    task_settings: Mapping[str, Any] | None = setting(None, "settings of the tasks")
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be measured on any model."""
+        if not self.tasks or not self.rankings:
+            raise HeadcountError("The study needs at least one task and one ranking.")
+        for key in self.tasks:
+            if key not in TASKS.entries and not key.endswith((".json", ".jsonl")):
+                raise unknown("task", key, TASKS.entries)
+        for method in self.rankings:
+            RANKINGS[method]  # refuses one that there is not
+        if "random" in self.rankings:
+            raise HeadcountError(
+                "Random orders are drawn beside every ranking: choose another one."
+            )
+        if self.per not in UNITS:
+            raise unknown("choice of per", self.per, UNITS)
+        if self.n < 2 or self.ranked < 1 or self.seeds < 0:
+            raise HeadcountError(
+                "heads-kept needs n of at least 2, ranked of at least 1 and seeds of at least 0, "
+                f"not n={self.n}, ranked={self.ranked}, seeds={self.seeds}."
+            )
+        if not 0 < self.threshold < 1:
+            raise HeadcountError(f"The threshold lies between 0 and 1, not at {self.threshold}.")
+        if self.metric != "auto":
+            get_logit_metric(self.metric)

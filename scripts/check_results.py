@@ -6,7 +6,7 @@
 Each study runs once more with the settings that its folder names, narrowed to one task and one or
 two counts, from the ranking on and with nothing from a store. Rows that both have are compared.
 Where one differs by more than is allowed, the exit code is 1: then either the engine is wrong, or
-its numbers have changed for a reason, and `MEASUREMENT` in engine/plan.py must be raised and the
+its numbers have changed for a reason, and `MEASUREMENT` in engine/measure/plan.py must be raised and the
 results made again.
 """
 
@@ -18,14 +18,15 @@ import json
 import math
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
 from headcount.errors import HeadcountError
 from headcount.lab import Lab
 from headcount.models.model import Model, load_model
-from headcount.studies import STUDIES, run_study
+from headcount.studies import study_config
+from headcount.studies.run import run_study
 
 RESULTS = Path(__file__).parents[1] / "docs" / "results"
 # What tells rows of a study's table from each other; a study has some of these columns.
@@ -62,7 +63,7 @@ class Compared:
 
 def narrowed(study: str, run: Mapping[str, Any]) -> dict[str, Any]:
     """The settings of a committed run, with less of everything that may be less."""
-    known = STUDIES[study].defaults()
+    known = {field.name for field in fields(study_config(study))}
     chosen: dict[str, Any] = {}
     for name, value in run["settings"].items():
         if name in known:
@@ -101,7 +102,7 @@ def compare(folder: Path, model: Model | None = None) -> list[Compared]:
             "model with --model."
         )
     settings = narrowed(study, run)
-    again = run_study(study, model, **settings, lab=Lab(progress=True))
+    again = run_study(study, model, **settings, lab=Lab())
     with (folder / "curves.csv").open(newline="", encoding="utf-8") as file:
         # of a folder that compares models, only the rows of the one that runs again
         ours = [row for row in csv.DictReader(file) if row.get("model", label) == label]

@@ -1,32 +1,54 @@
 """A study of your own: do the best heads of a ranking matter more than its worst?"""
 
-from headcount import curve, load_model, make_task, run_study
+from dataclasses import asdict, dataclass
+
+from headcount import load_model, make_task, run_study
 from headcount.claims import Claim, judge
-from headcount.studies import MODELS, PRESETS, STUDIES, Study
+from headcount.curves import CurveRequest, CurveSettings
+from headcount.metrics import get_metric
+from headcount.rankings import Ranking
+from headcount.registry import setting
+from headcount.report.study import Study
+from headcount.studies import register_study
+from headcount.studies.description import Description, StudyKind
 
 
-@STUDIES.register("best-and-worst", "Best against worst")
-def best_and_worst(models, *, task="ioi", n=32, count=8, store=None, progress=True) -> Study:
-    """Mask the best heads of a ranking, and its worst."""
+@dataclass(frozen=True)
+class BestAndWorst:
+    """The settings: from them come options, defaults and the record of a run."""
+
+    task: str = setting("ioi", "name of the task")
+    n: int = setting(32, "examples")
+    count: int = setting(8, "heads that are masked")
+
+
+def describe(models, config) -> Description:
+    """What is measured, and what is concluded from it."""
     (model,) = models
-    made = make_task(task, model.tokenizer, n=n)
-    how = {"series": ("top", "bottom"), "store": store, "progress": progress}
-    measured = curve(model, made, "attribution", counts=[0, count], **how)
-    gap = measured.difference("top", "bottom", count)  # paired by example, with its interval
-    claim = Claim("the best hurt more", None, gap.value, gap.low, gap.high, judge(gap, below=-0.05))
-    return Study(
-        name="best-and-worst",
-        title=f"best-and-worst · {model.name}",
-        rows=measured.rows,
-        claims=[claim],
-        figures={"figure": measured.plot()},
-        settings={"task": task, "n": n, "count": count},
-        model={model.name: model.facts},
-    )
+    task = make_task(config.task, model.tokenizer, n=config.n)
+    how = CurveSettings(counts=(0, config.count), series=("top", "bottom"))
+    ranking = Ranking.of(model, task, "attribution")
+    request = CurveRequest(model, task, ranking, get_metric("accuracy"), how)
+
+    def conclude(results) -> Study:
+        curve = results["curve"]
+        gap = curve.difference("top", "bottom", config.count)  # paired by example
+        return Study(
+            name="best-and-worst",
+            title=f"best-and-worst · {model.name}",
+            rows=curve.rows,
+            claims=[Claim.of("the best hurt more", None, gap, judge(gap, below=-0.05))],
+            figures={"figure": curve.plot()},
+            settings=asdict(config),
+            model={model.name: model.facts},
+        )
+
+    return Description({"curve": request}, conclude)
 
 
-PRESETS["best-and-worst"] = {"quick": {"n": 16}, "full": {"n": 200}}
-MODELS["best-and-worst"] = ("smollm2-135m",)
+PRESETS = {"quick": {"n": 16}, "full": {"n": 200}}
+KIND = StudyKind("best-and-worst", BestAndWorst, PRESETS, ("smollm2-135m",), describe)
+register_study(KIND, "best against worst heads of a ranking")
 
 if __name__ == "__main__":
     study = run_study("best-and-worst", load_model("smollm2-135m"))

@@ -6,8 +6,8 @@
 Each study runs once more with the settings that its folder names, narrowed to one task and one or
 two counts, from the ranking on and with nothing from a store. Rows that both have are compared.
 Where one differs by more than is allowed, the exit code is 1: then either the engine is wrong, or
-its numbers have changed for a reason, and `MEASUREMENT` in engine/measure/plan.py must be raised and the
-results made again.
+its numbers have changed for a reason, and `MEASUREMENT` in engine/measure/plan.py must be raised
+and the results made again.
 """
 
 from __future__ import annotations

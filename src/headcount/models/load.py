@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -188,13 +189,10 @@ def _from_hub(spec: str, options: LoadOptions) -> Loaded:
         loaded.name = spec
         return loaded
     loaded = _from_pretrained(spec, options, **hub)
-    chosen = getattr(loaded.model.config, "transformers_weights", None)
-    for name in [chosen] if chosen else [WEIGHTS, INDEX]:
-        copy = try_to_load_from_cache(spec, name, revision=hub["revision"])
-        if isinstance(copy, str):
-            folder = Path(copy).parent
-            loaded.files = [*weight_files(folder), folder / CONFIG]
-            break
+    config = try_to_load_from_cache(spec, CONFIG, revision=hub["revision"])
+    if isinstance(config, str):
+        with suppress(HeadcountError):  # weights under other names: recognised as tensors, then
+            loaded.files = [*weight_files(Path(config).parent), Path(config)]
     return loaded
 
 

@@ -45,47 +45,32 @@ def find_trunk(module: nn.Module, sites: Sequence[HeadSite], ran: Sequence[str])
     None where blocks run more than once or sites lie outside one list of blocks.
     """
     named = dict(plain(module).named_modules())
-    container = _container(sites[0].module, named)
+    parts = sites[0].module.split(".")
+    around = (".".join(parts[:end]) for end in range(1, len(parts)))
+    container = next((name for name in around if isinstance(named[name], nn.ModuleList)), None)
     if container is None:
         return None
-    start = f"{container}."
     tops = [name for name in ran if _parent(name) == container]
     if len(set(tops)) != len(tops) or any(site.call for site in sites):
         return None
-    if not all(site.module.startswith(start) for site in sites):
-        return None
-    block_of = tuple(_index(tops, site.module) for site in sites)
+    block_of = tuple(
+        next((i for i, top in enumerate(tops) if site.module.startswith(f"{top}.")), -1)
+        for site in sites
+    )
     if list(block_of) != sorted(block_of) or -1 in block_of:
         return None
-    return Trunk(tuple(tops), block_of, _tokenwise(tops[-1], sites, named))
+    return Trunk(tuple(tops), block_of, _tokenwise(tops[-1], sites[-1], named))
 
 
 def _parent(name: str) -> str:
     return name.rpartition(".")[0]
 
 
-def _container(name: str, named: dict[str, nn.Module]) -> str | None:
-    """The outermost list of modules that a module lies in."""
-    parts = name.split(".")
-    for end in range(1, len(parts)):
-        prefix = ".".join(parts[:end])
-        if isinstance(named[prefix], nn.ModuleList):
-            return prefix
-    return None
-
-
-def _index(tops: Sequence[str], name: str) -> int:
-    return next((i for i, top in enumerate(tops) if name.startswith(f"{top}.")), -1)
-
-
-def _tokenwise(
-    block: str, sites: Sequence[HeadSite], named: dict[str, nn.Module]
-) -> tuple[str, ...]:
+def _tokenwise(block: str, last: HeadSite, named: dict[str, nn.Module]) -> tuple[str, ...]:
     """The heavy modules of the last block beside its attention: in most models, its MLP.
 
     With the projection itself, they are needed only where logits are scored.
     """
-    last = sites[-1]
     if not last.module.startswith(f"{block}."):
         return ()
     heavy = [
@@ -107,19 +92,18 @@ def recording(
     named = dict(plain(module).named_modules())
     with ExitStack() as stack:
         for number, name in enumerate(trunk.blocks):
-            handle = named[name].register_forward_hook(_keep(kept.blocks, number))
-            stack.callback(handle.remove)
+            stack.enter_context(named[name].register_forward_hook(_keep(kept.blocks, number)))
         for site in sites:
             if not site.attention.startswith(trunk.blocks[trunk.block_of[site.index]]):
                 continue
             keep = _keep(kept.attentions, site.index, beside=_inside(site))
-            stack.callback(named[site.attention].register_forward_hook(keep).remove)
+            stack.enter_context(named[site.attention].register_forward_hook(keep))
 
             def keep_input(_: nn.Module, args: Any, number: int = site.index) -> None:
                 kept.inputs[number] = args[0]
 
-            handle = named[site.module].register_forward_pre_hook(keep_input, prepend=True)
-            stack.callback(handle.remove)
+            before = named[site.module].register_forward_pre_hook(keep_input, prepend=True)
+            stack.enter_context(before)
         yield kept
 
 
@@ -223,5 +207,5 @@ def watching(module: nn.Module, ran: list[str]) -> Iterator[None]:
             def note(*_: Any, name: str = name) -> None:
                 ran.append(name)
 
-            stack.callback(child.register_forward_pre_hook(note).remove)
+            stack.enter_context(child.register_forward_pre_hook(note))
         yield

@@ -16,12 +16,12 @@ from headcount.errors import HeadcountError
 from headcount.figures.html import frame, table
 from headcount.heads import HeadLayout, as_gates
 from headcount.models.fast_paths import ShortCuts
-from headcount.models.fast_paths.prove import prove_short_cuts
 from headcount.models.fingerprint import fingerprint_tensors, fingerprint_tokenizer
 from headcount.models.forward_modes import exactly
 from headcount.models.gate import gating
 from headcount.models.load import load_pretrained
 from headcount.models.proof import Proof, prove
+from headcount.models.prove_fast_paths import prove_short_cuts
 from headcount.models.sites import HeadSite, input_device, plain
 from headcount.system.fingerprint import fingerprint_files
 from headcount.system.transformers_compat import attention_configs

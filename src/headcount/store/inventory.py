@@ -72,9 +72,9 @@ class Inventory:
         summaries = []
         for text, sets, examples, cells, documents, last in rows:
             context = json.loads(text)
-            named = [_cell(context.get(name)) or "" for name in NAMED]
-            counts = (sets, examples, cells, documents)
-            summaries.append(Summary(*named, *counts, datetime.fromtimestamp(last, UTC), context))
+            model, task, metric, stand_in = (_cell(context.get(name)) or "" for name in NAMED)
+            rest = (sets, examples, cells, documents, datetime.fromtimestamp(last, UTC), context)
+            summaries.append(Summary(model, task, metric, stand_in, *rest))
         return sorted(summaries, key=lambda row: (row.model, row.task, row.metric, row.stand_in))
 
     def export(self, path: str | Path, format: str | None = None) -> int:

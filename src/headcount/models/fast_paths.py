@@ -1,21 +1,22 @@
-"""The blocks of a model as a line on which a pass can start late.
+"""Fast paths: ways through a model that leave out work and reproduce its logits.
 
 Nothing before the first gated head has to run again: its blocks are stood in for by what they gave
 in an earlier, recorded pass over the same tokens. This is done by the model's own forward pass, in
-which the modules that are skipped answer from the recording. Whether a model can be replayed like
-that is proven, not assumed: see `fast_paths.prove`.
+which the modules that are skipped answer from the recording. What follows the last attention is
+needed only where logits are scored. Whether a model can be run like that is proven, not assumed:
+see `prove_fast_paths`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
 from torch import Tensor, nn
 
-from headcount.models.forward_modes import Forward, instead
+from headcount.models.forward_modes import Forward, instead, scored_logits
 from headcount.models.sites import HeadSite, plain
 
 
@@ -26,6 +27,17 @@ class Trunk:
     blocks: tuple[str, ...]
     block_of: tuple[int, ...]  # the block of each site
     tokenwise: tuple[str, ...]  # modules after the last attention that treat each token alone
+
+
+@dataclass(frozen=True)
+class ShortCuts:
+    """What a model can carry; each was shown to leave its logits as they are."""
+
+    head: bool = False  # logits only where they are scored
+    trunk: Trunk | None = None  # start at the first gated site
+    attention: bool = False  # … and there, from the output projection on
+    scored: bool = False  # the end of the last block only where logits are scored
+    cache: bool = False  # tokens that all rows share run once, through the key/value cache
 
 
 @dataclass(eq=False)
@@ -196,6 +208,31 @@ def _at_end(forward: Forward, count: int) -> Forward:
         return (whole, *output[1:]) if isinstance(output, tuple) else whole
 
     return at_end
+
+
+@contextmanager
+def scored_end(module: nn.Module, cuts: ShortCuts, count: int) -> Iterator[None]:
+    """Run the end of the model at the last `count` positions only, as far as `cuts` allow."""
+    last_block = cuts.head and cuts.scored and cuts.trunk is not None
+    with (
+        scored_logits(module, count) if cuts.head else nullcontext(),
+        scored_only(module, cuts.trunk, count) if last_block and cuts.trunk else nullcontext(),
+    ):
+        yield
+
+
+def spread_cache(fresh: Any, prefix: Any, undisturbed: Any, folds: int, rows: int) -> Any:
+    """Fill the `fresh` cache for `rows` rows under each of `folds` head sets; returns it.
+
+    `prefix` comes from a pass of `folds` rows over the tokens that all rows share. Layers that its
+    late start left empty say what they say in the pass of one row that was left `undisturbed`.
+    """
+    for index, layer in enumerate(prefix.layers):
+        ran = layer.is_initialized
+        source, copies = (layer, rows) if ran else (undisturbed.layers[index], folds * rows)
+        keys, values = (x.repeat_interleave(copies, 0) for x in (source.keys, source.values))
+        fresh.update(keys, values, index)
+    return fresh
 
 
 @contextmanager

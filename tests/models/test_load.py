@@ -197,7 +197,7 @@ class TestAdapters:
         path.write_text(json.dumps(settings | {"base_model_name_or_path": None}))
         assert "does not name its base model" in refusal(adapter)
         path.write_text(json.dumps(settings | {"base_model_name_or_path": str(adapter)}))
-        assert "is a PEFT adapter itself" in refusal(adapter)
+        assert "is made for another PEFT adapter" in refusal(adapter)
         path.write_text(json.dumps(settings | {"base_model_name_or_path": "./gone"}))
         assert "There is no file or folder ./gone" in refusal(adapter)
 

@@ -8,8 +8,7 @@ from contextlib import ExitStack
 import torch
 from torch import Tensor, nn
 
-from headcount.models.fast_paths import ShortCuts, scored_end
-from headcount.models.fast_paths.trunk import recording, replaying
+from headcount.models.fast_paths import ShortCuts, recording, replaying, scored_end
 from headcount.models.gate import gating
 from headcount.models.sites import HeadSite, run
 

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from headcount.errors import HeadcountError
-from headcount.store import FORMAT, Store, database
+from headcount.store import Store, database
 from headcount.store.database import Database
 
 CONTEXT = {"model": "tiny"}
@@ -204,11 +204,12 @@ def test_a_sound_database_of_another_program_is_refused_and_left_alone(tmp_path:
     assert not list(tmp_path.glob("*.damaged-*"))
 
 
-def test_a_newer_store_is_refused_and_left_alone(path: Path) -> None:
+@pytest.mark.parametrize("version", [-5, 0, 1, database.VERSION + 1])
+def test_a_store_of_another_version_is_refused_and_left_alone(path: Path, version: int) -> None:
     with closing(sqlite3.connect(path)) as connection:
-        connection.execute(f"PRAGMA user_version = {FORMAT.version + 1}")
+        connection.execute(f"PRAGMA user_version = {version}")
     before = path.read_bytes()
-    with pytest.raises(HeadcountError, match=r"newer headcount .*update headcount"):
+    with pytest.raises(HeadcountError, match=r"another version of headcount .*HEADCOUNT_STORE"):
         Store(path)
     assert path.read_bytes() == before
 

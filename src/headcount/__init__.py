@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from headcount.lab import Lab as Lab
     from headcount.lab import evaluate as evaluate
     from headcount.models.export import export as export
-    from headcount.models.gated import gated as gated
+    from headcount.models.model import gated as gated
     from headcount.models.model import load_model as load_model
     from headcount.models.model import wrap as wrap
     from headcount.rankings import rank as rank
@@ -47,7 +47,7 @@ _HOMES = {
     "curve": "headcount.curves",
     "evaluate": "headcount.lab",
     "generate": "headcount.engine.write.decode",
-    "gated": "headcount.models.gated",
+    "gated": "headcount.models.model",
     "export": "headcount.models.export",
     "collect": "headcount.engine.read.collect",
     "load_model": "headcount.models.model",

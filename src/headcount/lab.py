@@ -158,7 +158,7 @@ class Lab:
         texts = np.full((len(gates), len(keys)), None, dtype=object)
         finished = np.full(texts.shape, np.nan)
         if shelf is not None and ends is not None:
-            texts, finished = shelf.read_texts(gates, keys), ends.read(gates, keys)
+            texts, finished = shelf.read(gates, keys, texts=True), ends.read(gates, keys)
         missing = np.array([[text is None for text in row] for row in texts])
         units = writing.units(context, missing) if missing.any() else []
         label = f"{writing.task.name}: answers"
@@ -176,7 +176,7 @@ class Lab:
                     # `finished` before the text, so that a stored text always has its flag.
                     if not np.isnan(finished[cells]).any():
                         ends.write(gates[rows], keys, names, finished[cells])
-                    shelf.write_texts(gates[rows], keys, names, texts[cells])
+                    shelf.write(gates[rows], keys, names, texts[cells])
                 bar.update(len(written))
 
             if units:

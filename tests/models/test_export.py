@@ -260,8 +260,8 @@ def test_folders_that_are_in_use(tmp_path: Path) -> None:
     model = wrap(tiny_model("llama"), None)
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "mine.txt").write_text("keep me")
-    assert_refused(model, ["0.1"], tmp_path / "full", "exists and is not empty")
-    assert_refused(model, ["0.1"], tmp_path / "full" / "mine.txt", "exists and is no folder")
+    assert_refused(model, ["0.1"], tmp_path / "full", "exists and is no empty folder")
+    assert_refused(model, ["0.1"], tmp_path / "full" / "mine.txt", "exists and is no empty folder")
     assert (tmp_path / "full" / "mine.txt").read_text() == "keep me"
 
 

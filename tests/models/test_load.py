@@ -197,7 +197,7 @@ class TestAdapters:
         path.write_text(json.dumps(settings | {"base_model_name_or_path": None}))
         assert "does not name its base model" in refusal(adapter)
         path.write_text(json.dumps(settings | {"base_model_name_or_path": str(adapter)}))
-        assert "is a PEFT adapter itself" in refusal(adapter)
+        assert "is made for another PEFT adapter" in refusal(adapter)
         path.write_text(json.dumps(settings | {"base_model_name_or_path": "./gone"}))
         assert "There is no file or folder ./gone" in refusal(adapter)
 
@@ -355,7 +355,7 @@ class TestDamagedGguf:
 
     def test_every_cut_is_noticed(self, gguf: Path) -> None:
         data = gguf.read_bytes()
-        assert read_header(gguf).architecture == "llama"
+        assert read_header(gguf)["general.architecture"] == "llama"
         for length in [*range(0, 2000, 37), *range(2000, len(data), 4999), len(data) - 1]:
             gguf.write_bytes(data[:length])
             with pytest.raises(HeadcountError):

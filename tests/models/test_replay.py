@@ -14,8 +14,8 @@ from transformers.cache_utils import DynamicCache, DynamicLayer
 
 from headcount import wrap
 from headcount.models.fast_paths import ShortCuts
-from headcount.models.fast_paths.prove import prove_short_cuts
 from headcount.models.proof import prove
+from headcount.models.prove_fast_paths import prove_short_cuts
 from headcount.models.sites import HeadSite
 
 # The slow paths of transformers warn about kernels that are not installed.

@@ -14,12 +14,11 @@ from shortcuts import by_replay, by_whole_passes, error, left_behind, random_gat
 from tiny import tiny_model
 from torch import Tensor, nn
 
-from headcount.models.fast_paths import ShortCuts, scored_end
-from headcount.models.fast_paths.prove import prove_short_cuts
-from headcount.models.fast_paths.trunk import recording, replaying, watching
+from headcount.models.fast_paths import ShortCuts, recording, replaying, scored_end, watching
 from headcount.models.forward_modes import instead, scored_logits
 from headcount.models.gate import gating
 from headcount.models.proof import prove
+from headcount.models.prove_fast_paths import prove_short_cuts
 from headcount.models.sites import HeadSite, run
 
 DEPTH = 11  # blocks of the models below: more than the proof gates one by one

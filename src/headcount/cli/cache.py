@@ -6,7 +6,7 @@ from argparse import Namespace
 from datetime import datetime
 
 from headcount.cli.common import print_json, print_table
-from headcount.system.model_cache import clear_cache, list_cache
+from headcount.system.bundled import clear_cache, list_cache
 from headcount.system.paths import cache_dir
 
 

@@ -37,8 +37,6 @@ def fold(model: Model, gates: Float[Tensor, "heads"]) -> dict[str, Tensor]:
     A head whose gate is 0 is gone: g·z through W is z through W with scaled columns. Projections
     whose gates are all 1 are left out.
     """
-    module = plain(model.module)
-    named, owners = dict(module.named_modules()), _owners(module)
     folded: dict[str, Tensor] = {}
     start = 0
     for site in model.sites:
@@ -46,11 +44,7 @@ def fold(model: Model, gates: Float[Tensor, "heads"]) -> dict[str, Tensor]:
         start += site.heads
         if bool((g == 1).all()):
             continue
-        weight, axis = _weight(site, named[site.module])
-        if others := [name for name in owners[weight] if name != f"{site.module}.weight"]:
-            raise HeadcountError(
-                f"Cannot fold heads into {site.module}: the same weight serves {others[0]}."
-            )
+        weight, axis = _weight(plain(model.module), site)
         scale = torch.ones(site.width)
         scale[site.span] = g.float().repeat_interleave(site.size)
         shape = [1, 1]
@@ -60,33 +54,28 @@ def fold(model: Model, gates: Float[Tensor, "heads"]) -> dict[str, Tensor]:
     return folded
 
 
-def _owners(module: nn.Module) -> dict[nn.Parameter, list[str]]:
-    """Every parameter's names: several where layers share it."""
-    owners: dict[nn.Parameter, list[str]] = {}
-    for name, parameter in module.named_parameters(remove_duplicate=False):
-        owners.setdefault(parameter, []).append(name)
-    return owners
-
-
-def _weight(site: HeadSite, projection: nn.Module) -> tuple[nn.Parameter, int]:
-    """A projection's matrix, and the axis on which its inputs lie."""
-    if site.runs > 1:
-        raise HeadcountError(
-            f"Cannot fold heads into {site.module}: it runs {site.runs} times in a pass, for "
-            "different heads."
-        )
-    weight = plain_weight(projection)
-    if weight is None:
-        raise HeadcountError(
-            f"Cannot fold heads into {site.module}: its weights are not plain numbers (load "
-            "quantised models unquantised, merge adapters first, keep weights off the disk)."
-        )
+def _weight(module: nn.Module, site: HeadSite) -> tuple[nn.Parameter, int]:
+    """The matrix of a site's projection, and the axis on which its inputs lie."""
+    projection = module.get_submodule(site.module)
     axis = 0 if type(projection).__name__ == "Conv1D" else 1  # GPT-2's linear layer is transposed
-    if weight.shape[axis] != site.width:
-        raise HeadcountError(
-            f"Cannot fold heads into {site.module}: its columns are not its heads."
-        )
-    return weight, axis
+    weight = plain_weight(projection)
+    sharing = [
+        name
+        for name, parameter in module.named_parameters(remove_duplicate=False)
+        if parameter is weight and name != f"{site.module}.weight"
+    ]
+    if site.runs > 1:
+        why = f"it runs {site.runs} times in a pass, for different heads"
+    elif weight is None:
+        why = "its weights are not plain numbers (load quantised models unquantised, merge "
+        why += "adapters first, keep weights off the disk)"
+    elif weight.shape[axis] != site.width:
+        why = "its columns are not its heads"
+    elif sharing:
+        why = f"the same weight serves {sharing[0]}"
+    else:
+        return weight, axis
+    raise HeadcountError(f"Cannot fold heads into {site.module}: {why}.")
 
 
 @torch.no_grad()
@@ -109,10 +98,8 @@ def export(model: Model, heads: Any, folder: str | Path) -> Path:
     if len(gates) != 1:
         raise HeadcountError(f"Export one head set at a time, not {len(gates)}.")
     target = Path(folder)
-    if target.exists() and not target.is_dir():
-        raise HeadcountError(f"{target} exists and is no folder: choose another name.")
-    if target.exists() and any(target.iterdir()):
-        raise HeadcountError(f"{target} exists and is not empty: choose another folder.")
+    if target.exists() and (not target.is_dir() or any(target.iterdir())):
+        raise HeadcountError(f"{target} exists and is no empty folder: choose another name.")
     module: Any = plain(model.module)
     if not hasattr(module, "save_pretrained") or hasattr(module, "peft_config"):
         raise HeadcountError(

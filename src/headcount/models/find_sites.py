@@ -33,13 +33,7 @@ from headcount.models.sites import (
     run,
     to_rows,
 )
-from headcount.models.slices import (
-    is_projection,
-    linear_limit,
-    read_slices,
-    rows_differ,
-    visible,
-)
+from headcount.models.slices import is_projection, linear_limit, read_slices, rows_differ, visible
 from headcount.system.transformers_compat import other_attention
 
 SEEN = ("eager", "sdpa")  # attention kernels that run inside torch
@@ -161,17 +155,14 @@ class _Watcher:
     _limit: float = 0.0
 
     def run(self) -> None:
-        ids = probe_prompt(self.module, self.rows)
-        mode = _AttentionMode(self.rows, self.disturb, self._seen)
         self._limit = visible(coarsest_dtype(self.module))
         with ExitStack() as stack:
             for name, module in plain(self.module).named_modules(remove_duplicate=True):
-                enter = module.register_forward_pre_hook(self._entering(name), with_kwargs=True)
-                leave = module.register_forward_hook(self._leaving(name), always_call=True)
-                stack.callback(enter.remove)
-                stack.callback(leave.remove)
-            stack.enter_context(mode)
-            logits = run(self.module, ids)
+                enter, leave = self._entering(name), self._leaving(name)
+                stack.enter_context(module.register_forward_pre_hook(enter, with_kwargs=True))
+                stack.enter_context(module.register_forward_hook(leave, always_call=True))
+            stack.enter_context(_AttentionMode(self.rows, self.disturb, self._seen))
+            logits = run(self.module, probe_prompt(self.module, self.rows))
         if self.disturb and not self.pending and rows_differ(logits, self._limit):
             self._refuse_bypass("the logits")
 
@@ -184,27 +175,26 @@ class _Watcher:
             replace(f, site=replace(f.site, runs=self._runs[f.site.module])) for f in self.probed
         ]
 
-    def _refuse(self, sentence: str) -> None:
-        self.refusal = self.refusal or sentence  # what follows from the first is not worth telling
+    def _refuse(self, owner: str, why: str) -> None:
+        # What follows from the first refusal is not worth telling.
+        self.refusal = self.refusal or f"Cannot prove the heads of {owner}: {why}."
 
     def _refuse_pending(self) -> None:
         self._refuse(
-            f"Cannot prove the heads of {self.pending[0].module or 'the model'}: no linear output "
-            "projection receives what its attention computes, so its heads cannot be gated."
+            self.pending[0].module or "the model",
+            "no linear output projection receives what its attention computes, so its heads "
+            "cannot be gated",
         )
 
     def _refuse_bypass(self, seen_at: str) -> None:
         if not self.probed:
-            self._refuse(
-                f"Cannot prove the heads of {type(plain(self.module)).__name__}: equal prompts "
-                f"come to differ at {seen_at} before any attention (dropout that is not off?)."
-            )
+            owner = type(plain(self.module)).__name__
+            why = f"equal prompts come to differ at {seen_at} before any attention (dropout that "
+            self._refuse(owner, why + "is not off?)")
             return
         site = self.probed[-1].site
-        self._refuse(
-            f"Cannot prove the heads of {site.attention}: part of what they compute reaches "
-            f"{seen_at} by another way than through {site.module}."
-        )
+        why = f"part of what they compute reaches {seen_at} by another way than through "
+        self._refuse(site.attention, why + site.module)
 
     def _seen(self, heads: int, queries: int) -> None:
         if self._trying:
@@ -218,7 +208,7 @@ class _Watcher:
 
     def _leaving(self, name: str) -> Callable[..., None]:
         def hook(*_: Any) -> None:
-            if not self._trying and self._stack and self._stack[-1] == name:
+            if not self._trying and self._stack[-1:] == [name]:
                 self._stack.pop()
 
         return hook
@@ -232,9 +222,8 @@ class _Watcher:
             self._runs[name] = call + 1
             if not self.disturb or self.refusal or not args or not isinstance(args[0], Tensor):
                 return None
-            x = args[0]
-            tokens = self.pending[0].queries if self.pending else TOKENS
-            order = input_order(x, self.rows, tokens)
+            x, further = args[0], args[1:]
+            order = input_order(x, self.rows, self.pending[0].queries if self.pending else TOKENS)
             if order is None or not x.is_floating_point():
                 return None
             by_row = to_rows(x, order, self.rows)
@@ -244,11 +233,14 @@ class _Watcher:
                 if order != "flat":  # experts receive their tokens in an order of their own
                     self._refuse_bypass(name)
                 return None
-            if not self._is_projection(module, x, args[1:], kwargs):
+            if not self._is_projection(module, x, further, kwargs):
                 return None
-            self._settle(name, call, module, x, order, args[1:], kwargs)
+            site, leak = self._settle(name, call, order, by_row)
+            if site is not None:
+                seen = (by_row[0].clone(), tuple(x.shape), self.rows, further, kwargs, leak)
+                self.probed.append(ProbedSite(site, module, *seen))
             clean = by_row[:1].expand_as(by_row)
-            return (from_rows(clean, order, x), *args[1:]), kwargs
+            return (from_rows(clean, order, x), *further), kwargs
 
         return hook
 
@@ -265,27 +257,20 @@ class _Watcher:
             self._trying = False
 
     def _settle(
-        self,
-        name: str,
-        call: int,
-        module: nn.Module,
-        x: Tensor,
-        order: Order,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-    ) -> None:
-        by_row = to_rows(x, order, self.rows)
+        self, name: str, call: int, order: Order, by_row: Tensor
+    ) -> tuple[HeadSite | None, float]:
+        """The site of the attention that waits for a projection, and its leak."""
         queries = max(call.heads for call in self.pending)
         owner = self.pending[0].module or name
         self.pending.clear()
         slices = read_slices(by_row, queries, self._limit)
         if slices is None:
             self._refuse(
-                f"Cannot prove the heads of {owner}: {name}, the first linear layer to receive "
-                f"what its attention computes, does not take one slice for each of {queries} "
-                "query heads."
+                owner,
+                f"{name}, the first linear layer to receive what its attention computes, does not "
+                f"take one slice for each of {queries} query heads",
             )
-            return
+            return None, 0.0
         site = HeadSite(
             index=len(self.probed),
             module=name,
@@ -299,7 +284,4 @@ class _Watcher:
             queries=queries // slices.heads,
             coupled=slices.coupled,
         )
-        z = by_row[0].clone()
-        shape = tuple(x.shape)
-        probed = ProbedSite(site, module, z, shape, self.rows, args, kwargs, slices.leak)
-        self.probed.append(probed)
+        return site, slices.leak

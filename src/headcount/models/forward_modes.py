@@ -39,25 +39,20 @@ def scored_logits(module: nn.Module, count: int) -> Iterator[None]:
         # A strided input would make torch multiply row by row, reading all weights for each.
         return (x[:, x.shape[1] - count :].contiguous(), *args[1:])
 
-    handle = head.register_forward_pre_hook(hook)
-    try:
+    with head.register_forward_pre_hook(hook):
         yield
-    finally:
-        handle.remove()
 
 
 @contextmanager
 def instead(module: nn.Module, forward: Forward) -> Iterator[None]:
     """Run `forward` instead of the module's own inside this context."""
-    before = module.__dict__.get("forward")
+    before = {name: own for name, own in vars(module).items() if name == "forward"}
     module.__dict__["forward"] = forward
     try:
         yield
     finally:
-        if before is None:
-            del module.__dict__["forward"]
-        else:
-            module.__dict__["forward"] = before
+        del module.__dict__["forward"]
+        module.__dict__.update(before)
 
 
 def empty_cache(module: nn.Module, sites: int) -> Any:

@@ -63,10 +63,10 @@ def gating(
     named = dict(plain(module).named_modules())
     with ExitStack() as stack:
         for top in _tops(module):
-            stack.callback(top.register_forward_pre_hook(running.start, with_kwargs=True).remove)
+            stack.enter_context(top.register_forward_pre_hook(running.start, with_kwargs=True))
         for name, by_call in by_module.items():
             hook = running.gate(name, by_call)
-            stack.callback(named[name].register_forward_pre_hook(hook).remove)
+            stack.enter_context(named[name].register_forward_pre_hook(hook))
         # A compiled graph does not see hooks that came after it.
         stack.enter_context(torch.compiler.set_stance("force_eager"))
         yield

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import struct
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, BinaryIO
 
 from headcount.errors import HeadcountError
 from headcount.system.transformers_compat import quiet_transformers, replaced
@@ -22,7 +22,7 @@ def read_gguf(path: Path, **options: Any) -> tuple[Any, Any, dict[str, Any]]:
     """
     import transformers
 
-    header = read_header(path)
+    splitting = read_header(path).get("tokenizer.ggml.pre")
     if hasattr(transformers, "GgufConfig"):  # older versions always dequantise
         options["quantization_config"] = transformers.GgufConfig(dequantize=True)
     kernels = "transformers.integrations.gguf.kernels"
@@ -35,7 +35,7 @@ def read_gguf(path: Path, **options: Any) -> tuple[Any, Any, dict[str, Any]]:
         )
     model, report = loaded
     forget_quantiser(model)
-    if header.splitting in SINGLE_DIGITS:
+    if splitting in SINGLE_DIGITS:
         split_digits(tokenizer)
     return model, tokenizer, report
 
@@ -62,15 +62,10 @@ def split_digits(tokenizer: Any) -> None:
     tokenizer.backend_tokenizer.pre_tokenizer = pre_tokenizers.Sequence([digits, words])
 
 
-class GgufHeader(NamedTuple):
-    """What a GGUF file says of itself: its architecture and its rule for splitting text."""
+def read_header(path: Path) -> dict[str, str]:
+    """What a GGUF file says of itself in words, such as its architecture.
 
-    architecture: str | None
-    splitting: str | None
-
-
-def read_header(path: Path) -> GgufHeader:
-    """Read the header, and refuse a file that is no GGUF or that ends before its last tensor.
+    A file that is no GGUF, or that ends before its last tensor, is refused.
 
     The gguf package reads whatever is there, and takes most of a minute for a large vocabulary.
     """
@@ -86,7 +81,7 @@ def read_header(path: Path) -> GgufHeader:
         raise HeadcountError(f"Cannot read {path}: {error.strerror or error}.") from error
     except (struct.error, ValueError, LookupError, OverflowError) as error:
         raise HeadcountError(damaged) from error
-    return GgufHeader(texts.get("general.architecture"), texts.get("tokenizer.ggml.pre"))
+    return texts
 
 
 # The formats of `struct` by GGUF's numbers for them; behind 8 and 9 are texts and lists.

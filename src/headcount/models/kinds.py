@@ -6,10 +6,8 @@ Nothing of a kind is imported before a name, a folder or an export asks for it.
 from __future__ import annotations
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, NamedTuple
-
-if TYPE_CHECKING:
-    from pathlib import Path
+from pathlib import Path
+from typing import Any, NamedTuple
 
 
 class ModelKind(NamedTuple):
@@ -27,8 +25,6 @@ class ModelKind(NamedTuple):
 
     def folder_of(self, spec: str) -> Path | None:
         """The folder that `spec` means, if it means a model of this kind."""
-        from pathlib import Path  # `import headcount` comes by here, and loads little
-
         if spec.startswith(self.prefix):
             folder: Path = self.home.named_folder(spec.removeprefix(self.prefix))
             return folder

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -188,13 +189,10 @@ def _from_hub(spec: str, options: LoadOptions) -> Loaded:
         loaded.name = spec
         return loaded
     loaded = _from_pretrained(spec, options, **hub)
-    chosen = getattr(loaded.model.config, "transformers_weights", None)
-    for name in [chosen] if chosen else [WEIGHTS, INDEX]:
-        copy = try_to_load_from_cache(spec, name, revision=hub["revision"])
-        if isinstance(copy, str):
-            folder = Path(copy).parent
-            loaded.files = [*weight_files(folder), folder / CONFIG]
-            break
+    config = try_to_load_from_cache(spec, CONFIG, revision=hub["revision"])
+    if isinstance(config, str):
+        with suppress(HeadcountError):  # weights under other names: recognised as tensors, then
+            loaded.files = [*weight_files(Path(config).parent), Path(config)]
     return loaded
 
 
@@ -227,33 +225,24 @@ def _adapter_base(folder: Path) -> str:
     """The model that a PEFT adapter is for."""
     from transformers.utils.import_utils import is_peft_available
 
-    if not is_peft_available():
-        raise HeadcountError(
-            f"{folder} holds a PEFT adapter: install its library with "
-            "pip install 'headcount[peft]'."
-        )
-    if not (folder / ADAPTER_WEIGHTS).exists():
-        raise HeadcountError(
-            f"{folder} holds no {ADAPTER_WEIGHTS}: save the adapter as safetensors (pickles are "
-            "not opened)."
-        )
-    if (folder / WEIGHTS).exists() or (folder / INDEX).exists():
-        raise HeadcountError(
-            f"{folder} holds a whole model and a PEFT adapter: move {ADAPTER} and "
-            f"{ADAPTER_WEIGHTS} to a folder of their own, so that it is clear which one you mean."
-        )
     base = json.loads((folder / ADAPTER).read_text("utf-8")).get("base_model_name_or_path")
-    if not base:
-        raise HeadcountError(
-            f"{folder / ADAPTER} does not name its base model: write its hub id or folder under "
-            '"base_model_name_or_path".'
-        )
-    if (Path(base) / ADAPTER).exists():
-        raise HeadcountError(
-            f"The base model of {folder} is a PEFT adapter itself ({base}): merge that one into "
-            "its model first (merge_and_unload does)."
-        )
-    return str(base)
+    if not is_peft_available():
+        why = "holds a PEFT adapter: install its library with pip install 'headcount[peft]'"
+    elif not (folder / ADAPTER_WEIGHTS).exists():
+        why = f"holds no {ADAPTER_WEIGHTS}: save the adapter as safetensors (pickles are not "
+        why += "opened)"
+    elif (folder / WEIGHTS).exists() or (folder / INDEX).exists():
+        why = f"holds a whole model and a PEFT adapter: move {ADAPTER} and {ADAPTER_WEIGHTS} to a "
+        why += "folder of their own, so that it is clear which one you mean"
+    elif not base:
+        why = f"does not name its base model: write its hub id or folder into {ADAPTER}, under "
+        why += '"base_model_name_or_path"'
+    elif (Path(base) / ADAPTER).exists():
+        why = f"is made for another PEFT adapter ({base}): merge that one into its model first "
+        why += "(merge_and_unload does)"
+    else:
+        return str(base)
+    raise HeadcountError(f"{folder} {why}.")
 
 
 def _from_pretrained(where: str, options: LoadOptions, **hub: Any) -> Loaded:

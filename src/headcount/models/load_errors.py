@@ -3,77 +3,46 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Iterator
 
 from headcount.errors import HeadcountError
 from headcount.models.bundled import BUNDLED
 from headcount.system.bundled import is_disk_full
 
-# What an error means, and the class names and words by which it is recognised; in this order.
-CASES = (
-    (
-        "{spec} is a gated model: request access on its page, then sign in with hf auth login.",
-        ("GatedRepoError",),
-    ),
-    (
-        "{spec} has no such revision on the hub: check the branch, tag or commit.",
-        ("RevisionNotFoundError",),
-    ),
-    (
-        'There is no model "{spec}": it is no bundled name ({bundled}), no file or folder here, '
-        "and not on the hub, where a private model needs hf auth login.",
-        ("RepositoryNotFoundError", "HFValidationError"),
-    ),
-    (
-        "{spec} offers no safetensors, and pickles can run code when they are opened: convert it "
-        "first (save_pretrained does), and give that folder.",
-        ("cannot be loaded with `safetensors`", "adapter_model.safetensors"),
-    ),
-    (
-        "Cannot reach the hub, and {spec} is not in its local cache: connect to the network, or "
-        "give a folder, a .gguf file or a bundled name ({bundled}).",
-        (
-            *("LocalEntryNotFoundError", "OfflineModeIsEnabled", "TransportError"),
-            *("ConnectionError", "couldn't connect to"),
-        ),
-    ),
-    (
-        "{spec} brings its own code, which is not run unless you allow it: read that code, then "
-        "load the model with trust_remote_code.",
-        ("trust_remote_code",),
-    ),
-    (
-        "{spec} is not a causal language model, and headcount measures only those.",
-        ("Unrecognized configuration class",),
-    ),
-    (
-        "This version of transformers does not know the architecture of {spec}: update it with "
-        "pip install -U transformers.",
-        ("does not recognize this architecture", "Unrecognized model in"),
-    ),
-    (
-        "transformers cannot read GGUF files of the architecture of {spec}: give the model as a "
-        "folder or a hub id instead.",
-        ("GGUF model with architecture",),
-    ),
-    (
-        "{spec} does not work with the attention kernel {attention}: choose sdpa or eager.",
-        ("attn", "attention"),
-    ),
-    (
-        "The weights of {spec} do not have the shapes that its config.json gives: one of the two "
-        "belongs to another model.",
-        ("ignore_mismatched_sizes",),
-    ),
-    (
-        "A file of {spec} is damaged or cut short: {again}.",
-        ("SafetensorError", "JSONDecodeError", "UnicodeDecodeError"),
-    ),
-    (
-        "{spec} does not fit into memory: choose dtype bfloat16, a device map, or a smaller model.",
-        ("OutOfMemoryError", "MemoryError"),
-    ),
-)
+# The class names and words (a regular expression) by which an error is recognised, and what it
+# means; in this order.
+CASES = {
+    "GatedRepoError": "{spec} is a gated model: request access on its page, then sign in with "
+    "hf auth login.",
+    "RevisionNotFoundError": "{spec} has no such revision on the hub: check the branch, tag or "
+    "commit.",
+    "RepositoryNotFoundError|HFValidationError": 'There is no model "{spec}": it is no bundled '
+    "name ({bundled}), no file or folder here, and not on the hub, where a private model needs "
+    "hf auth login.",
+    r"cannot be loaded with `safetensors`|adapter_model\.safetensors": "{spec} offers no "
+    "safetensors, and pickles can run code when they are opened: convert it first (save_pretrained "
+    "does), and give that folder.",
+    "LocalEntryNotFoundError|OfflineModeIsEnabled|TransportError|ConnectionError|"
+    "couldn't connect to": "Cannot reach the hub, and {spec} is not in its local cache: connect to "
+    "the network, or give a folder, a .gguf file or a bundled name ({bundled}).",
+    "trust_remote_code": "{spec} brings its own code, which is not run unless you allow it: read "
+    "that code, then load the model with trust_remote_code.",
+    "Unrecognized configuration class": "{spec} is not a causal language model, and headcount "
+    "measures only those.",
+    "does not recognize this architecture|Unrecognized model in": "This version of transformers "
+    "does not know the architecture of {spec}: update it with pip install -U transformers.",
+    "GGUF model with architecture": "transformers cannot read GGUF files of the architecture of "
+    "{spec}: give the model as a folder or a hub id instead.",
+    "attn|attention": "{spec} does not work with the attention kernel {attention}: choose sdpa or "
+    "eager.",
+    "ignore_mismatched_sizes": "The weights of {spec} do not have the shapes that its config.json "
+    "gives: one of the two belongs to another model.",
+    "SafetensorError|JSONDecodeError|UnicodeDecodeError": "A file of {spec} is damaged or cut "
+    "short: {again}.",
+    "OutOfMemoryError|MemoryError": "{spec} does not fit into memory: choose dtype bfloat16, a "
+    "device map, or a smaller model.",
+}
 
 
 @contextlib.contextmanager
@@ -99,12 +68,12 @@ def explain(error: BaseException, spec: str, attention: str | None = None) -> st
             f"The disk is full: make room for {spec}, or set HF_HOME to a folder on another disk."
         )
     classes = {kind.__name__ for link in chain for kind in type(link).__mro__}
-    text = "\n".join([*classes, *map(str, chain)]).lower()
+    text = "\n".join([*classes, *map(str, chain)])
     again = "clear it from the cache (headcount cache)" if spec in BUNDLED else "download it again"
     names = {"spec": spec, "attention": attention, "again": again, "bundled": ", ".join(BUNDLED)}
-    for sentence, signs in CASES:
+    for signs, sentence in CASES.items():
         asked = attention is not None or "{attention}" not in sentence
-        if asked and any(sign.lower() in text for sign in signs):
+        if asked and re.search(signs, text, re.IGNORECASE):
             return sentence.format(**names)
     first = (str(error).strip().splitlines() or [""])[0].strip().rstrip(".:")
     return f"Cannot load {spec}: {first or type(error).__name__}."

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from headcount.errors import HeadcountError, did_you_mean, unknown
+from headcount.errors import HeadcountError, unknown
 
 DTYPES = ("float32", "bfloat16", "float16", "auto")
 DEVICE_MAPS = ("auto", "balanced", "balanced_low_0", "sequential")
@@ -64,10 +64,8 @@ def check_placement(
     if isinstance(device_map, Mapping):
         return {"device_map": dict(device_map)}
     if device_map not in DEVICE_MAPS:
-        raise HeadcountError(
-            f'There is no device map "{device_map}" (known: {", ".join(DEVICE_MAPS)}; or give a '
-            f"dictionary from module names to devices).{did_you_mean(device_map, DEVICE_MAPS)}"
-        )
+        dictionary = "a dictionary from module names to devices"
+        raise unknown("device map", device_map, (*DEVICE_MAPS, dictionary))
     return {"device_map": device_map}
 
 

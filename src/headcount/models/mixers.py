@@ -11,14 +11,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from headcount.models.gate import gating
-from headcount.models.sites import (
-    TOKENS,
-    HeadSite,
-    coarsest_dtype,
-    plain,
-    probe_prompt,
-    run,
-)
+from headcount.models.sites import TOKENS, HeadSite, coarsest_dtype, plain, probe_prompt, run
 from headcount.models.slices import rows_differ, visible
 
 EARLY = 2  # the position at which the two prompts differ
@@ -39,8 +32,8 @@ def find_mixers(module: nn.Module, sites: Sequence[HeadSite]) -> tuple[str, ...]
     with ExitStack() as stack:
         for name, child in plain(module).named_modules():
             if not any(_before_the_gate(name, site) for site in sites):
-                hook = child.register_forward_hook(_watch(name, names, limit), with_kwargs=True)
-                stack.callback(hook.remove)
+                hook = _watch(name, names, limit)
+                stack.enter_context(child.register_forward_hook(hook, with_kwargs=True))
         stack.enter_context(gating(module, sites, gates))
         run(module, ids)
     return tuple(dict.fromkeys(names))  # a block that is shared runs more than once
@@ -52,23 +45,15 @@ def _before_the_gate(name: str, site: HeadSite) -> bool:
     Keys and values may be mixed on their way into the attention; what leaves the smallest module
     that holds both the attention and its output projection went through a gate, or is a mixer.
     """
-    around = _common(site.attention, site.module)
+    around = site.attention
+    while around and not _is_in(site.module, around):
+        around = around.rpartition(".")[0]
     inside = name.startswith(f"{around}.") if around else bool(name)
     return inside and (_is_in(name, site.attention) or _is_in(site.attention, name))
 
 
 def _is_in(name: str, other: str) -> bool:
     return name == other or name.startswith(f"{other}.")
-
-
-def _common(first: str, second: str) -> str:
-    parts = zip(first.split("."), second.split("."), strict=False)
-    same = []
-    for a, b in parts:
-        if a != b:
-            break
-        same.append(a)
-    return ".".join(same)
 
 
 def _watch(name: str, names: list[str], limit: float) -> Callable[..., Any]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -11,13 +12,16 @@ from typing import Any
 import torch
 from torch import nn
 
+from headcount.errors import HeadcountError
 from headcount.figures.html import frame, table
-from headcount.heads import HeadLayout
+from headcount.heads import HeadLayout, as_gates
 from headcount.models.fast_paths import ShortCuts
-from headcount.models.fast_paths.prove import prove_short_cuts
 from headcount.models.fingerprint import fingerprint_tensors, fingerprint_tokenizer
+from headcount.models.forward_modes import exactly
+from headcount.models.gate import gating
 from headcount.models.load import load_pretrained
 from headcount.models.proof import Proof, prove
+from headcount.models.prove_fast_paths import prove_short_cuts
 from headcount.models.sites import HeadSite, input_device, plain
 from headcount.system.fingerprint import fingerprint_files
 from headcount.system.transformers_compat import attention_configs
@@ -69,16 +73,12 @@ class Model:
 
     @cached_property
     def short_cuts(self) -> ShortCuts:
-        """The short cuts that the model is proven to carry; proven when first asked for."""
+        """The short cuts that the model is proven to carry; proven when first asked for.
+
+        That must not be under gates, or anything else that changes what the model computes.
+        """
         with torch.compiler.set_stance("force_eager"):
             return prove_short_cuts(self.module, self.sites)
-
-    def ready(self) -> None:
-        """Prove the fast paths now, if nobody has asked for them yet.
-
-        Under gates, or anything else that changes what the model computes, they must not be proven.
-        """
-        _ = self.short_cuts
 
     @cached_property
     def device(self) -> torch.device:
@@ -185,14 +185,45 @@ def wrap(model: nn.Module, tokenizer: Any, *, name: str | None = None) -> Model:
     >>> wrap(LlamaForCausalLM(config), tokenizer=None).layout
     HeadLayout(counts=(4, 4))
     """
-    training = [module for module in model.modules() if module.training]
-    model.eval()
-    try:
+    with exactly(model):
         proof = prove(model)
-    finally:
-        for module in training:  # not `train`, which would also wake the frozen parts
-            module.training = True
     if name is None:
         config = getattr(plain(model), "config", None)
         name = getattr(config, "_name_or_path", "") or type(plain(model)).__name__
     return Model(model, tokenizer, name, proof)
+
+
+@contextmanager
+def gated(model: Any, heads: Any) -> Iterator[Model]:
+    """Switch heads off in a model, a Hugging Face model or a pipeline, inside this context.
+
+    `heads` is a list of heads that are off (`Head` or "3.4"), or one gate for each head. Everything
+    that runs the model inside, such as `generate` or a pipeline, runs it gated; afterwards nothing
+    is left behind.
+
+    >>> from headcount import gated, load_model
+    >>> model = load_model("smollm2-135m")
+    >>> ids = model.tokenizer("The capital of France is", return_tensors="pt").input_ids
+    >>> with gated(model, ["0.0", "0.1"]):
+    ...     text = model.module.generate(ids, max_new_tokens=4, do_sample=False)
+    """
+    wrapped = _as_model(model)
+    gates = as_gates(heads, wrapped.layout)
+    if len(gates) != 1:
+        raise HeadcountError(f"Give the gates of one head set here, not of {len(gates)}.")
+    with gating(wrapped.module, wrapped.sites, torch.from_numpy(gates)):
+        yield wrapped
+
+
+def _as_model(model: Any) -> Model:
+    """A `Model` as it is; a Hugging Face model or pipeline, wrapped."""
+    if isinstance(model, Model):
+        return model
+    tokenizer = getattr(model, "tokenizer", None)
+    inner = model if isinstance(model, nn.Module) else getattr(model, "model", None)
+    if not isinstance(inner, nn.Module):
+        raise HeadcountError(
+            f"Cannot gate a {type(model).__name__}: give a model of headcount or of Hugging Face, "
+            "or a pipeline."
+        )
+    return wrap(inner, tokenizer)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -57,24 +57,17 @@ def prove(module: nn.Module) -> Proof:
     _require_logits(module)
     probed = find_sites(module)
     sites = tuple(f.site for f in probed)
-    limit = visible(coarsest_dtype(module))
+    linear = [linear_limit(f.projection, f.z.dtype) for f in probed]
+    equal = [visible(coarsest_dtype(module))] * len(probed)
+    sums, columns = map(_sum_error, probed), map(_columns_error, probed)
+    summed = "the heads' writes sum to the block's output"
+    zeroed = "a gate of 0 equals zeroed columns of the projection"
+    alone = "disturbing a query head changes its slice and no other"
     checks = (
         _check_ones(module, sites),
-        _check_sites(
-            "the heads' writes sum to the block's output", probed, _sum_error, _linear_limit
-        ),
-        _check_sites(
-            "a gate of 0 equals zeroed columns of the projection",
-            probed,
-            _columns_error,
-            _linear_limit,
-        ),
-        _check_sites(
-            "disturbing a query head changes its slice and no other",
-            probed,
-            lambda f: f.leak,
-            lambda f: limit,
-        ),
+        _check_sites(summed, probed, sums, linear),
+        _check_sites(zeroed, probed, columns, linear),
+        _check_sites(alone, probed, [f.leak for f in probed], equal),
     )
     return Proof(sites, checks, find_mixers(module, sites))
 
@@ -106,13 +99,13 @@ def _check_ones(module: nn.Module, sites: Sequence[HeadSite]) -> Check:
 
 
 def _check_sites(
-    statement: str,
-    probed: Sequence[ProbedSite],
-    error: Callable[[ProbedSite], float],
-    limit: Callable[[ProbedSite], float],
+    statement: str, probed: Sequence[ProbedSite], errors: Iterable[float], limits: Iterable[float]
 ) -> Check:
     """The statement for every site, with the error that comes nearest to its limit."""
-    checks = [_require(Check(statement, error(f), limit(f)), f.site.attention) for f in probed]
+    checks = [
+        _require(Check(statement, error, limit), f.site.attention)
+        for f, error, limit in zip(probed, errors, limits, strict=True)
+    ]
     return max(checks, key=lambda check: check.error / check.limit)
 
 
@@ -123,10 +116,6 @@ def _require(check: Check, name: str) -> Check:
         f'Cannot prove the heads of {name}: "{check.statement}" is off by {check.error:.1e}, '
         f"more than {check.limit:.0e}."
     )
-
-
-def _linear_limit(probed: ProbedSite) -> float:
-    return linear_limit(probed.projection, probed.z.dtype)
 
 
 def _write(

@@ -1,5 +1,5 @@
 """The measurements: one SQLite file, its keys, listing and export."""
 
-from headcount.store.store import FORMAT, Store, StoreContext, describe
+from headcount.store.store import Store, StoreContext, describe
 
-__all__ = ["FORMAT", "Store", "StoreContext", "describe"]
+__all__ = ["Store", "StoreContext", "describe"]

@@ -1,4 +1,4 @@
-"""A SQLite file that survives crashes, company and damage.
+"""The store's SQLite file, which survives crashes, company and damage.
 
 Crashes: each `Database.run` is one transaction, so that a killed process leaves it whole or not at
 all. Company: any number of processes on one machine may use the file at once; they wait for each
@@ -14,8 +14,7 @@ import errno
 import os
 import sqlite3
 import sys
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import NoReturn, TypeVar
@@ -26,6 +25,39 @@ from headcount.errors import HeadcountError
 
 T = TypeVar("T")
 
+APPLICATION = int.from_bytes(b"HEAD", "big")
+VERSION = 2
+"""SQLite's header holds both: whose file it is, and which form its tables have."""
+
+# Keys are sha256 in hex. Measurements are many and small: integer ids, no row ids, and one head
+# set's examples side by side, which is how they are written and read. Documents are few and large.
+# Times are whole seconds since 1970.
+_CELLS = """
+    CREATE TABLE {} (
+        context INTEGER NOT NULL, head_set INTEGER NOT NULL, example INTEGER NOT NULL,
+        value {} NOT NULL, created INTEGER NOT NULL,
+        PRIMARY KEY (context, head_set, example)
+    ) WITHOUT ROWID;
+"""
+SCHEMA = f"""
+    CREATE TABLE contexts (
+        id INTEGER PRIMARY KEY, key TEXT NOT NULL UNIQUE, json TEXT NOT NULL
+    );
+    CREATE TABLE head_sets (
+        id INTEGER PRIMARY KEY, key TEXT NOT NULL UNIQUE,
+        description TEXT NOT NULL, gates BLOB NOT NULL -- float32, little-endian, by zlib
+    );
+    CREATE TABLE examples (
+        id INTEGER PRIMARY KEY, key TEXT NOT NULL UNIQUE, name TEXT NOT NULL
+    );
+    CREATE TABLE documents (
+        context INTEGER NOT NULL, kind TEXT NOT NULL, json TEXT NOT NULL,
+        created INTEGER NOT NULL, UNIQUE (context, kind)
+    );
+    {_CELLS.format("measurements", "REAL")}
+    {_CELLS.format("texts", "TEXT")}
+"""
+
 WAIT = 60.0
 """Seconds to wait for other processes before giving up."""
 
@@ -33,6 +65,7 @@ CHECKED_BYTES = 256 * 2**20
 """Files up to this size are checked whole when they are opened (some 4 ms per MiB); damage in a
 larger one is noticed when SQLite meets it."""
 
+_ELSEWHERE = "set HEADCOUNT_STORE to another path"
 _FULL = "the disk is full: free some space"
 _READ_ONLY = "it cannot be written: make the file and its folder writable"
 _BUSY = f"another process has kept it locked for {WAIT:.0f} seconds: wait until that one is done"
@@ -62,26 +95,11 @@ def _is_damage(error: sqlite3.Error) -> bool:
     return isinstance(error, _Damaged) or _code(error) in damage
 
 
-@dataclass(frozen=True)
-class Format:
-    """What is in the file: its kind and version, which SQLite's header holds, and its tables."""
-
-    name: str
-    application: int
-    version: int
-    schema: str
-    elsewhere: str
-    """What the user may do to have another file used."""
-    upgrades: Mapping[int, str] = field(default_factory=dict)
-    """What brings a file of an older version, by its number, to the next one."""
-
-
 class Database:
-    """One open file of the given format. Each process, and each thread, opens its own."""
+    """One open file. Each process, and each thread, opens its own."""
 
-    def __init__(self, path: Path, form: Format) -> None:
+    def __init__(self, path: Path) -> None:
         self.path = path
-        self.form = form
         self._connection = self._open()
 
     def close(self) -> None:
@@ -153,14 +171,8 @@ class Database:
             connection.execute("PRAGMA synchronous = NORMAL")
             if not connection.execute("PRAGMA application_id").fetchone()[0]:
                 connection.executescript(
-                    f"BEGIN IMMEDIATE; PRAGMA application_id = {self.form.application};"
-                    f"PRAGMA user_version = {self.form.version}; {self.form.schema} COMMIT;"
-                )
-            (version,) = connection.execute("PRAGMA user_version").fetchone()
-            for older in range(version, self.form.version):
-                connection.executescript(
-                    f"BEGIN IMMEDIATE; {self.form.upgrades[older]}"
-                    f"PRAGMA user_version = {older + 1}; COMMIT;"
+                    f"BEGIN IMMEDIATE; PRAGMA application_id = {APPLICATION};"
+                    f"PRAGMA user_version = {VERSION}; {SCHEMA} COMMIT;"
                 )
         except BaseException:
             connection.close()
@@ -180,24 +192,22 @@ class Database:
             return value
 
         tables = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
-        application, version = pragma("application_id"), int(pragma("user_version"))
+        application, version = pragma("application_id"), pragma("user_version")
         if application == 0 and not tables:
             return  # a new file
-        if application != self.form.application:
+        if application != APPLICATION:
             raise HeadcountError(
-                f"{self.path} is a database of another program, not a {self.form.name}: "
-                f"{self.form.elsewhere}."
+                f"{self.path} is a database of another program, not a store: {_ELSEWHERE}."
             )
-        if version > self.form.version:
+        if version != VERSION:
             raise HeadcountError(
-                f"The {self.form.name} at {self.path} was written by a newer headcount (format "
-                f"{version}, this one knows {self.form.version}): update headcount, or "
-                f"{self.form.elsewhere}."
+                f"The store at {self.path} was written by another version of headcount (format "
+                f"{version}, this one knows {VERSION}): use that version, or {_ELSEWHERE}."
             )
         if int(pragma("page_count")) * int(pragma("page_size")) <= CHECKED_BYTES:
-            found = str(pragma("quick_check(1)"))
-            if found != "ok":
-                raise _Damaged(" ".join(found.split()))
+            state = str(pragma("quick_check(1)"))
+            if state != "ok":
+                raise _Damaged(" ".join(state.split()))
 
     def _replace(self, error: sqlite3.Error) -> None:
         """Set the open file aside, unless another process already has, and open a fresh one."""
@@ -216,7 +226,7 @@ class Database:
             with contextlib.suppress(FileNotFoundError):
                 os.rename(f"{self.path}{ending}", f"{aside}{ending}")
         print(
-            f"The {self.form.name} at {self.path} is damaged ({error}): it was renamed to {aside}, "
+            f"The store at {self.path} is damaged ({error}): it was renamed to {aside}, "
             "and an empty one takes its place.",
             file=sys.stderr,
         )
@@ -245,6 +255,6 @@ class Database:
         if advice is None:
             raise error
         raise HeadcountError(
-            f"Cannot use the {self.form.name} at {self.path}, because {advice}, or "
-            f"{self.form.elsewhere}; what it already holds is kept."
+            f"Cannot use the store at {self.path}, because {advice}, or "
+            f"{_ELSEWHERE}; what it already holds is kept."
         ) from error

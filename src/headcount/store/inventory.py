@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import csv
 import json
 import sqlite3
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import islice
@@ -15,6 +14,7 @@ from typing import Any
 
 from headcount.errors import HeadcountError, did_you_mean
 from headcount.store.database import Database
+from headcount.system.files import replacing
 
 NAMED = ("model", "task", "metric", "stand_in")
 """The entries of a context by which people find it: listed and exported first."""
@@ -41,134 +41,127 @@ class Summary:
     context: Mapping[str, Any]
 
 
-def summary(database: Database) -> list[Summary]:
-    """One row per context, by model, task, metric and stand-in."""
-    rows = database.run(
-        lambda connection: connection.execute(
-            """
-            SELECT json, ifnull(sets, 0), ifnull(examples, 0), ifnull(cells, 0),
-                ifnull(documents, 0), max(ifnull(m.last, 0), ifnull(d.last, 0))
-            FROM contexts
-            LEFT JOIN (
-                SELECT context, count(DISTINCT head_set) AS sets,
-                    count(DISTINCT example) AS examples, count(*) AS cells, max(created) AS last
-                FROM (
-                    SELECT context, head_set, example, created FROM measurements
-                    UNION ALL SELECT context, head_set, example, created FROM texts
-                ) GROUP BY context
-            ) AS m ON m.context = id
-            LEFT JOIN (
-                SELECT context, count(*) AS documents, max(created) AS last
-                FROM documents GROUP BY context
-            ) AS d ON d.context = id
-            """
-        ).fetchall()
-    )
-    found = []
-    for text, sets, examples, cells, documents, last in rows:
-        context = json.loads(text)
-        model, task, metric, stand_in = (_cell(context.get(name)) or "" for name in NAMED)
-        when = datetime.fromtimestamp(last, UTC)
-        counts = (sets, examples, cells, documents)
-        found.append(Summary(model, task, metric, stand_in, *counts, when, context))
-    return sorted(found, key=lambda row: (row.model, row.task, row.metric, row.stand_in))
+class Inventory:
+    """An open store, as far as it lists, exports and deletes what it holds."""
 
+    database: Database
 
-def export(database: Database, path: Path, format: str | None = None) -> int:
-    """Write all measurements to a file, one row each, without holding them in memory.
-
-    The columns are the entries of the contexts, then `COLUMNS`. The format is "csv" or "parquet",
-    by default what the file's name ends in. The file appears when it is complete.
-    """
-    name = format or path.suffix.lstrip(".").lower()
-    if name not in _WRITERS:
-        raise HeadcountError(
-            f'Cannot export as "{name}": the formats are csv and parquet, given as such or as '
-            f"the ending of the file's name.{did_you_mean(name, _WRITERS)}"
+    def summary(self) -> list[Summary]:
+        """What the store holds: one row per context, by model, task, metric and stand-in."""
+        rows = self.database.run(
+            lambda connection: connection.execute(
+                """
+                SELECT json, ifnull(sets, 0), ifnull(examples, 0), ifnull(cells, 0),
+                    ifnull(documents, 0), max(ifnull(m.last, 0), ifnull(d.last, 0))
+                FROM contexts
+                LEFT JOIN (
+                    SELECT context, count(DISTINCT head_set) AS sets,
+                        count(DISTINCT example) AS examples, count(*) AS cells, max(created) AS last
+                    FROM (
+                        SELECT context, head_set, example, created FROM measurements
+                        UNION ALL SELECT context, head_set, example, created FROM texts
+                    ) GROUP BY context
+                ) AS m ON m.context = id
+                LEFT JOIN (
+                    SELECT context, count(*) AS documents, max(created) AS last
+                    FROM documents GROUP BY context
+                ) AS d ON d.context = id
+                """
+            ).fetchall()
         )
-    write = _WRITERS[name]()
-    partial = path.with_name(f"{path.name}.partial")
+        summaries = []
+        for text, sets, examples, cells, documents, last in rows:
+            context = json.loads(text)
+            model, task, metric, stand_in = (_cell(context.get(name)) or "" for name in NAMED)
+            rest = (sets, examples, cells, documents, datetime.fromtimestamp(last, UTC), context)
+            summaries.append(Summary(model, task, metric, stand_in, *rest))
+        return sorted(summaries, key=lambda row: (row.model, row.task, row.metric, row.stand_in))
 
-    def run(connection: sqlite3.Connection) -> int:
-        contexts = _contexts(connection, "EXISTS (SELECT 1 FROM measurements WHERE context = id)")
-        entries = {name for context in contexts.values() for name in context}
-        names = [*NAMED, *sorted(entries - {*NAMED})]
-        cells = {
-            number: [_cell(context.get(name)) for name in names]
-            for number, context in contexts.items()
-        }
-        rows = connection.execute(
-            """
-            SELECT context, description, h.key, name, e.key, value,
-                strftime('%Y-%m-%dT%H:%M:%SZ', created, 'unixepoch')
-            FROM measurements
-            JOIN head_sets AS h ON h.id = head_set JOIN examples AS e ON e.id = example
-            ORDER BY context, head_set, example
-            """
-        )
-        return write(
-            partial, [*names, *COLUMNS], ([*cells[number], *rest] for number, *rest in rows)
-        )
+    def export(self, path: str | Path, format: str | None = None) -> int:
+        """Write all measurements to a file, one row each, and return how many there are.
 
-    try:
-        count = database.run(run)
-        partial.replace(path)
-    except OSError as error:
-        raise HeadcountError(
-            f"Cannot write {path} ({error.strerror}): choose another place, or free some space."
-        ) from error
-    finally:
-        with contextlib.suppress(OSError):
-            partial.unlink()
-    return count
-
-
-def clean(
-    database: Database,
-    *,
-    model: str | None = None,
-    task: str | None = None,
-    everything: bool = False,
-) -> int:
-    """Delete a model's or a task's measurements and documents, or all; return how many values.
-
-    Where both are given, what has both names goes.
-    """
-    if everything == (model is not None or task is not None):
-        raise ValueError("give a model, a task or both, or everything")
-    given = (("model", model), ("task", task))
-    wanted = {name: value for name, value in given if value is not None}
-
-    def run(connection: sqlite3.Connection) -> int:
-        contexts = _contexts(connection)
-        for name, value in wanted.items():
-            known = sorted({_cell(context.get(name)) or "" for context in contexts.values()})
-            if value not in known:
-                raise HeadcountError(
-                    f'The store holds nothing of the {name} "{value}" (it has: '
-                    f"{', '.join(known) or 'nothing at all'}).{did_you_mean(value, known)}"
-                )
-        doomed = [
-            (number,)
-            for number, context in contexts.items()
-            if all(_cell(context.get(name)) == value for name, value in wanted.items())
-        ]
-        count = 0
-        for table in ("measurements", "texts"):
-            gone = connection.executemany(f"DELETE FROM {table} WHERE context = ?", doomed).rowcount
-            count += max(gone, 0)  # without any doomed context SQLite says -1
-        connection.executemany("DELETE FROM documents WHERE context = ?", doomed)
-        connection.executemany("DELETE FROM contexts WHERE id = ?", doomed)
-        for table, column in (("head_sets", "head_set"), ("examples", "example")):
-            connection.execute(
-                f"DELETE FROM {table} WHERE id NOT IN (SELECT {column} FROM measurements "
-                f"UNION SELECT {column} FROM texts)"
+        They are not held in memory. The columns are the entries of the contexts, then `COLUMNS`.
+        The format is "csv" or "parquet", by default what the file's name ends in. The file appears
+        when it is complete.
+        """
+        path = Path(path)
+        name = format or path.suffix.lstrip(".").lower()
+        if name not in _WRITERS:
+            raise HeadcountError(
+                f'Cannot export as "{name}": the formats are csv and parquet, given as such or as '
+                f"the ending of the file's name.{did_you_mean(name, _WRITERS)}"
             )
-        return count
 
-    count = database.run(run, write=True)
-    database.shrink()
-    return count
+        def run(connection: sqlite3.Connection) -> int:
+            contexts = _contexts(connection, "id IN (SELECT context FROM measurements)")
+            entries = {name for context in contexts.values() for name in context}
+            names = [*NAMED, *sorted(entries - {*NAMED})]
+            cells = {
+                number: [_cell(context.get(name)) for name in names]
+                for number, context in contexts.items()
+            }
+            rows = connection.execute(
+                """
+                SELECT context, description, h.key, name, e.key, value,
+                    strftime('%Y-%m-%dT%H:%M:%SZ', created, 'unixepoch')
+                FROM measurements
+                JOIN head_sets AS h ON h.id = head_set JOIN examples AS e ON e.id = example
+                ORDER BY context, head_set, example
+                """
+            )
+            rest = ([*cells[number], *row] for number, *row in rows)
+            with replacing(path) as beside:
+                return _WRITERS[name](beside, [*names, *COLUMNS], rest)
+
+        try:
+            return self.database.run(run)
+        except OSError as error:
+            raise HeadcountError(
+                f"Cannot write {path} ({error.strerror}): choose another place, or free some space."
+            ) from error
+
+    def clean(
+        self, *, model: str | None = None, task: str | None = None, everything: bool = False
+    ) -> int:
+        """Delete a model's or a task's measurements and documents, or all; return how many values.
+
+        Where both are given, what has both names goes.
+        """
+        if everything == (model is not None or task is not None):
+            raise ValueError("give a model, a task or both, or everything")
+        given = {"model": model, "task": task}
+        wanted = {name: value for name, value in given.items() if value is not None}
+
+        def run(connection: sqlite3.Connection) -> int:
+            contexts = _contexts(connection)
+            for name, value in wanted.items():
+                known = sorted({_cell(context.get(name)) or "" for context in contexts.values()})
+                if value not in known:
+                    raise HeadcountError(
+                        f'The store holds nothing of the {name} "{value}" (it has: '
+                        f"{', '.join(known) or 'nothing at all'}).{did_you_mean(value, known)}"
+                    )
+            doomed = [
+                (number,)
+                for number, context in contexts.items()
+                if all(_cell(context.get(name)) == value for name, value in wanted.items())
+            ]
+            before = connection.total_changes
+            for table in ("measurements", "texts"):
+                connection.executemany(f"DELETE FROM {table} WHERE context = ?", doomed)
+            count = connection.total_changes - before
+            connection.executemany("DELETE FROM documents WHERE context = ?", doomed)
+            connection.executemany("DELETE FROM contexts WHERE id = ?", doomed)
+            for table, column in (("head_sets", "head_set"), ("examples", "example")):
+                connection.execute(
+                    f"DELETE FROM {table} WHERE id NOT IN (SELECT {column} FROM measurements "
+                    f"UNION SELECT {column} FROM texts)"
+                )
+            return count
+
+        count = self.database.run(run, write=True)
+        self.database.shrink()
+        return count
 
 
 def _contexts(connection: sqlite3.Connection, where: str = "true") -> dict[int, dict[str, Any]]:
@@ -181,21 +174,17 @@ def _cell(value: Any) -> str | None:
     return value if isinstance(value, str) or value is None else json.dumps(value)
 
 
-def _csv() -> Callable[[Path, list[str], Rows], int]:
-    def write(path: Path, columns: list[str], rows: Rows) -> int:
-        count = 0
-        with path.open("w", newline="", encoding="utf-8") as file:
-            writer = csv.writer(file, lineterminator="\n")
-            writer.writerow(columns)
-            for row in rows:
-                writer.writerow(row)
-                count += 1
-        return count
-
-    return write
+def _write_csv(path: Path, columns: list[str], rows: Rows) -> int:
+    count = 0
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(columns)
+        for count, row in enumerate(rows, 1):  # noqa: B007
+            writer.writerow(row)
+    return count
 
 
-def _parquet() -> Callable[[Path, list[str], Rows], int]:
+def _write_parquet(path: Path, columns: list[str], rows: Rows) -> int:
     # pyarrow is an extra, and slow to import.
     try:
         import pyarrow
@@ -204,25 +193,18 @@ def _parquet() -> Callable[[Path, list[str], Rows], int]:
         raise HeadcountError(
             "Parquet files need pyarrow: run pip install 'headcount[parquet]', or export as csv."
         ) from error
-
-    def write(path: Path, columns: list[str], rows: Rows) -> int:
-        kinds = [pyarrow.float64() if name == "value" else pyarrow.string() for name in columns]
-        schema = pyarrow.schema(list(zip(columns, kinds, strict=True)))
-        iterator, count = iter(rows), 0
-        with pyarrow.parquet.ParquetWriter(path, schema) as writer:
-            while batch := list(islice(iterator, 50_000)):
-                arrays = [
-                    pyarrow.array(column, kind)
-                    for column, kind in zip(zip(*batch, strict=True), kinds, strict=True)
-                ]
-                writer.write_batch(pyarrow.record_batch(arrays, schema=schema))
-                count += len(batch)
-        return count
-
-    return write
+    kinds = [pyarrow.float64() if name == "value" else pyarrow.string() for name in columns]
+    schema = pyarrow.schema(list(zip(columns, kinds, strict=True)))
+    iterator, count = iter(rows), 0
+    with pyarrow.parquet.ParquetWriter(path, schema) as writer:
+        while batch := list(islice(iterator, 50_000)):
+            arrays = [
+                pyarrow.array(column, kind)
+                for column, kind in zip(zip(*batch, strict=True), kinds, strict=True)
+            ]
+            writer.write_batch(pyarrow.record_batch(arrays, schema=schema))
+            count += len(batch)
+    return count
 
 
-_WRITERS: dict[str, Callable[[], Callable[[Path, list[str], Rows], int]]] = {
-    "csv": _csv,
-    "parquet": _parquet,
-}
+_WRITERS = {"csv": _write_csv, "parquet": _write_parquet}

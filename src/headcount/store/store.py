@@ -33,56 +33,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Float, Int, Shaped
 
 from headcount.errors import HeadcountError
 from headcount.heads import HeadLayout
-from headcount.store import inventory
-from headcount.store.database import Database, Format
-from headcount.store.inventory import Summary
+from headcount.store.database import Database
+from headcount.store.inventory import COLUMNS, Inventory
 from headcount.system.files import canonical, digest
 from headcount.system.paths import cache_dir
 
-_TEXTS = """
-        CREATE TABLE texts (
-            context INTEGER NOT NULL, head_set INTEGER NOT NULL, example INTEGER NOT NULL,
-            value TEXT NOT NULL, created INTEGER NOT NULL,
-            PRIMARY KEY (context, head_set, example)
-        ) WITHOUT ROWID;
-"""
-
-FORMAT = Format(
-    name="store",
-    application=int.from_bytes(b"HEAD", "big"),
-    version=2,
-    # Keys are sha256 in hex. Measurements are many and small: integer ids, no row ids, and one head
-    # set's examples side by side, which is how they are written and read. Documents are few and
-    # large. Times are whole seconds since 1970.
-    schema="""
-        CREATE TABLE contexts (
-            id INTEGER PRIMARY KEY, key TEXT NOT NULL UNIQUE, json TEXT NOT NULL
-        );
-        CREATE TABLE head_sets (
-            id INTEGER PRIMARY KEY, key TEXT NOT NULL UNIQUE,
-            description TEXT NOT NULL, gates BLOB NOT NULL -- float32, little-endian, by zlib
-        );
-        CREATE TABLE examples (
-            id INTEGER PRIMARY KEY, key TEXT NOT NULL UNIQUE, name TEXT NOT NULL
-        );
-        CREATE TABLE measurements (
-            context INTEGER NOT NULL, head_set INTEGER NOT NULL, example INTEGER NOT NULL,
-            value REAL NOT NULL, created INTEGER NOT NULL,
-            PRIMARY KEY (context, head_set, example)
-        ) WITHOUT ROWID;
-        CREATE TABLE documents (
-            context INTEGER NOT NULL, kind TEXT NOT NULL, json TEXT NOT NULL,
-            created INTEGER NOT NULL, UNIQUE (context, kind)
-        );
-    """
-    + _TEXTS,
-    elsewhere="set HEADCOUNT_STORE to another path",
-    upgrades={1: _TEXTS},
-)
+Gates = Float[np.ndarray, "sets heads"]
 
 
 def describe(gates: Float[np.ndarray, " heads"], layout: HeadLayout | None = None) -> str:
@@ -113,26 +73,9 @@ class StoreContext:
     text: str
     layout: HeadLayout | None = None
 
-    def read(
-        self, gates: Float[np.ndarray, "sets heads"], example_keys: Sequence[str]
-    ) -> Float[np.ndarray, "sets examples"]:
-        """All values that are known for these head sets and examples; NaN means unknown."""
-        found = self._read("measurements", gates, example_keys, np.float64)
-        return np.asarray(found, dtype=np.float64)
-
-    def read_texts(
-        self, gates: Float[np.ndarray, "sets heads"], example_keys: Sequence[str]
-    ) -> np.ndarray:
-        """All texts that are known, (sets, examples); None where nothing is."""
-        return self._read("texts", gates, example_keys, np.object_)
-
-    def _read(
-        self,
-        table: str,
-        gates: Float[np.ndarray, "sets heads"],
-        example_keys: Sequence[str],
-        kind: type[np.generic],
-    ) -> np.ndarray:
+    def read(self, gates: Gates, example_keys: Sequence[str], *, texts: bool = False) -> np.ndarray:
+        """All values or texts that are known, (sets, examples); NaN or None where nothing is."""
+        table, kind = ("texts", np.object_) if texts else ("measurements", np.float64)
         keys = [digest(row.tobytes()) for row in _plain(gates)]
         cell = np.dtype([("head_set", np.int64), ("example", np.int64), ("value", kind)])
 
@@ -143,7 +86,7 @@ class StoreContext:
             examples, example_of = np.unique(
                 _ids(connection, "examples", example_keys), return_inverse=True
             )
-            unknown = np.nan if kind is np.float64 else None
+            unknown = None if texts else np.nan
             known = np.full((len(sets), len(examples)), unknown, dtype=kind)
             present = examples[examples >= 0]
             if len(present):
@@ -155,51 +98,33 @@ class StoreContext:
                     "AND example BETWEEN ? AND ?",
                     (json.dumps(sets.tolist()), int(context), int(present[0]), int(present[-1])),
                 )
-                found = np.array(rows.fetchall(), dtype=cell)
-                found = found[np.isin(found["example"], present)]
-                row = np.searchsorted(sets, found["head_set"])
-                column = np.searchsorted(examples, found["example"])
-                known[row, column] = found["value"]
+                cells = np.array(rows.fetchall(), dtype=cell)
+                cells = cells[np.isin(cells["example"], present)]
+                row = np.searchsorted(sets, cells["head_set"])
+                column = np.searchsorted(examples, cells["example"])
+                known[row, column] = cells["value"]
             return known[np.ix_(set_of, example_of)]
 
         return self.database.run(read)
 
     def write(
         self,
-        gates: Float[np.ndarray, "sets heads"],
+        gates: Gates,
         example_keys: Sequence[str],
         example_names: Sequence[str],
-        values: Float[np.ndarray, "sets examples"],
+        values: Shaped[np.ndarray, "sets examples"],
     ) -> int:
         """Keep one value per head set and example, all or none; return how many were new.
 
-        A measurement that the store already holds stays as it is.
+        Values are numbers, or texts as an array of objects. A measurement that the store already
+        holds stays as it is.
         """
-        if np.isnan(values).any():
+        table = "texts" if values.dtype == object else "measurements"
+        if table == "measurements" and np.isnan(values).any():
             raise HeadcountError(
                 "A measurement is not a number (NaN) and was not stored: check the model's dtype "
                 "and the task."
             )
-        return self._write("measurements", gates, example_keys, example_names, values)
-
-    def write_texts(
-        self,
-        gates: Float[np.ndarray, "sets heads"],
-        example_keys: Sequence[str],
-        example_names: Sequence[str],
-        texts: np.ndarray,
-    ) -> int:
-        """Keep one text per head set and example, as `write` keeps values."""
-        return self._write("texts", gates, example_keys, example_names, texts)
-
-    def _write(
-        self,
-        table: str,
-        gates: Float[np.ndarray, "sets heads"],
-        example_keys: Sequence[str],
-        example_names: Sequence[str],
-        values: np.ndarray,
-    ) -> int:
         wanted = (len(gates), len(example_names))
         if values.shape != wanted or len(example_keys) != len(example_names):
             raise ValueError(
@@ -237,14 +162,14 @@ class StoreContext:
         return self.database.run(write, write=True)
 
 
-class Store:
+class Store(Inventory):
     """The measurements of all models and tasks, in one SQLite file on a local disk.
 
     Use it as a context manager, or close it. Each process, and each thread, opens its own.
     """
 
     def __init__(self, path: str | Path) -> None:
-        self.database = Database(Path(path).expanduser(), FORMAT)
+        self.database = Database(Path(path).expanduser())
 
     @classmethod
     def open(cls, path: str | Path | None = None) -> Store:
@@ -274,7 +199,7 @@ class Store:
         `layout` lets listings name the heads that are off. The entries "model", "task", "metric"
         and "stand_in" are those by which `summary` and `clean` know a context.
         """
-        if taken := set(inventory.COLUMNS) & set(context):
+        if taken := set(COLUMNS) & set(context):
             raise ValueError(f"an export has its own columns {taken}: name these entries otherwise")
         return StoreContext(self.database, canonical(context), layout)
 
@@ -307,22 +232,8 @@ class Store:
 
         self.database.run(put, write=True)
 
-    def summary(self) -> list[Summary]:
-        """What the store holds: one row per context, by model, task, metric and stand-in."""
-        return inventory.summary(self.database)
 
-    def export(self, path: str | Path, format: str | None = None) -> int:
-        """Write all measurements to a CSV or Parquet file, one row each; return how many."""
-        return inventory.export(self.database, Path(path), format)
-
-    def clean(
-        self, *, model: str | None = None, task: str | None = None, everything: bool = False
-    ) -> int:
-        """Delete what a model, a task or both together left, or all; return how many values."""
-        return inventory.clean(self.database, model=model, task=task, everything=everything)
-
-
-def _plain(gates: Float[np.ndarray, "sets heads"]) -> Float[np.ndarray, "sets heads"]:
+def _plain(gates: Gates) -> Gates:
     """Gates with the same bytes on every machine; adding zero turns -0 into 0."""
     return (np.ascontiguousarray(gates, dtype=np.float32) + 0).astype("<f4")
 
@@ -337,8 +248,8 @@ def _ids(
         (json.dumps(list(keys)),),
     )
     ids = np.full(len(keys), -1, dtype=np.int64)
-    for place, number in rows:
-        ids[place] = number
+    for index, number in rows:
+        ids[index] = number
     return ids
 
 

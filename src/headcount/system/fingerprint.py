@@ -41,16 +41,17 @@ def fingerprint_files(paths: Sequence[str | Path]) -> str:
     known = _read_memory()
     fresh: dict[str, str] = {}
     digests = []
-    for path in paths:
+    for path in map(Path, paths):
         try:
-            if Path(path).name == "config.json":
+            if path.name == "config.json":
                 digests.append(_hash_settings(path))
                 continue
             identity = _identity(path)
             if identity not in known:
                 known[identity] = file_digest(path)
                 # A file that changed just now, or while we read, might change again unnoticed.
-                if _identity(path) == identity and _is_settled(path):
+                settled = abs(time.time() - path.stat().st_mtime) > SETTLED
+                if settled and _identity(path) == identity:
                     fresh[identity] = known[identity]
         except OSError as error:
             raise HeadcountError(
@@ -60,7 +61,7 @@ def fingerprint_files(paths: Sequence[str | Path]) -> str:
         digests.append(known[identity])
     if fresh:
         _remember(fresh)
-    return joined(one.encode() for one in sorted(digests))
+    return joined(text.encode() for text in sorted(digests))
 
 
 def without_volatile(settings: Any) -> Any:
@@ -73,20 +74,16 @@ def without_volatile(settings: Any) -> Any:
     return settings
 
 
-def _identity(path: str | Path) -> str:
+def _identity(path: Path) -> str:
     """What tells that a file is still the same one, without opening it."""
-    resolved = Path(path).resolve(strict=True)
+    resolved = path.resolve(strict=True)
     stat = resolved.stat()
     return json.dumps([str(resolved), stat.st_size, stat.st_mtime_ns, stat.st_dev, stat.st_ino])
 
 
-def _is_settled(path: str | Path) -> bool:
-    return abs(time.time() - Path(path).stat().st_mtime) > SETTLED
-
-
-def _hash_settings(path: str | Path) -> str:
+def _hash_settings(path: Path) -> str:
     """The checksum of a JSON file without what is volatile; of its bytes where it is no JSON."""
-    data = Path(path).read_bytes()
+    data = path.read_bytes()
     with contextlib.suppress(ValueError):
         data = as_json(without_volatile(json.loads(data)))
     return digest(data)
@@ -100,11 +97,9 @@ def _read_memory() -> dict[str, str]:
     """What is remembered; a damaged file counts as empty, for it can be made again."""
     try:
         known = json.loads(_memory().read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        return {k: v for k, v in known.items() if isinstance(v, str) and len(v) == 64}
+    except (OSError, ValueError, AttributeError):
         return {}
-    if not isinstance(known, dict):
-        return {}
-    return {k: v for k, v in known.items() if isinstance(v, str) and len(v) == 64}
 
 
 def _remember(fresh: Mapping[str, str]) -> None:

@@ -12,6 +12,7 @@ import os
 from collections.abc import Callable, Iterator
 from typing import Any
 
+CONVERSION = "DISABLE_SAFETENSORS_CONVERSION"
 LOGGERS = ("transformers", "huggingface_hub", "accelerate", "peft")
 
 
@@ -39,36 +40,23 @@ def quiet_transformers() -> Iterator[None]:
             replaced("transformers.modeling_gguf_pytorch_utils", "tqdm", lambda items, **_: items)
         )
         # A hub repository of pickles must be refused, not sent to a service that converts it.
-        stack.enter_context(_environment("DISABLE_SAFETENSORS_CONVERSION", "1"))
+        if (before := os.environ.get(CONVERSION)) is None:
+            stack.callback(os.environ.pop, CONVERSION, None)
+        else:
+            stack.callback(os.environ.__setitem__, CONVERSION, before)
+        os.environ[CONVERSION] = "1"
         yield
 
 
 @contextlib.contextmanager
 def replaced(module: str, name: str, value: Any) -> Iterator[None]:
     """Put `value` in place of a module's attribute; nothing happens where there is none."""
-    try:
-        owner = importlib.import_module(module)
-        before = getattr(owner, name)
-    except (ImportError, AttributeError):
+    with contextlib.ExitStack() as stack:
+        with contextlib.suppress(ImportError, AttributeError):
+            owner = importlib.import_module(module)
+            stack.callback(setattr, owner, name, getattr(owner, name))
+            setattr(owner, name, value)
         yield
-        return
-    setattr(owner, name, value)
-    try:
-        yield
-    finally:
-        setattr(owner, name, before)
-
-
-@contextlib.contextmanager
-def _environment(name: str, value: str) -> Iterator[None]:
-    before = os.environ.get(name)
-    os.environ[name] = value
-    try:
-        yield
-    finally:
-        del os.environ[name]
-        if before is not None:
-            os.environ[name] = before
 
 
 def attention_configs(module: Any) -> list[Any]:
@@ -94,11 +82,9 @@ def set_kernel(config: Any, kernel: str) -> None:
 @contextlib.contextmanager
 def other_attention(module: Any, choose: Callable[[Any, str], str]) -> Iterator[None]:
     """Run each part with the kernel `choose(config, its own)`; afterwards with its own again."""
-    before = [(config, str(kernel_of(config))) for config in attention_configs(module)]
-    try:
-        for config, kernel in before:
+    with contextlib.ExitStack() as stack:
+        for config in attention_configs(module):
+            kernel = str(kernel_of(config))
+            stack.callback(set_kernel, config, kernel)
             set_kernel(config, choose(config, kernel))
         yield
-    finally:
-        for config, kernel in before:
-            set_kernel(config, kernel)

@@ -17,7 +17,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from headcount.models.fast_paths.trunk import Trunk
+from headcount.models.fast_paths import Trunk
 from headcount.models.forward_modes import instead
 from headcount.models.gate import StandIns
 from headcount.models.sites import HeadSite, plain

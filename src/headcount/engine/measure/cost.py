@@ -148,7 +148,7 @@ class Counter:
         cells = _Cells(self, key, writing.examples, expected)
         known = None
         if shelf is not None and expected.known is not None:
-            texts = shelf.read_texts(expected.known.gates, cells.keys)
+            texts = shelf.read(expected.known.gates, cells.keys, texts=True)
             known = np.array([[text is not None for text in row] for row in texts])
         missing = cells.missing(known)
         self._add(

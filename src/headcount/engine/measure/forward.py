@@ -25,7 +25,7 @@ def measuring(model: Model) -> Iterator[None]:
 
     Gates and other changes are made inside this context: what the model carries is proven before.
     """
-    model.ready()
+    _ = model.short_cuts
     with exactly(model.module):
         yield
 

@@ -16,8 +16,7 @@ from headcount.engine.measure.compiled import can_compile, compiled_blocks, stat
 from headcount.engine.measure.graphs import Graphs
 from headcount.engine.measure.plan import Plan
 from headcount.metrics.base import Scored
-from headcount.models.fast_paths import scored_end, spread_cache
-from headcount.models.fast_paths.trunk import Recording, recording, replaying
+from headcount.models.fast_paths import Recording, recording, replaying, scored_end, spread_cache
 from headcount.models.forward_modes import empty_cache
 from headcount.models.gate import StandIns, gating
 from headcount.models.model import Model

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -11,13 +11,15 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from headcount.models.fast_paths import ShortCuts, scored_end, spread_cache
-from headcount.models.fast_paths.trunk import (
+from headcount.models.fast_paths import (
     Recording,
+    ShortCuts,
     Trunk,
     find_trunk,
     recording,
     replaying,
+    scored_end,
+    spread_cache,
     watching,
 )
 from headcount.models.forward_modes import empty_cache, exactly
@@ -195,10 +197,6 @@ class _Prover:
             return False
         return True
 
-    @contextmanager
-    def _recorded(self, cuts: ShortCuts, rows: int) -> Iterator[Recording | None]:
-        if cuts.trunk is None:
-            yield None
-            return
-        with recording(self.module, cuts.trunk, self.sites, rows) as kept:
-            yield kept
+    def _recorded(self, cuts: ShortCuts, rows: int) -> AbstractContextManager[Recording | None]:
+        trunk = cuts.trunk
+        return nullcontext() if trunk is None else recording(self.module, trunk, self.sites, rows)

@@ -1,21 +1,22 @@
-"""The blocks of a model as a line on which a pass can start late.
+"""Fast paths: ways through a model that leave out work and reproduce its logits.
 
 Nothing before the first gated head has to run again: its blocks are stood in for by what they gave
 in an earlier, recorded pass over the same tokens. This is done by the model's own forward pass, in
-which the modules that are skipped answer from the recording. Whether a model can be replayed like
-that is proven, not assumed: see `fast_paths.prove`.
+which the modules that are skipped answer from the recording. What follows the last attention is
+needed only where logits are scored. Whether a model can be run like that is proven, not assumed:
+see `prove_fast_paths`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
 from torch import Tensor, nn
 
-from headcount.models.forward_modes import Forward, instead
+from headcount.models.forward_modes import Forward, instead, scored_logits
 from headcount.models.sites import HeadSite, plain
 
 
@@ -26,6 +27,17 @@ class Trunk:
     blocks: tuple[str, ...]
     block_of: tuple[int, ...]  # the block of each site
     tokenwise: tuple[str, ...]  # modules after the last attention that treat each token alone
+
+
+@dataclass(frozen=True)
+class ShortCuts:
+    """What a model can carry; each was shown to leave its logits as they are."""
+
+    head: bool = False  # logits only where they are scored
+    trunk: Trunk | None = None  # start at the first gated site
+    attention: bool = False  # … and there, from the output projection on
+    scored: bool = False  # the end of the last block only where logits are scored
+    cache: bool = False  # tokens that all rows share run once, through the key/value cache
 
 
 @dataclass(eq=False)
@@ -45,47 +57,32 @@ def find_trunk(module: nn.Module, sites: Sequence[HeadSite], ran: Sequence[str])
     None where blocks run more than once or sites lie outside one list of blocks.
     """
     named = dict(plain(module).named_modules())
-    container = _container(sites[0].module, named)
+    parts = sites[0].module.split(".")
+    around = (".".join(parts[:end]) for end in range(1, len(parts)))
+    container = next((name for name in around if isinstance(named[name], nn.ModuleList)), None)
     if container is None:
         return None
-    start = f"{container}."
     tops = [name for name in ran if _parent(name) == container]
     if len(set(tops)) != len(tops) or any(site.call for site in sites):
         return None
-    if not all(site.module.startswith(start) for site in sites):
-        return None
-    block_of = tuple(_index(tops, site.module) for site in sites)
+    block_of = tuple(
+        next((i for i, top in enumerate(tops) if site.module.startswith(f"{top}.")), -1)
+        for site in sites
+    )
     if list(block_of) != sorted(block_of) or -1 in block_of:
         return None
-    return Trunk(tuple(tops), block_of, _tokenwise(tops[-1], sites, named))
+    return Trunk(tuple(tops), block_of, _tokenwise(tops[-1], sites[-1], named))
 
 
 def _parent(name: str) -> str:
     return name.rpartition(".")[0]
 
 
-def _container(name: str, named: dict[str, nn.Module]) -> str | None:
-    """The outermost list of modules that a module lies in."""
-    parts = name.split(".")
-    for end in range(1, len(parts)):
-        prefix = ".".join(parts[:end])
-        if isinstance(named[prefix], nn.ModuleList):
-            return prefix
-    return None
-
-
-def _index(tops: Sequence[str], name: str) -> int:
-    return next((i for i, top in enumerate(tops) if name.startswith(f"{top}.")), -1)
-
-
-def _tokenwise(
-    block: str, sites: Sequence[HeadSite], named: dict[str, nn.Module]
-) -> tuple[str, ...]:
+def _tokenwise(block: str, last: HeadSite, named: dict[str, nn.Module]) -> tuple[str, ...]:
     """The heavy modules of the last block beside its attention: in most models, its MLP.
 
     With the projection itself, they are needed only where logits are scored.
     """
-    last = sites[-1]
     if not last.module.startswith(f"{block}."):
         return ()
     heavy = [
@@ -107,19 +104,18 @@ def recording(
     named = dict(plain(module).named_modules())
     with ExitStack() as stack:
         for number, name in enumerate(trunk.blocks):
-            handle = named[name].register_forward_hook(_keep(kept.blocks, number))
-            stack.callback(handle.remove)
+            stack.enter_context(named[name].register_forward_hook(_keep(kept.blocks, number)))
         for site in sites:
             if not site.attention.startswith(trunk.blocks[trunk.block_of[site.index]]):
                 continue
             keep = _keep(kept.attentions, site.index, beside=_inside(site))
-            stack.callback(named[site.attention].register_forward_hook(keep).remove)
+            stack.enter_context(named[site.attention].register_forward_hook(keep))
 
             def keep_input(_: nn.Module, args: Any, number: int = site.index) -> None:
                 kept.inputs[number] = args[0]
 
-            handle = named[site.module].register_forward_pre_hook(keep_input, prepend=True)
-            stack.callback(handle.remove)
+            before = named[site.module].register_forward_pre_hook(keep_input, prepend=True)
+            stack.enter_context(before)
         yield kept
 
 
@@ -215,6 +211,31 @@ def _at_end(forward: Forward, count: int) -> Forward:
 
 
 @contextmanager
+def scored_end(module: nn.Module, cuts: ShortCuts, count: int) -> Iterator[None]:
+    """Run the end of the model at the last `count` positions only, as far as `cuts` allow."""
+    last_block = cuts.head and cuts.scored and cuts.trunk is not None
+    with (
+        scored_logits(module, count) if cuts.head else nullcontext(),
+        scored_only(module, cuts.trunk, count) if last_block and cuts.trunk else nullcontext(),
+    ):
+        yield
+
+
+def spread_cache(fresh: Any, prefix: Any, undisturbed: Any, folds: int, rows: int) -> Any:
+    """Fill the `fresh` cache for `rows` rows under each of `folds` head sets; returns it.
+
+    `prefix` comes from a pass of `folds` rows over the tokens that all rows share. Layers that its
+    late start left empty say what they say in the pass of one row that was left `undisturbed`.
+    """
+    for index, layer in enumerate(prefix.layers):
+        ran = layer.is_initialized
+        source, copies = (layer, rows) if ran else (undisturbed.layers[index], folds * rows)
+        keys, values = (x.repeat_interleave(copies, 0) for x in (source.keys, source.values))
+        fresh.update(keys, values, index)
+    return fresh
+
+
+@contextmanager
 def watching(module: nn.Module, ran: list[str]) -> Iterator[None]:
     """Note the names of the modules that run in this context, in the order in which they start."""
     with ExitStack() as stack:
@@ -223,5 +244,5 @@ def watching(module: nn.Module, ran: list[str]) -> Iterator[None]:
             def note(*_: Any, name: str = name) -> None:
                 ran.append(name)
 
-            stack.callback(child.register_forward_pre_hook(note).remove)
+            stack.enter_context(child.register_forward_pre_hook(note))
         yield

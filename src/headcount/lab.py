@@ -18,7 +18,7 @@ import numpy as np
 
 from headcount.engine.measure.cost import Cost, Counter, Request
 from headcount.engine.measure.executor import Executor, Job, Local, Unit
-from headcount.engine.measure.head_sets import Entry, HeadSets
+from headcount.engine.measure.head_sets import HeadSetEntry, HeadSets
 from headcount.engine.measure.measuring import Measured, MeasuringJob
 from headcount.engine.measure.plan import Plan, best_plan, default_tokens
 from headcount.engine.measure.rates import Kind, timing
@@ -189,8 +189,8 @@ class Lab:
     def _score_texts(self, sweep: Sweep, metric: TextMetric) -> Values:
         """Let the model answer under each head set and with all its heads; compare the texts."""
         model, table = sweep.model, sweep.head_sets
-        ones = Entry("whole", np.ones(model.layout.total, dtype=np.float32))
-        rows = [Entry(number, row) for number, row in enumerate(table.gates)]
+        ones = HeadSetEntry("whole", np.ones(model.layout.total, dtype=np.float32))
+        rows = [HeadSetEntry(number, row) for number, row in enumerate(table.gates)]
         with_whole = HeadSets.build(model.layout, [ones, *rows])
         answers = self.write(replace(sweep.writing(), head_sets=with_whole))
         keys = [example.key for example in sweep.examples]

@@ -13,7 +13,7 @@ from headcount import Store
 from headcount.curves import CurveRequest, CurveSettings
 from headcount.engine.measure import rates
 from headcount.engine.measure.cost import Cost, Counter
-from headcount.engine.measure.head_sets import Entry, HeadSets, Pending
+from headcount.engine.measure.head_sets import HeadSetEntry, HeadSets, Pending
 from headcount.engine.measure.sweep import Sweep
 from headcount.engine.write.writing import Writing
 from headcount.lab import Lab
@@ -87,10 +87,14 @@ def test_pending_head_sets_count_once_by_their_key(llama: Model) -> None:
     task, tested = made_task([5], n=8), len(made_task([5], n=8).part("test"))
     sweep = sweep_of(llama, task, np.ones((1, llama.layout.total)))
     counter = Counter()
-    entries = [Entry(0, Pending("a")), Entry(1, Pending("a")), Entry(2, Pending("b"), 0)]
-    counter.sweep(sweep, [*entries, Entry(3, np.ones(llama.layout.total))])
+    entries = [
+        HeadSetEntry(0, Pending("a")),
+        HeadSetEntry(1, Pending("a")),
+        HeadSetEntry(2, Pending("b"), 0),
+    ]
+    counter.sweep(sweep, [*entries, HeadSetEntry(3, np.ones(llama.layout.total))])
     assert counter.cost.count("value") == 2 * tested + 1
-    counter.sweep(sweep, [Entry(0, Pending("b"))])
+    counter.sweep(sweep, [HeadSetEntry(0, Pending("b"))])
     assert counter.cost.count("value") == 3 * tested
 
 

@@ -15,7 +15,7 @@ from typing import Any, Literal, Protocol
 import numpy as np
 from jaxtyping import Bool
 
-from headcount.engine.measure.head_sets import Entry, Expected, HeadSets
+from headcount.engine.measure.head_sets import Expected, HeadSetEntry, HeadSets
 from headcount.engine.measure.rates import Kind, seconds_per_token
 from headcount.engine.measure.sweep import Sweep
 from headcount.engine.write.writing import Writing
@@ -30,7 +30,7 @@ Thing = Literal["value", "text", "pass"]
 
 
 @dataclass(frozen=True, eq=False)
-class Item:
+class CostItem:
     """So many values or texts, and the tokens that they take."""
 
     model: Model
@@ -45,7 +45,7 @@ class Item:
 class Cost:
     """The work ahead."""
 
-    items: list[Item] = field(default_factory=list)
+    items: list[CostItem] = field(default_factory=list)
 
     def count(self, thing: Thing) -> int:
         """How many values or texts are to be measured, at most."""
@@ -113,7 +113,7 @@ class Counter:
         self._counted: dict[Hashable, set[str]] = {}
         self._passes: set[Hashable] = set()
 
-    def sweep(self, sweep: Sweep, entries: Iterable[Entry] | None = None) -> None:
+    def sweep(self, sweep: Sweep, entries: Iterable[HeadSetEntry] | None = None) -> None:
         """Count the values (or texts) of a sweep; `entries` stand for head sets not known yet."""
         if isinstance(sweep.metric, TextMetric):
             self.writing(sweep.writing(), entries, whole=True)
@@ -134,15 +134,21 @@ class Counter:
         self._beside(sweep, missing, cells, lengths, filler.name)
 
     def writing(
-        self, writing: Writing, entries: Iterable[Entry] | None = None, *, whole: bool = False
+        self,
+        writing: Writing,
+        entries: Iterable[HeadSetEntry] | None = None,
+        *,
+        whole: bool = False,
     ) -> None:
         """Count the texts of a request; with `whole` also those of the whole model."""
         expected = _expected(writing, entries)
         if whole:
             layout = writing.model.layout
-            ones = Entry("whole", np.ones(layout.total, dtype=np.float32))
+            ones = HeadSetEntry("whole", np.ones(layout.total, dtype=np.float32))
             rows = [] if expected.known is None else list(expected.known.gates)
-            table = HeadSets.build(layout, [ones, *(Entry(i, row) for i, row in enumerate(rows))])
+            table = HeadSets.build(
+                layout, [ones, *(HeadSetEntry(i, row) for i, row in enumerate(rows))]
+            )
             expected = Expected(table, expected.pending)
         key, shelf = self._context(writing.model, writing, writing.context)
         cells = _Cells(self, key, writing.examples, expected)
@@ -171,7 +177,7 @@ class Counter:
             self._add(model, "pass", 0, tokens, kind=kind)
 
     def _add(self, model: Model, thing: Thing, count: int, tokens: int, **more: Any) -> None:
-        self.cost.items.append(Item(model, thing, int(count), int(tokens), **more))
+        self.cost.items.append(CostItem(model, thing, int(count), int(tokens), **more))
 
     def _context(
         self, model: Model, request: Sweep | Writing, context: Any, *facts: Any
@@ -208,7 +214,7 @@ class Counter:
             self.passes(sweep.model, tokens)
 
 
-def _expected(request: Sweep | Writing, entries: Iterable[Entry] | None) -> Expected:
+def _expected(request: Sweep | Writing, entries: Iterable[HeadSetEntry] | None) -> Expected:
     if entries is None:
         return Expected(request.head_sets)
     return Expected.build(request.model.layout, entries, len(request.examples))

@@ -26,7 +26,7 @@ class Pending:
     key: Hashable
 
 
-class Entry(NamedTuple):
+class HeadSetEntry(NamedTuple):
     """One head set under a label: for all examples, or for the example at one place only."""
 
     label: Label
@@ -44,7 +44,7 @@ class HeadSets:
     wanted        which examples want which head set; None where all want all
 
     >>> layout = HeadLayout((2,))
-    >>> sets = HeadSets.build(layout, [Entry("all", np.ones(2)), Entry("again", np.ones(2))])
+    >>> sets = HeadSets.build(layout, [HeadSetEntry("all", np.ones(2)), HeadSetEntry("again", np.ones(2))])
     >>> len(sets), sets.rows["again"]
     (1, (0,))
     """
@@ -58,7 +58,9 @@ class HeadSets:
         return len(self.gates)
 
     @classmethod
-    def build(cls, layout: HeadLayout, entries: Iterable[Entry], examples: int = 0) -> HeadSets:
+    def build(
+        cls, layout: HeadLayout, entries: Iterable[HeadSetEntry], examples: int = 0
+    ) -> HeadSets:
         """The table of these entries; `examples` is needed where some are for single examples."""
         entries = list(entries)
         # Adding zero turns -0 into 0: both are the same gate.
@@ -81,7 +83,7 @@ class HeadSets:
     def of(cls, gates: Any, layout: HeadLayout) -> HeadSets:
         """A table of gates whose labels are their numbers, 0, 1, 2, …"""
         table = check_gates(gates, layout)
-        return cls.build(layout, [Entry(number, row) for number, row in enumerate(table)])
+        return cls.build(layout, [HeadSetEntry(number, row) for number, row in enumerate(table)])
 
     def asked(self, examples: int) -> Bool[np.ndarray, "sets examples"]:
         """Which values are asked for."""
@@ -115,9 +117,9 @@ class Expected:
     pending: Mapping[Hashable, frozenset[int] | None] = field(default_factory=dict)
 
     @classmethod
-    def build(cls, layout: HeadLayout, entries: Iterable[Entry], examples: int) -> Expected:
+    def build(cls, layout: HeadLayout, entries: Iterable[HeadSetEntry], examples: int) -> Expected:
         """Sort entries into those that are known and those that are not."""
-        known: list[Entry] = []
+        known: list[HeadSetEntry] = []
         pending: dict[Hashable, frozenset[int] | None] = {}
         for entry in entries:
             if not isinstance(entry.gates, Pending):

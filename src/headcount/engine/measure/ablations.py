@@ -20,10 +20,11 @@ from jaxtyping import Float
 from torch import Tensor
 
 from headcount.engine.measure.batch import Batch, make_batches
-from headcount.engine.measure.forward import measuring, score, within_memory
+from headcount.engine.measure.forward import measuring, score
 from headcount.engine.read.collect import reading
 from headcount.errors import unknown
 from headcount.models.gate import StandIns
+from headcount.models.memory import within_memory
 from headcount.models.model import Model
 from headcount.system.files import digest
 from headcount.tasks.encoding import Encoded, require_twin

@@ -44,7 +44,8 @@ class HeadSets:
     wanted        which examples want which head set; None where all want all
 
     >>> layout = HeadLayout((2,))
-    >>> sets = HeadSets.build(layout, [HeadSetEntry("all", np.ones(2)), HeadSetEntry("again", np.ones(2))])
+    >>> entries = [HeadSetEntry(label, np.ones(2)) for label in ("all", "again")]
+    >>> sets = HeadSets.build(layout, entries)
     >>> len(sets), sets.rows["again"]
     (1, (0,))
     """

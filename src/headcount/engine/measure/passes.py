@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import torch
@@ -13,11 +14,12 @@ from jaxtyping import Bool, Float
 from headcount.engine.measure.ablations import StandIn
 from headcount.engine.measure.batch import Batch
 from headcount.engine.measure.executor import Emit
-from headcount.engine.measure.forward import check_finite, out_of_memory, too_large
+from headcount.engine.measure.forward import check_finite, fits
 from headcount.engine.measure.plan import Plan
 from headcount.engine.measure.runner import Runner, chunks
 from headcount.heads import HeadLayout
 from headcount.metrics import Metric
+from headcount.models.memory import too_large
 from headcount.models.model import Model
 
 
@@ -55,7 +57,7 @@ class Passes:
             smaller = self.pieces(piece, within=batch)
             if len(smaller) > 1:  # memory was short before, perhaps in another batch
                 pieces += reversed(smaller)
-            elif not self._fits(piece):
+            elif not fits(self.model, partial(self._run, piece)):
                 tried = min(self.plan.tokens, piece.ids.numel() * len(self.rows))
                 half = piece.rows // 2
                 if tried > length:
@@ -89,22 +91,6 @@ class Passes:
         passes = list(self._passes(runner, gated))
         some = passes[len(passes) * part // of : len(passes) * (part + 1) // of]
         return (untouched if part == 0 else []) + [row for rows, _ in some for row in rows]
-
-    def _fits(self, batch: Batch) -> bool:
-        """Measure a batch, or find that it does not fit into memory.
-
-        What the failed pass had allocated is free again when this returns, not before: the error
-        holds on to it.
-        """
-        try:
-            self._run(batch)
-            return True
-        except RuntimeError as error:
-            if not out_of_memory(error):
-                raise
-        if self.model.device.type == "cuda":
-            torch.cuda.empty_cache()
-        return False
 
     @torch.no_grad()
     def _run(self, batch: Batch) -> None:

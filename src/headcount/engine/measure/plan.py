@@ -4,13 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from headcount.engine.measure.batch import Batch
 from headcount.engine.measure.calibrate import liked_tokens
 from headcount.models.fast_paths import ShortCuts
 from headcount.models.model import Model
+from headcount.tasks import Task
 
 MEASUREMENT = 1  # raised when the engine's numbers change: stored values of another are not reused
+
+
+def measured_by(model: Model, task: Task, metric: str, stand_in: str) -> dict[str, Any]:
+    """What determines a value or a text, whatever else does: the start of every context."""
+    return {
+        "model": model.name,
+        **model.identity,
+        "task": task.name,
+        "task_version": task.version,
+        "metric": metric,
+        "stand_in": stand_in,
+        "measurement": MEASUREMENT,
+    }
+
 
 PLAIN = ShortCuts()
 SHORTEST_PREFIX = 8  # tokens: below this a pass of its own costs more than it saves

@@ -11,7 +11,7 @@ from jaxtyping import Float, Int
 
 from headcount.engine.measure.ablations import StandIn, make_stand_in
 from headcount.engine.measure.head_sets import HeadSets, Label
-from headcount.engine.measure.plan import MEASUREMENT, default_tokens
+from headcount.engine.measure.plan import default_tokens, measured_by
 from headcount.engine.write.writing import Scope, Writing, check_scope
 from headcount.errors import HeadcountError
 from headcount.metrics import Metric
@@ -89,15 +89,7 @@ class Sweep:
         if isinstance(self.metric, TextMetric):
             facts = {"metric": self.metric.key, "metric_identity": self.metric.identity()}
             return self.writing().context() | facts
-        return {
-            "model": self.model.name,
-            **self.model.identity,
-            "task": self.task.name,
-            "task_version": self.task.version,
-            "metric": self.metric.key,
-            "stand_in": ablation,
-            "measurement": MEASUREMENT,
-        }
+        return measured_by(self.model, self.task, self.metric.key, ablation)
 
 
 @dataclass(frozen=True, eq=False)

@@ -164,3 +164,24 @@ def test_rates_of_long_runs_are_remembered(
         assert rates.seconds_per_token(llama) == pytest.approx(expected)
     (tmp_path / "rates.json").write_text("{broken")
     assert rates.seconds_per_token(llama) == 0.5
+
+
+def test_a_cache_folder_that_cannot_be_written_ends_no_run(
+    llama: Model, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError("No space left on device")
+
+    (tmp_path / "file").touch()
+    clock = iter([0.0, 10.0] * 2)
+    monkeypatch.setattr(rates, "timed_pass", lambda *_: 0.5)
+    monkeypatch.setattr(rates.time, "perf_counter", lambda: next(clock))
+    monkeypatch.setenv("HEADCOUNT_CACHE", str(tmp_path / "file" / "folder"))  # cannot be made
+    with rates.timing(llama, 100):
+        pass
+    assert rates.liked_tokens(llama) == 128
+    monkeypatch.setenv("HEADCOUNT_CACHE", str(tmp_path))
+    monkeypatch.setattr(rates, "write_json", full)
+    with rates.timing(llama, 100):
+        pass
+    assert rates.liked_tokens(llama) == 128

@@ -9,12 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 
+from headcount.engine.measure.plan import MEASUREMENT
 from headcount.heads import HeadLayout, check_gates
+from headcount.models.model import Model
+from headcount.tasks import Encoded, Task, encode
+from headcount.tasks.task import Part
 
 Label = Hashable
 
@@ -86,6 +91,11 @@ class HeadSets:
         table = check_gates(gates, layout)
         return cls.build(layout, [HeadSetEntry(number, row) for number, row in enumerate(table)])
 
+    def with_whole(self, layout: HeadLayout) -> HeadSets:
+        """The same head sets, labelled by their rows, and the whole model, labelled "whole"."""
+        whole = HeadSetEntry("whole", np.ones(layout.total, dtype=np.float32))
+        return self.build(layout, [whole, *map(HeadSetEntry, range(len(self)), self.gates)])
+
     def asked(self, examples: int) -> Bool[np.ndarray, "sets examples"]:
         """Which values are asked for."""
         if self.wanted is None:
@@ -114,7 +124,7 @@ class Expected:
     want each of the others.
     """
 
-    known: HeadSets | None
+    known: HeadSets
     pending: Mapping[Hashable, frozenset[int] | None] = field(default_factory=dict)
 
     @classmethod
@@ -129,5 +139,49 @@ class Expected:
                 pending[entry.gates.key] = None
             elif (some := pending.get(entry.gates.key, frozenset())) is not None:
                 pending[entry.gates.key] = some | {entry.example}
-        table = HeadSets.build(layout, known, examples) if known else None
-        return cls(table, pending)
+        nothing = HeadSets(np.ones((0, layout.total), dtype=np.float32), {})
+        return cls(HeadSets.build(layout, known, examples) if known else nothing, pending)
+
+    def asked(self, examples: int) -> Bool[np.ndarray, "sets examples"]:
+        """Which values are asked for, those of pending head sets last."""
+        pending = [
+            np.isin(np.arange(examples), range(examples) if some is None else sorted(some))
+            for some in self.pending.values()
+        ]
+        return np.array([*self.known.asked(examples), *pending], dtype=bool).reshape(-1, examples)
+
+
+class OnHeadSets:
+    """What all requests share that ask something of each example under each head set."""
+
+    model: Model
+    task: Task
+    head_sets: HeadSets
+    split: Part
+
+    @cached_property
+    def examples(self) -> list[Encoded]:
+        """The examples of the split, as token ids."""
+        return encode(self.task.part(self.split), self.model.tokenizer)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What the examples go by."""
+        return tuple(example.example.id for example in self.examples)
+
+    @property
+    def clusters(self) -> Int[np.ndarray, "examples"]:
+        """Which examples belong together."""
+        return self.task.part(self.split).clusters
+
+    def facts(self, metric: str, stand_in: str) -> dict[str, Any]:
+        """The start of every context: what determines a value or a text, whatever else does."""
+        return {
+            "model": self.model.name,
+            **self.model.identity,
+            "task": self.task.name,
+            "task_version": self.task.version,
+            "metric": metric,
+            "stand_in": stand_in,
+            "measurement": MEASUREMENT,
+        }

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float
 
-from headcount.engine.measure.ablations import StandIn, make_stand_in
+from headcount.engine.measure.ablations import make_stand_in
 from headcount.engine.measure.batch import Batch, make_batches
 from headcount.engine.measure.executor import Emit, Unit
 from headcount.engine.measure.forward import measuring
@@ -59,48 +59,30 @@ class MeasuringJob:
             self.ablation, model, self.examples, self.ranking, self.ablation_tokens
         )
         # One for all units: it remembers how much fits into memory.
-        passes = self.passes(model, stand_in)
+        examples = len(self.examples)
+        passes = Passes(model, self.gates, examples, self.metric, stand_in, self.plan)
 
         def measure(shares: Sequence[Share], emit: Emit) -> None:
             passes.emit = emit
             with measuring(model):
                 try:
                     for share in shares:
-                        batch = self._batch(share, model)
-                        passes.rows = np.array(share.rows)
-                        cells = np.ix_(share.rows, share.columns)
-                        passes.missing[cells] = True
-                        passes.rows = np.array(passes.share(batch, share.part, share.of), dtype=int)
-                        passes.run(batch)
-                        passes.missing[cells] = False  # the other parts are not ours
+                        # As it was cut: these examples, in one batch.
+                        (batch,) = self._batches(model, share.columns, tokens=1 << 60)
+                        passes.run(batch, share.rows, share.part, share.of)
                 finally:
                     passes.flush()  # also when interrupted: what is measured is kept
 
         return measure
 
-    def passes(self, model: Model, stand_in: StandIn) -> Passes:
-        """What runs the batches; nothing is missing yet."""
-        missing = np.zeros((len(self.gates), len(self.examples)), dtype=bool)
-        return Passes(model, self.gates, self.metric, stand_in, self.plan, missing)
-
-    def batches(self, model: Model, examples: Sequence[int]) -> list[Batch]:
-        """Batches of some examples, by their places."""
+    def _batches(self, model: Model, examples: Sequence[int], tokens: int = 0) -> list[Batch]:
         return make_batches(
             self.examples,
-            tokens=self.plan.tokens,
+            tokens=tokens or self.plan.tokens,
             device=model.device,
             places=examples,
             shared_once=SHORTEST_PREFIX if self.plan.cuts.cache else None,
         )
-
-    def _batch(self, share: Share, model: Model) -> Batch:
-        (batch,) = make_batches(
-            self.examples,
-            tokens=1 << 60,  # as it was cut: these examples, in one batch
-            device=model.device,
-            places=share.columns,
-        )
-        return batch
 
     def parts(
         self,
@@ -113,9 +95,9 @@ class MeasuringJob:
         Head sets that all examples want run on many at once, those of single examples on each.
         """
         common = asked.all(axis=1)
-        together = self.batches(model, np.flatnonzero(missing[common].any(axis=0)).tolist())
+        together = self._batches(model, np.flatnonzero(missing[common].any(axis=0)).tolist())
         alone = np.flatnonzero(missing[~common].any(axis=0)).tolist()
-        apart = [batch for place in alone for batch in self.batches(model, [place])]
+        apart = [batch for place in alone for batch in self._batches(model, [place])]
         return [
             *((np.flatnonzero(common), batch) for batch in together),
             *((np.flatnonzero(~common), batch) for batch in apart),
@@ -124,15 +106,18 @@ class MeasuringJob:
     def units(
         self,
         context: dict[str, Any],
-        passes: Passes,
+        missing: Bool[np.ndarray, "sets examples"],
         parts: Iterable[tuple[np.ndarray, Batch]],
         workers: int,
     ) -> list[Unit]:
         """Cut batches into units: one each for this process, finer ones for workers."""
         wanted: list[tuple[float, list[int], Batch]] = []  # passes, head sets, examples
         for some, batch in parts:
-            for piece in passes.pieces(batch) if workers else [batch]:
-                rows = some[passes.missing[some][:, list(piece.examples)].any(axis=1)].tolist()
+            pieces = [batch]
+            if workers:
+                pieces = self.plan.pieces(batch, batch, self.plan.most_tokens, batch.rows)
+            for piece in pieces:
+                rows = some[missing[some][:, list(piece.examples)].any(axis=1)].tolist()
                 if rows:
                     wanted.append((self._passes(piece, len(rows)), rows, piece))
         if not workers:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import compress
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 
 from headcount.engine.measure.ablations import StandIn
 from headcount.engine.measure.batch import Batch
@@ -24,37 +25,40 @@ from headcount.models.model import Model
 
 
 class Passes:
-    """The missing values of a sweep, measured batch by batch.
-
-    What is measured is not missing any more, and goes to `emit` as (head sets, examples, values).
-    """
+    """Measures batches; what is measured goes to `emit` as (head sets, examples, values)."""
 
     def __init__(
         self,
         model: Model,
         sets: Float[np.ndarray, "sets heads"],
+        examples: int,
         metric: Metric,
         stand_in: StandIn,
         plan: Plan,
-        missing: Bool[np.ndarray, "sets examples"],
-        emit: Emit = lambda measured: None,
     ) -> None:
-        self.model, self.sets, self.missing, self.emit = model, sets, missing, emit
-        self.metric, self.stand_in, self.plan = metric, stand_in, plan
-        self.rows = np.arange(len(sets))  # the head sets that are run now
+        self.model, self.sets, self.metric = model, sets, metric
+        self.stand_in, self.plan = stand_in, plan
         self.starts = first_sites(sets, model.layout)
+        self.rows: list[int] = []  # the head sets that are run now
+        self.missing = np.zeros((len(sets), examples), dtype=bool)
         # Limits, which fall when memory runs out.
-        self.most_tokens, self.most_rows = 5 * plan.tokens // 4, missing.shape[1]
+        self.most_tokens, self.most_rows = plan.most_tokens, examples
         self.pending: list[tuple[list[int], list[int], torch.Tensor]] = []
+        self.emit: Emit = lambda measured: None
         self.asked = time.monotonic()
 
-    def run(self, batch: Batch) -> None:
-        """Measure what is missing of a batch; where memory is short, in smaller pieces."""
+    def run(self, batch: Batch, rows: Sequence[int], part: int = 0, of: int = 1) -> None:
+        """Measure a batch under head sets, or one of several equal parts of the passes that takes.
+
+        Where memory is short, in smaller pieces.
+        """
+        self.rows = self._part(batch, rows, part, of)
+        self.missing[np.ix_(self.rows, batch.examples)] = True
         length = batch.ids.shape[1]
         pieces = [batch]
         while pieces:
             piece = pieces.pop()
-            smaller = self.pieces(piece, within=batch)
+            smaller = self.plan.pieces(piece, batch, self.most_tokens, self.most_rows)
             if len(smaller) > 1:  # memory was short before, perhaps in another batch
                 pieces += reversed(smaller)
             elif not fits(self.model, partial(self._run, piece)):
@@ -63,39 +67,27 @@ class Passes:
                 if tried > length:
                     self.most_tokens = max(length, tried // 2)
                     self.plan = replace(self.plan, tokens=self.most_tokens)
-                    pieces.append(piece)
                 elif half:
                     self.most_rows = half
-                    pieces.append(piece)
                 else:
                     raise too_large(self.model, length)
+                pieces.append(piece)
 
-    def pieces(self, batch: Batch, *, within: Batch | None = None) -> list[Batch]:
-        """A batch in pieces that are small enough, by the tokens that the one around it shares."""
-        around = within or batch
-        fresh = around.ids.shape[1] - self.plan.prefix(around)  # of each row; a shared start once
-        rows = max(1, min(self.most_tokens // fresh, self.most_rows))
-        if batch.rows <= rows:
-            return [batch]
-        return [batch.part(start, start + rows) for start in range(0, batch.rows, rows)]
-
-    def share(self, batch: Batch, part: int, of: int) -> list[int]:
-        """The head sets of one of several equal parts of a batch's passes.
-
-        Parts are cut between passes: run for themselves they make the passes that `run` makes.
-        """
-        gated, untouched = self._wanted(batch)
+    def _part(self, batch: Batch, rows: Sequence[int], part: int, of: int) -> list[int]:
+        """The head sets of a part, cut between passes: those that all parts together would make."""
+        gated, untouched = self._by_gating(rows)
         if of == 1:
             return gated + untouched
-        runner = self._runner(batch, gated)
-        passes = list(self._passes(runner, gated))
+        passes = list(self._passes(self._runner(batch, gated), gated))
         some = passes[len(passes) * part // of : len(passes) * (part + 1) // of]
         return (untouched if part == 0 else []) + [row for rows, _ in some for row in rows]
 
     @torch.no_grad()
     def _run(self, batch: Batch) -> None:
         columns = list(batch.examples)
-        gated, untouched = self._wanted(batch)
+        # All of the batch is measured, whatever of it is known.
+        missing = self.missing[self.rows][:, columns].any(axis=1)
+        gated, untouched = self._by_gating(list(compress(self.rows, missing)))
         if not (gated or untouched):
             return
         runner = self._runner(batch, gated)
@@ -107,14 +99,12 @@ class Passes:
             values = self.metric.function(runner.under(gates, start))
             self._finish(rows, columns, values.view(len(rows), -1))
 
-    def _wanted(self, batch: Batch) -> tuple[list[int], list[int]]:
-        """The head sets of which values are missing: those that gate a head, and those that do not.
-
-        All of the batch is measured, whatever of it is known.
-        """
-        missing = self.rows[self.missing[self.rows][:, list(batch.examples)].any(axis=1)]
-        gates = np.array(self.starts)[missing] < len(self.model.sites)
-        return missing[gates].tolist(), missing[~gates].tolist()
+    def _by_gating(self, rows: Sequence[int]) -> tuple[list[int], list[int]]:
+        """Head sets that gate a head, and those that do not."""
+        gates = [self.starts[row] < len(self.model.sites) for row in rows]
+        return list(compress(rows, gates)), [
+            row for row, gate in zip(rows, gates, strict=True) if not gate
+        ]
 
     def _runner(self, batch: Batch, gated: list[int]) -> Runner:
         stand_ins = self.stand_in.provide(batch) if gated else None

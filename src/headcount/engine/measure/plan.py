@@ -4,29 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from headcount.engine.measure.batch import Batch
-from headcount.engine.measure.calibrate import liked_tokens
+from headcount.engine.measure.rates import liked_tokens
 from headcount.models.fast_paths import ShortCuts
 from headcount.models.model import Model
-from headcount.tasks import Task
 
 MEASUREMENT = 1  # raised when the engine's numbers change: stored values of another are not reused
-
-
-def measured_by(model: Model, task: Task, metric: str, stand_in: str) -> dict[str, Any]:
-    """What determines a value or a text, whatever else does: the start of every context."""
-    return {
-        "model": model.name,
-        **model.identity,
-        "task": task.name,
-        "task_version": task.version,
-        "metric": metric,
-        "stand_in": stand_in,
-        "measurement": MEASUREMENT,
-    }
-
 
 PLAIN = ShortCuts()
 SHORTEST_PREFIX = 8  # tokens: below this a pass of its own costs more than it saves
@@ -54,6 +38,17 @@ class Plan:
             return 0
         shared = batch.shared_prefix()
         return shared if shared >= SHORTEST_PREFIX else 0
+
+    @property
+    def most_tokens(self) -> int:
+        """How many tokens a piece of a batch may have."""
+        return 5 * self.tokens // 4
+
+    def pieces(self, batch: Batch, around: Batch, most_tokens: int, most_rows: int) -> list[Batch]:
+        """A batch in pieces that are small enough, by the tokens that the one around it shares."""
+        fresh = around.ids.shape[1] - self.prefix(around)  # of each row; a shared start runs once
+        rows = max(1, min(most_tokens // fresh, most_rows))
+        return [batch.part(start, start + rows) for start in range(0, batch.rows, rows)]
 
     def explain(self, batches: Sequence[Batch], sets: int, known: int = 0) -> str:
         """What will be done, in words, to measure these batches under so many head sets.

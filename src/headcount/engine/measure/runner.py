@@ -12,8 +12,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from headcount.engine.measure.batch import Batch
-from headcount.engine.measure.compiled import can_compile, compiled_blocks, static_gating
-from headcount.engine.measure.graphs import Graphs
+from headcount.engine.measure.compiled import Graphs, can_compile, compiled_blocks, static_gating
 from headcount.engine.measure.plan import Plan
 from headcount.metrics.base import Scored
 from headcount.models.fast_paths import scored_end, spread_cache

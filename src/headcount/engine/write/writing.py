@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, field
-from functools import cached_property
 from typing import Any, Protocol
 
 import numpy as np
@@ -13,13 +12,13 @@ from jaxtyping import Bool, Float, Int
 
 from headcount.engine.measure.batch import shared_start
 from headcount.engine.measure.executor import Emit, Unit
-from headcount.engine.measure.head_sets import HeadSets, Label
-from headcount.engine.measure.plan import SHORTEST_PREFIX, measured_by
+from headcount.engine.measure.head_sets import HeadSets, Label, OnHeadSets
+from headcount.engine.measure.plan import SHORTEST_PREFIX
 from headcount.engine.write.decode import generate, rows_at_once
 from headcount.engine.write.settings import Decoding, Sampled, Scope, check_scope
 from headcount.models.model import Model
 from headcount.system.files import canonical, digest
-from headcount.tasks import Encoded, Task, encode
+from headcount.tasks import Encoded, Task
 from headcount.tasks.task import Part
 
 __all__ = ["Answers", "Redistribution", "Sampled", "Scope", "Writing", "check_scope"]
@@ -41,7 +40,7 @@ class Redistribution(Protocol):
 
 
 @dataclass(frozen=True, eq=False)
-class Writing:
+class Writing(OnHeadSets):
     """A request for texts: the model answers every example of a split under each head set.
 
     A text ends before one of the task's stop strings, by its rule `until`, or after its number of
@@ -56,17 +55,12 @@ class Writing:
     sampled: Sampled = field(default_factory=Sampled)
     redistribution: Redistribution | None = None
 
-    @cached_property
-    def examples(self) -> list[Encoded]:
-        """The examples of the split, as token ids."""
-        return encode(self.task.part(self.split), self.model.tokenizer)
-
     def context(self) -> dict[str, Any]:
         """Everything but gates and examples that determines a text."""
         task = self.task
         change = self.redistribution
         return {
-            **measured_by(self.model, task, "text", "zero"),
+            **self.facts("text", "zero"),
             "scope": self.scope,
             "stop": list(task.stop),
             "max_new_tokens": task.max_new_tokens,

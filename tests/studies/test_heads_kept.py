@@ -16,7 +16,7 @@ from planted import Plant, plant
 from real import bundled
 
 from headcount import HeadcountError, Store, Task, run_study
-from headcount.engine.measure import passes as work
+from headcount.engine.measure import measuring as work
 from headcount.studies import MODELS, Study
 from headcount.studies.heads_kept.keeping import (
     choose_prompts,

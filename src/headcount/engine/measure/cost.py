@@ -180,7 +180,7 @@ class Counter:
         known = np.zeros_like(asked)
         known[: len(gates)] = ~shelf.unknown(shelf.read())
         gated = np.array([*(gates != 1).any(axis=1), *(True for _ in expected.pending)], dtype=bool)
-        return _Cells(new & ~known, int((new & known).sum()), gated, asked.all(axis=1))
+        return _Cells(new & ~known, int((new & known).sum()), gated, np.asarray(asked.all(axis=1)))
 
     def _beside(self, sweep: Sweep, cells: _Cells, lengths: np.ndarray) -> None:
         """Count the passes that give no value: those to start from, and those of stand-ins."""

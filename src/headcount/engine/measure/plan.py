@@ -58,16 +58,17 @@ class Plan:
         examples = sum(batch.rows for batch in batches)
         lengths = _span([batch.ids.shape[1] for batch in batches])
         prefixes = [prefix for batch in batches if (prefix := self.prefix(batch))]
-        at_end = "the last positions of each pass: logits"
-        if self.cuts.scored:
-            at_end += " and the last block's MLP"
+        start = "output projection" if self.cuts.attention else "block"
+        more = " and the last block's MLP" if self.cuts.scored else ""
         steps = [
             f"{_count(sets, 'head set')} × {_count(examples, 'example')} of {lengths} tokens"
             + (f"; {_count(known, 'value')} known already" if known else ""),
-            f"passes start at the first gated head, at its {self._start()}"
+            f"passes start at the first gated head, at its {start}"
             if self.cuts.trunk is not None
             else "every pass runs all blocks",
-            f"only at {at_end}" if self.cuts.head else "logits at all positions",
+            f"only at the last positions of each pass: logits{more}"
+            if self.cuts.head
+            else "logits at all positions",
             f"the first {_span(prefixes)} tokens, where a batch (and its stand-ins) shares them, "
             "once per head set"
             if prefixes
@@ -78,9 +79,6 @@ class Plan:
         if self.compile:
             steps.append("compiled blocks where all heads lie plainly side by side")
         return "\n".join(f"  {step}" for step in steps)
-
-    def _start(self) -> str:
-        return "output projection" if self.cuts.attention else "block"
 
 
 def _span(numbers: Sequence[int]) -> str:

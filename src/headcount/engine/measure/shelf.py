@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, Float
@@ -32,7 +33,8 @@ class Shelf:
 
     def unknown(self, table: np.ndarray) -> Bool[np.ndarray, "sets examples"]:
         """Where a table that was read says nothing."""
-        return np.asarray(np.equal(table, None) if self.texts else np.isnan(table), dtype=bool)
+        nothing: Any = None
+        return np.asarray(table == nothing if self.texts else np.isnan(table), dtype=bool)
 
     def write(self, rows: Sequence[int], columns: Sequence[int], table: np.ndarray) -> None:
         """Keep some rows and columns of the table."""

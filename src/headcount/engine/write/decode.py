@@ -80,7 +80,7 @@ def generate(
             "change nothing.",
             stacklevel=2,
         )
-    job = _Job(model, decoding, share)
+    job = _Job(model, decoding, ids, gates)
     results: dict[int, Generation] = {}
 
     def keep(run: _Run, batch: list[int]) -> None:
@@ -90,7 +90,7 @@ def generate(
         progress_bar("decoding", len(ids), show=progress, unit="prompt") as bar,
         measuring(model),
     ):
-        run, batches = _ways(job, ids, gates, rows or rows_at_once(model, ids, new))
+        run, batches = _ways(job, rows or rows_at_once(model, ids, new), share)
         while batches:
             batch = batches.pop(0)
             if fits(model, partial(keep, run, batch)):
@@ -103,34 +103,26 @@ def generate(
     return [results[number] for number in range(len(ids))]
 
 
-def _ways(
-    job: _Job,
-    ids: Sequence[Prompt],
-    gates: Float[np.ndarray, "prompts heads"] | None,
-    rows: int,
-) -> tuple[_Run, list[list[int]]]:
+def _ways(job: _Job, rows: int, share: bool) -> tuple[_Run, list[list[int]]]:
     """How to decode a batch of the prompts, and the batches."""
-    model = job.model
+    model, ids, gates = job.model, job.ids, job.gates
     several = len(set(map(len, ids))) > 1  # lengths
     nowhere = np.zeros(len(ids), dtype=int)
     by_generate = _batches(ids, rows, nowhere, several and rows > 1 and not bears_padding(model))
-
-    def generate(batch: list[int]) -> list[Generation]:
-        return job.generate([ids[i] for i in batch], None if gates is None else gates[batch])
-
     if not ids or not model.short_cuts.cache:
-        return generate, by_generate
+        return job.generate, by_generate
     sets, row_of = np.zeros((1, 0)), nowhere
     if gates is not None:
         sets, row_of = np.unique(gates, axis=0, return_inverse=True)
         row_of = row_of.reshape(-1)
-    shared = shared_start(ids) if job.share and len(ids) >= 2 * len(sets) else 0
+    shared = shared_start(ids) if share and len(ids) >= 2 * len(sets) else 0
     prefix = ids[0][:shared] if shared >= SHORTEST_PREFIX else ()
     block = max(1, rows * len(sets) // len(ids))  # head sets whose prompts fit into one batch
     batches = _batches(ids, rows, row_of // block, several and not bears_gaps(model))
     if not prefix and len(batches) > 2 * len(by_generate):  # too many lengths
-        return generate, by_generate
-    steps = job.steps(None if gates is None else sets, prefix)
+        return job.generate, by_generate
+    ended = job.ended if job.decoding.stops or job.ends else None
+    steps = Steps(model, None if gates is None else sets, prefix, job.decoding, ended)
 
     def by_steps(batch: list[int]) -> list[Generation]:
         texts = steps.run([ids[i] for i in batch], [int(row_of[i]) for i in batch])
@@ -205,44 +197,43 @@ def bears_padding(model: Model) -> bool:
     return bears_filling(model, "padding", [ids, ids[4:]], logits)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class _Job:
-    """What is asked of every batch."""
+    """Prompts to continue, each under its own gates."""
 
     model: Model
     decoding: Decoding
-    share: bool = True  # what all prompts start with runs once
+    ids: list[Prompt]
+    gates: Float[np.ndarray, "prompts heads"] | None
 
     @cached_property
     def ends(self) -> set[int]:
         """Token ids that end a text."""
         return _ends(self.model)
 
-    def steps(self, gates: Float[np.ndarray, "sets heads"] | None, prefix: Prompt) -> Steps:
-        """The way through the cache, for prompts that all start with `prefix`."""
-        stopping = Stopping(self.model, self.decoding)
+    @cached_property
+    def stopping(self) -> Stopping:
+        """What ends a text by what it says."""
+        return Stopping(self.model, self.decoding)
 
-        def ended(rows: list[list[int]]) -> list[bool]:
-            stopped = stopping.ended(rows)
-            return [end or row[-1] in self.ends for end, row in zip(stopped, rows, strict=True)]
-
-        may_end = self.decoding.stops or self.ends
-        return Steps(self.model, gates, prefix, self.decoding, ended if may_end else None)
+    def ended(self, rows: list[list[int]]) -> list[bool]:
+        """Which rows of new tokens have come to an end."""
+        stopped = self.stopping.ended(rows)
+        return [end or row[-1] in self.ends for end, row in zip(stopped, rows, strict=True)]
 
     @torch.no_grad()
-    def generate(
-        self, prompts: Sequence[Prompt], gates: Float[np.ndarray, "rows heads"] | None
-    ) -> list[Generation]:
-        """The way through the model's own `generate`."""
+    def generate(self, batch: list[int]) -> list[Generation]:
+        """Continue some of the prompts by the model's own `generate`."""
         model, module, decoding = self.model, plain(self.model.module), self.decoding
+        prompts = [self.ids[number] for number in batch]
         new, width = decoding.max_new_tokens, max(map(len, prompts))
         watch = Watch()
         processors: list[Any] = [watch]
         with ExitStack() as stack:
             # Gates that start within `generate` end after it: what they find must not be its own.
             stack.enter_context(torch.compiler.set_stance("force_eager"))
-            if gates is not None:
-                context = gating(module, model.sites, torch.from_numpy(gates.copy()))
+            if self.gates is not None:
+                context = gating(module, model.sites, torch.from_numpy(self.gates[batch]))
                 if decoding.scope == "all":
                     stack.enter_context(context)
                 else:

@@ -11,7 +11,6 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import compress
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -232,8 +231,8 @@ class Passes:
     def _run(self, batch: Batch) -> None:
         columns = list(batch.examples)
         # All of the batch is measured, whatever of it is known.
-        missing = self.missing[np.ix_(self.rows, columns)].any(axis=1).tolist()
-        gated, untouched = self._by_gating(list(compress(self.rows, missing)))
+        missing = [row for row in self.rows if self.missing[row, columns].any()]
+        gated, untouched = self._by_gating(missing)
         if not (gated or untouched):
             return
         runner = self._runner(batch, gated)
@@ -247,10 +246,9 @@ class Passes:
 
     def _by_gating(self, rows: Sequence[int]) -> tuple[list[int], list[int]]:
         """Head sets that gate a head, and those that do not."""
-        gates = [self.starts[row] < len(self.model.sites) for row in rows]
-        return list(compress(rows, gates)), [
-            row for row, gate in zip(rows, gates, strict=True) if not gate
-        ]
+        sites = len(self.model.sites)
+        gated = [row for row in rows if self.starts[row] < sites]
+        return gated, [row for row in rows if self.starts[row] == sites]
 
     def _runner(self, batch: Batch, gated: list[int]) -> Runner:
         stand_ins = self.stand_in.provide(batch) if gated else None

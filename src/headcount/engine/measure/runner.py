@@ -123,7 +123,7 @@ class Runner:
             else:
                 stack.enter_context(gating(module, sites, gates, stand_ins=z0))
             if stretch.kept is not None and cuts.trunk is not None:
-                options = {"folds": folds, "attention": cuts.attention}
+                options: dict[str, Any] = {"folds": folds, "attention": cuts.attention}
                 replay = replaying(module, cuts.trunk, sites[start], stretch.kept, **options)
                 stack.enter_context(replay)
             return self._run(stretch, stretch.ids.repeat(folds, 1), cache)

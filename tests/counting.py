@@ -13,10 +13,10 @@ import numpy as np
 import torch
 
 from headcount.engine.measure import ablations as stand_in
+from headcount.engine.measure.batch import shared_start
 from headcount.engine.measure.plan import SHORTEST_PREFIX
 from headcount.engine.measure.runner import Runner
 from headcount.engine.write import writing
-from headcount.engine.write.steps import shared_start
 from headcount.rankings.causal_gates.passes import GatedPasses
 
 attribution = importlib.import_module(

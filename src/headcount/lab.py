@@ -18,25 +18,22 @@ import numpy as np
 
 from headcount.engine.measure.cost import Cost, Counter, Request
 from headcount.engine.measure.executor import Executor, Job, Local, Unit
-from headcount.engine.measure.head_sets import Entry, HeadSets
+from headcount.engine.measure.head_sets import HeadSets, OnHeadSets
 from headcount.engine.measure.measuring import Measured, MeasuringJob
 from headcount.engine.measure.plan import Plan, best_plan, default_tokens
 from headcount.engine.measure.rates import Kind, timing
+from headcount.engine.measure.stored_table import StoredTable
 from headcount.engine.measure.sweep import Sweep, Values
 from headcount.engine.write.writing import Answers, Scope, Writing, check_scope
 from headcount.metrics import Metric, get_metric
 from headcount.metrics.text import TextMetric, Written
 from headcount.models.model import Model
-from headcount.store import Store, StoreContext
+from headcount.store import Store
 from headcount.system.progress import progress as progress_bar
 from headcount.tasks import Task
 from headcount.tasks.task import Part
 
 LOG = logging.getLogger("headcount.plan")  # every plan, in words, before it is carried out
-
-
-def _say_nothing(text: str) -> None:
-    """Nobody listens."""
 
 
 @dataclass(eq=False)
@@ -61,7 +58,7 @@ class Lab:
     executor: Executor = field(default_factory=Local)
     progress: bool = True
     plan: Plan | None = None
-    say: Callable[[str], object] = _say_nothing
+    say: Callable[[str], object] = lambda text: None
     measured: dict[str, int] = field(default_factory=lambda: {"value": 0, "text": 0})
 
     @contextmanager
@@ -88,48 +85,47 @@ class Lab:
         sweep.check()
         if isinstance(sweep.metric, TextMetric):
             return self._score_texts(sweep, sweep.metric)
-        tokens = default_tokens(sweep.model) if self.plan is None else self.plan.tokens
-        filler = sweep.stand_in(tokens)
+        filler = sweep.stand_in(self._stand_in_tokens(sweep.model))
         context = self._context(sweep.model, lambda: sweep.context(filler.identity))
-        shelf = self._shelf(context, sweep.model)
-        gates, keys = sweep.head_sets.gates, [example.key for example in sweep.examples]
-        table = np.full((len(gates), len(keys)), np.nan)
-        if shelf is not None:
-            table = shelf.read(gates, keys)
-        asked = sweep.head_sets.asked(len(keys))
-        missing = np.isnan(table) & asked
+        stored = self._stored(context, sweep)
+        table = stored.read()
+        missing = np.isnan(table) & sweep.head_sets.asked(len(sweep.examples))
         if missing.any():
-            self._measure(sweep, context, shelf, table, asked, missing)
+            self._measure(sweep, context, stored, table, missing)
         else:
             LOG.info("  nothing to do: all %d values are known already", missing.size)
-        names = tuple(example.example.id for example in sweep.examples)
-        clusters = sweep.task.part(sweep.split).clusters
-        return Values(table, sweep.head_sets, names, clusters, sweep.metric, filler.description)
+        described = sweep.metric, filler.description
+        return Values(table, sweep.head_sets, sweep.names, sweep.clusters, *described)
 
     def _measure(
         self,
         sweep: Sweep,
         context: dict[str, Any],
-        shelf: StoreContext | None,
+        stored: StoredTable,
         table: np.ndarray,
-        asked: np.ndarray,
         missing: np.ndarray,
     ) -> None:
         """Measure what is missing in the table, and keep it."""
-        model, examples, gates = sweep.model, sweep.examples, sweep.head_sets.gates
+        model, examples = sweep.model, sweep.examples
+        asked = sweep.head_sets.asked(len(examples))
         ahead = sum(examples[e].length for e in missing.nonzero()[1])
-        tokens = default_tokens(model) if self.plan is None else self.plan.tokens
         plan = self.plan or best_plan(model, ahead)
         metric: Any = sweep.metric
-        job = MeasuringJob(gates, examples, sweep.ranking, metric, sweep.ablation, tokens, plan)
+        job = MeasuringJob(
+            sweep.head_sets.gates,
+            examples,
+            sweep.ranking,
+            metric,
+            sweep.ablation,
+            self._stand_in_tokens(model),
+            plan,
+        )
         parts = job.parts(model, asked, missing)
         if LOG.isEnabledFor(logging.INFO):
             known = int(asked.sum() - missing.sum())
             batches = [batch for _, batch in parts]
             LOG.info("%s", plan.explain(batches, int(missing.any(axis=1).sum()), known))
-        passes = job.passes(model, sweep.stand_in(tokens))
-        passes.missing[:] = missing
-        units = job.units(context, passes, parts, self.executor.workers(model))
+        units = job.units(context, missing, parts, self.executor.workers(model))
         label = f"{sweep.task.name}: {metric.key}"
         with progress_bar(label, int(missing.sum()), show=self.progress) as bar:
 
@@ -140,26 +136,19 @@ class Lab:
                 self.measured["value"] += int(missing[cells].sum())
                 missing[cells] = False
                 table[cells] = values
-                if shelf is not None:
-                    some = [examples[column] for column in columns]
-                    keys, names = [e.key for e in some], [e.example.id for e in some]
-                    shelf.write(gates[rows], keys, names, table[cells])
+                stored.write(rows, columns, table)
 
             self.run(model, job, units, keep, tokens=ahead)
 
     def write(self, writing: Writing) -> Answers:
         """The texts that a request asks for."""
         check_scope(writing.scope)
-        model, examples = writing.model, writing.examples
-        gates, keys = writing.head_sets.gates, [example.key for example in examples]
+        model, head_sets = writing.model, writing.head_sets
         context = self._context(model, writing.context)
-        shelf = self._shelf(context, model)
-        ends = self._shelf({**context, "metric": "finished"}, model)
-        texts = np.full((len(gates), len(keys)), None, dtype=object)
-        finished = np.full(texts.shape, np.nan)
-        if shelf is not None and ends is not None:
-            texts, finished = shelf.read(gates, keys, texts=True), ends.read(gates, keys)
-        missing = np.array([[text is None for text in row] for row in texts])
+        stored = replace(self._stored(context, writing), texts=True)
+        ends = self._stored({**context, "metric": "finished"}, writing)
+        texts, finished = stored.read(), ends.read()
+        missing = stored.unknown(texts)
         units = writing.units(context, missing) if missing.any() else []
         label = f"{writing.task.name}: answers"
         with progress_bar(label, int(missing.sum()), show=self.progress) as bar:
@@ -168,39 +157,27 @@ class Lab:
                 for cell, (text, whole) in zip(unit.work, written, strict=True):
                     texts[cell], finished[cell] = text, whole
                 self.measured["text"] += len(written)
-                if shelf is not None and ends is not None:
-                    rows, columns = (sorted(set(some)) for some in zip(*unit.work, strict=True))
-                    cells = np.ix_(rows, columns)
-                    some = [examples[column] for column in columns]
-                    keys, names = [e.key for e in some], [e.example.id for e in some]
-                    # `finished` before the text, so that a stored text always has its flag.
-                    if not np.isnan(finished[cells]).any():
-                        ends.write(gates[rows], keys, names, finished[cells])
-                    shelf.write(gates[rows], keys, names, texts[cells])
+                rows, columns = (sorted(set(some)) for some in zip(*unit.work, strict=True))
+                # `finished` before the text, so that a stored text always has its flag.
+                if not np.isnan(finished[np.ix_(rows, columns)]).any():
+                    ends.write(rows, columns, finished)
+                stored.write(rows, columns, texts)
                 bar.update(len(written))
 
             if units:
                 tokens = writing.tokens(missing)
                 self.run(model, writing.job(), units, keep, tokens=tokens, kind="writing")
-        names = tuple(example.example.id for example in examples)
-        clusters = writing.task.part(writing.split).clusters
-        return Answers(texts, finished, writing.head_sets, names, clusters)
+        return Answers(texts, finished, head_sets, writing.names, writing.clusters)
 
     def _score_texts(self, sweep: Sweep, metric: TextMetric) -> Values:
         """Let the model answer under each head set and with all its heads; compare the texts."""
         model, table = sweep.model, sweep.head_sets
-        ones = Entry("whole", np.ones(model.layout.total, dtype=np.float32))
-        rows = [Entry(number, row) for number, row in enumerate(table.gates)]
-        with_whole = HeadSets.build(model.layout, [ones, *rows])
-        answers = self.write(replace(sweep.writing(), head_sets=with_whole))
-        keys = [example.key for example in sweep.examples]
-        values = np.full((len(table), len(keys)), np.nan)
-        shelf = self._shelf(self._context(model, lambda: sweep.context("zero")), model)
-        if shelf is not None:
-            values = shelf.read(table.gates, keys)
-        missing = np.flatnonzero(np.isnan(values).any(axis=1))
-        if len(missing):
-            texts = [text for row in missing for text in answers.of(int(row))]
+        answers = self.write(replace(sweep.writing(), head_sets=table.with_whole(model.layout)))
+        stored = self._stored(self._context(model, lambda: sweep.context("zero")), sweep)
+        values = stored.read()
+        missing = np.flatnonzero(np.isnan(values).any(axis=1)).tolist()
+        if missing:
+            texts = [text for row in missing for text in answers.of(row)]
             times, examples = len(missing), [example.example for example in sweep.examples]
             written = Written(
                 texts,
@@ -209,10 +186,9 @@ class Lab:
                 [example.prompt for example in examples] * times,
             )
             scored = np.asarray(metric.function(written), dtype=np.float64)
-            values[missing] = scored.reshape(times, len(keys))
-            if shelf is not None:
-                shelf.write(table.gates[missing], keys, answers.examples, values[missing])
-        return Values(values, table, answers.examples, answers.clusters, metric, "zero")
+            values[missing] = scored.reshape(times, len(examples))
+            stored.write(missing, range(len(examples)), values)
+        return Values(values, table, sweep.names, sweep.clusters, metric, "zero")
 
     def document(
         self, kind: str, context: Callable[[], Mapping[str, Any]], make: Callable[[], Any]
@@ -249,8 +225,14 @@ class Lab:
             return {"task": ""}
         return make()
 
-    def _shelf(self, context: dict[str, Any], model: Model) -> StoreContext | None:
-        return None if self.store is None else self.store.context(context, layout=model.layout)
+    def _stored(self, context: dict[str, Any], request: OnHeadSets) -> StoredTable:
+        store, layout = self.store, request.model.layout
+        known = None if store is None else store.context(context, layout=layout)
+        return StoredTable(known, request.head_sets.gates, request.examples)
+
+    def _stand_in_tokens(self, model: Model) -> int:
+        """How many tokens run at once where stand-ins are made."""
+        return default_tokens(model) if self.plan is None else self.plan.tokens
 
 
 def evaluate(

@@ -13,7 +13,7 @@ from headcount import Store
 from headcount.curves import CurveRequest, CurveSettings
 from headcount.engine.measure import rates
 from headcount.engine.measure.cost import Cost, Counter
-from headcount.engine.measure.head_sets import Entry, HeadSets, Pending
+from headcount.engine.measure.head_sets import HeadSetEntry, HeadSets, Pending
 from headcount.engine.measure.sweep import Sweep
 from headcount.engine.write.writing import Writing
 from headcount.lab import Lab
@@ -87,10 +87,14 @@ def test_pending_head_sets_count_once_by_their_key(llama: Model) -> None:
     task, tested = made_task([5], n=8), len(made_task([5], n=8).part("test"))
     sweep = sweep_of(llama, task, np.ones((1, llama.layout.total)))
     counter = Counter()
-    entries = [Entry(0, Pending("a")), Entry(1, Pending("a")), Entry(2, Pending("b"), 0)]
-    counter.sweep(sweep, [*entries, Entry(3, np.ones(llama.layout.total))])
+    entries = [
+        HeadSetEntry(0, Pending("a")),
+        HeadSetEntry(1, Pending("a")),
+        HeadSetEntry(2, Pending("b"), 0),
+    ]
+    counter.sweep(sweep, [*entries, HeadSetEntry(3, np.ones(llama.layout.total))])
     assert counter.cost.count("value") == 2 * tested + 1
-    counter.sweep(sweep, [Entry(0, Pending("b"))])
+    counter.sweep(sweep, [HeadSetEntry(0, Pending("b"))])
     assert counter.cost.count("value") == 3 * tested
 
 
@@ -160,3 +164,24 @@ def test_rates_of_long_runs_are_remembered(
         assert rates.seconds_per_token(llama) == pytest.approx(expected)
     (tmp_path / "rates.json").write_text("{broken")
     assert rates.seconds_per_token(llama) == 0.5
+
+
+def test_a_cache_folder_that_cannot_be_written_ends_no_run(
+    llama: Model, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError("No space left on device")
+
+    (tmp_path / "file").touch()
+    clock = iter([0.0, 10.0] * 2)
+    monkeypatch.setattr(rates, "timed_pass", lambda *_: 0.5)
+    monkeypatch.setattr(rates.time, "perf_counter", lambda: next(clock))
+    monkeypatch.setenv("HEADCOUNT_CACHE", str(tmp_path / "file" / "folder"))  # cannot be made
+    with rates.timing(llama, 100):
+        pass
+    assert rates.liked_tokens(llama) == 128
+    monkeypatch.setenv("HEADCOUNT_CACHE", str(tmp_path))
+    monkeypatch.setattr(rates, "write_json", full)
+    with rates.timing(llama, 100):
+        pass
+    assert rates.liked_tokens(llama) == 128

@@ -25,6 +25,7 @@ from headcount import Head, HeadcountError, generate, wrap
 from headcount.engine.write import sampling
 from headcount.engine.write.decode import Generation, bears_padding
 from headcount.engine.write.sampling import Sampling
+from headcount.engine.write.settings import Sampled
 from headcount.models.gate import gating
 from headcount.models.model import Model
 
@@ -232,7 +233,7 @@ def frequencies(logits: torch.Tensor, draws: int, **options: Any) -> torch.Tenso
     """How often each token is drawn, over many prompts."""
     some = [(number,) for number in range(draws)]
     settings = {"temperature": 1.0, "top_p": 1.0, "seed": 3, **options}
-    sampling = Sampling(**settings, prompts=some, new=2)
+    sampling = Sampling(Sampled(**settings), some, 2)
     for _ in range(2):  # each step has numbers of its own
         drawn = sampling(torch.zeros(draws, 1).long(), logits.expand(draws, -1)).argmax(-1)
     return torch.bincount(drawn, minlength=len(logits)) / draws

@@ -14,7 +14,7 @@ from tiny import tiny_model
 from toy import WORDS, toy_task, toy_tokenizer
 
 from headcount import HeadcountError, Store, evaluate, wrap
-from headcount.engine.measure.head_sets import Entry, HeadSets
+from headcount.engine.measure.head_sets import HeadSetEntry, HeadSets
 from headcount.lab import Lab
 from headcount.models.model import Model
 from headcount.tasks import Task, encode
@@ -33,7 +33,7 @@ def task() -> Task:
 def head_sets(model: Model, gates: np.ndarray, only: np.ndarray) -> HeadSets:
     """Head sets that only some examples want."""
     entries = [
-        Entry(number, row, None if only[number].all() else int(example))
+        HeadSetEntry(number, row, None if only[number].all() else int(example))
         for number, row in enumerate(gates)
         for example in ([0] if only[number].all() else np.flatnonzero(only[number]))
     ]
@@ -91,7 +91,7 @@ def test_the_store_knows_them(model: Model, task: Task, tmp_path: Path) -> None:
 def test_values_of_a_label_are_those_of_each_example(model: Model, task: Task) -> None:
     examples = len(task.part("test"))
     gates = soft_gates(model, sets=examples)
-    own = [Entry("own", row, place) for place, row in enumerate(gates)]
+    own = [HeadSetEntry("own", row, place) for place, row in enumerate(gates)]
     found = evaluate(model, task, HeadSets.build(model.layout, own, examples))
     whole = evaluate(model, task, gates).values
     assert found.of("own").shape == (1, examples)

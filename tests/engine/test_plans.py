@@ -397,7 +397,7 @@ def test_memory_is_free_again_before_the_next_try(
             super().__init__(*args)
             made.append(weakref.ref(self))
 
-    monkeypatch.setattr("headcount.engine.measure.passes.Runner", Watched)
+    monkeypatch.setattr("headcount.engine.measure.measuring.Runner", Watched)
     with memory_for(llama, 30):
         evaluate(
             llama,

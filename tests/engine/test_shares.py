@@ -19,7 +19,7 @@ from toy import toy_task, toy_tokenizer
 from headcount import Lab, Store, Task, evaluate, rank, wrap
 from headcount.engine.measure import measuring
 from headcount.engine.measure.executor import Job, Unit
-from headcount.engine.measure.head_sets import Entry, HeadSets
+from headcount.engine.measure.head_sets import HeadSetEntry, HeadSets
 from headcount.engine.measure.measuring import MeasuringJob, Share
 from headcount.engine.measure.plan import PLAIN, Plan, best_plan
 from headcount.engine.write.writing import Answers, Sampled, Writing, WritingJob
@@ -125,8 +125,8 @@ def test_prompts_that_share_their_start(model: Model, monkeypatch: pytest.Monkey
 def test_head_sets_of_single_examples(model: Model, task: Task) -> None:
     places = range(len(task.part("test")))
     gates = soft_gates(model, len(places) + 1)
-    entries = [Entry("own", gates[place], place) for place in places]
-    table = HeadSets.build(model.layout, [*entries, Entry("all", gates[-1])], len(places))
+    entries = [HeadSetEntry("own", gates[place], place) for place in places]
+    table = HeadSets.build(model.layout, [*entries, HeadSetEntry("all", gates[-1])], len(places))
     alone, here = Lab(progress=False), Here()
     one, other = (evaluate(model, task, table, lab=lab) for lab in (alone, here.lab()))
     assert np.array_equal(one.table, other.table, equal_nan=True)

@@ -15,8 +15,9 @@ from shortcuts import left_behind
 from test_decode import by_whole_passes, go_on, ids_of, model_of, prompts, soft_gates
 from toy import WORDS
 
+from headcount.engine.measure.batch import shared_start
 from headcount.engine.write import decode
-from headcount.engine.write.steps import bears_gaps, shared_start
+from headcount.engine.write.steps import bears_gaps
 from headcount.models.model import Model
 
 MODELS = ("llama", "gpt2", "mistral", "bloom", "qwen3_next")  # the last ones keep no plain cache
@@ -109,13 +110,7 @@ def test_rows_that_end_one_after_the_other_are_not_waited_for() -> None:
     """Too few end at once for the batch to be moved together, but none counts as going on again."""
     model, rows = model_of("llama"), 40
     prompts = [(1 + n % 30, 2 + n // 30) for n in range(rows)]
-    steps = decode.Steps(
-        model,
-        None,
-        (),
-        spare_prompt=False,
-        new=60,
-    )
+    steps = decode.Steps(model, None, (), decode.Decoding(max_new_tokens=60))
     calls: list[int] = []
 
     def ended(texts: list[list[int]]) -> list[bool]:

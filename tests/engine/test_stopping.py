@@ -36,12 +36,7 @@ def test_both_ways_of_decoding_agree(monkeypatch: pytest.MonkeyPatch) -> None:
     options: dict[str, Any] = {"max_new_tokens": 2 * LENGTH, "until": "boxed", "progress": False}
     by_steps = generate(model, prompts, **options)
     monkeypatch.setattr(
-        decode,
-        "_ways",
-        lambda job, ids, gates, rows: (
-            lambda batch: job.generate([ids[i] for i in batch], None),
-            [list(range(len(ids)))],
-        ),
+        decode, "_ways", lambda job, *_: (job.generate, [list(range(len(job.ids)))])
     )
     assert generate(model, prompts, **options) == by_steps
 
@@ -49,10 +44,10 @@ def test_both_ways_of_decoding_agree(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_what_comes_behind_the_box_is_cut() -> None:
     model = chain_model()
     ids = model.tokenizer.encode(BOX + BOX)
-    found = cut(model, ids, {2}, (), "boxed")
+    found = cut(model, ids, {2}, decode.Decoding(until="boxed"))
     assert found.ids == tuple(ids[:LENGTH])
     assert found.finished
-    assert cut(model, ids, {2}, ("ed",), "").text == r"\box"
+    assert cut(model, ids, {2}, decode.Decoding(stop="ed")).text == r"\box"
 
 
 def test_an_ending_that_there_is_not() -> None:

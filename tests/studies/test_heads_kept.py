@@ -18,7 +18,7 @@ from planted import Plant, plant
 from real import bundled
 
 from headcount import HeadcountError, Lab, Store, Task
-from headcount.engine.measure import passes as work
+from headcount.engine.measure import measuring as work
 from headcount.models.model import Model
 from headcount.studies.heads_kept.cases import choose_prompts, make_case
 from headcount.studies.heads_kept.study import KIND

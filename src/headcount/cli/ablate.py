@@ -7,7 +7,7 @@ from argparse import Namespace
 import numpy as np
 
 from headcount.cli.common import lab_from, model_from, print_json, print_table, task_from
-from headcount.engine.measure.head_sets import Entry, HeadSets
+from headcount.engine.measure.head_sets import HeadSetEntry, HeadSets
 from headcount.lab import evaluate
 from headcount.stats import Interval, paired_difference
 
@@ -20,7 +20,7 @@ def ablate(arguments: Namespace) -> int:
         task = task_from(arguments, model)
         gates = model.layout.gates(**{"keep" if arguments.keep else "off": heads})
         named = f"only {len(heads)} kept" if arguments.keep else f"{len(heads)} off"
-        entries = [Entry("all heads", np.ones_like(gates)), Entry(named, gates)]
+        entries = [HeadSetEntry("all heads", np.ones_like(gates)), HeadSetEntry(named, gates)]
         values = evaluate(
             model,
             task,

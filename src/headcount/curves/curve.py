@@ -22,7 +22,7 @@ import numpy as np
 from jaxtyping import Float
 
 from headcount.engine.measure.cost import Counter
-from headcount.engine.measure.head_sets import Entry, HeadSets, Pending, head_gates
+from headcount.engine.measure.head_sets import HeadSetEntry, HeadSets, Pending, head_gates
 from headcount.engine.measure.sweep import Sweep, Values
 from headcount.engine.write.writing import Scope
 from headcount.errors import HeadcountError, unknown
@@ -243,7 +243,7 @@ class CurveRequest:
             )
         return points, tuple(left_out)
 
-    def entries(self, scores: HeadScores | None) -> Iterator[Entry]:
+    def entries(self, scores: HeadScores | None) -> Iterator[HeadSetEntry]:
         """The head sets of all points; pending where they depend on scores that are not known."""
         for series, count in self.points[0]:
             draws = self.settings.seeds if series in ("random", "matched") else 1
@@ -257,7 +257,7 @@ class CurveRequest:
                 else:
                     assert scores is not None
                     gates = self._gates(self._heads(scores, series, count, draw)[0])
-                yield Entry((series, count), gates)
+                yield HeadSetEntry((series, count), gates)
 
     def _gates(self, heads: Sequence[int]) -> Float[np.ndarray, "heads"]:
         keep, epsilon = self.settings.mode == "keep", self.settings.epsilon

@@ -16,7 +16,7 @@ from jaxtyping import Float, Int
 
 from headcount.curves.explained import Explained, explained_effect
 from headcount.engine.measure.cost import Counter
-from headcount.engine.measure.head_sets import Entry, HeadSets, Pending, head_gates
+from headcount.engine.measure.head_sets import HeadSetEntry, HeadSets, Pending, head_gates
 from headcount.engine.measure.sweep import Sweep, Values
 from headcount.errors import HeadcountError
 from headcount.heads import HeadScores
@@ -64,7 +64,7 @@ class KeepRequest:
         chosen = names if ablation == self.ablations[0] else names[:1]
         return {name: sorted({0, *counts[name], total}) for name in chosen}
 
-    def entries(self, ablation: str, scores: Mapping[str, HeadScores]) -> Iterator[Entry]:
+    def entries(self, ablation: str, scores: Mapping[str, HeadScores]) -> Iterator[HeadSetEntry]:
         """The head sets of an ablation; pending where they depend on scores that are not known."""
         layout = self.model.layout
         for order, counts in self.orders(ablation).items():
@@ -80,7 +80,7 @@ class KeepRequest:
                     gates = Pending((key, "keep", count, row))
                 else:
                     gates = head_gates(layout, heads[row, :count], keep=True)
-                yield Entry((order, count), gates, row if own else None)
+                yield HeadSetEntry((order, count), gates, row if own else None)
 
     def _heads(
         self, order: str, scores: Mapping[str, HeadScores]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from headcount.engine.measure.head_sets import Entry, HeadSets
+from headcount.engine.measure.head_sets import HeadSetEntry, HeadSets
 from headcount.engine.measure.sweep import Sweep
 from headcount.heads import HeadScores
 from headcount.lab import Lab
@@ -38,7 +38,10 @@ def patching(
 def single_heads(model: Model, task: Task, metric: str, stand_in: str) -> Sweep:
     """The whole model, and the model without each of its heads, on the ranking part."""
     gates = 1 - np.eye(model.layout.total, dtype=np.float32)
-    entries = [Entry("whole", np.ones_like(gates[0])), *map(Entry, range(len(gates)), gates)]
+    entries = [
+        HeadSetEntry("whole", np.ones_like(gates[0])),
+        *map(HeadSetEntry, range(len(gates)), gates),
+    ]
     table = HeadSets.build(model.layout, entries)
     return Sweep(model, task, get_metric(metric), table, "ranking", stand_in)
 

@@ -10,11 +10,12 @@ import torch
 from jaxtyping import Bool, Float, Int
 
 from headcount.engine.measure.batch import make_batches
-from headcount.engine.measure.forward import measuring, score, within_memory
+from headcount.engine.measure.forward import measuring, score
 from headcount.engine.measure.plan import default_tokens
 from headcount.engine.read.collect import collect
 from headcount.engine.write.decode import generate
 from headcount.errors import HeadcountError
+from headcount.models.memory import within_memory
 from headcount.models.model import Model
 from headcount.tasks import Encoded, Task, encode
 

@@ -20,10 +20,11 @@ from jaxtyping import Float
 from torch import Tensor
 
 from headcount.engine.measure.batch import Batch, make_batches
-from headcount.engine.measure.forward import measuring, score, within_memory
+from headcount.engine.measure.forward import measuring, score
 from headcount.engine.read.collect import reading
 from headcount.errors import unknown
 from headcount.models.gate import StandIns
+from headcount.models.memory import within_memory
 from headcount.models.model import Model
 from headcount.system.files import digest
 from headcount.tasks.encoding import Encoded, require_twin
@@ -54,12 +55,13 @@ def make_stand_in(
         return StandIn("zero", "zero", "zero", lambda batch: None)
     if name == "corrupted":
         require_twin(examples)
-        return StandIn(
-            "corrupted",
-            "the head's output on the corrupted twin",
-            "corrupted",
-            _corrupted(model, examples),
-        )
+
+        def provide(batch: Batch) -> StandIns:
+            rows, size = [examples[place] for place in batch.examples], batch.ids.numel()
+            (twins,) = make_batches(rows, tokens=size, device=model.device, corrupted=True)
+            return head_outputs(model, twins)
+
+        return StandIn("corrupted", "the head's output on the corrupted twin", "corrupted", provide)
     return _mean(model, examples, ranking, tokens)
 
 
@@ -70,15 +72,6 @@ def head_outputs(model: Model, batch: Batch) -> list[Float[Tensor, "rows tokens 
     with measuring(model), reading(model, lambda _, z: outputs.append(z.clone())):
         score(model, batch)
     return outputs
-
-
-def _corrupted(model: Model, examples: Sequence[Encoded]) -> Callable[[Batch], StandIns]:
-    def provide(batch: Batch) -> StandIns:
-        rows = [examples[place] for place in batch.examples]
-        (twins,) = make_batches(rows, tokens=batch.ids.numel(), device=model.device, corrupted=True)
-        return head_outputs(model, twins)
-
-    return provide
 
 
 Form = tuple[str, int]  # template and length

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from itertools import takewhile
 
 import torch
@@ -47,15 +47,7 @@ class Batch:
 
     def part(self, start: int, stop: int) -> Batch:
         """Some of the rows."""
-        rows = slice(start, stop)
-        return Batch(
-            self.examples[rows],
-            self.ids[rows],
-            self.scored[rows],
-            self.targets[rows],
-            self.foils[rows],
-            self.also[rows],
-        )
+        return Batch(*(getattr(self, field.name)[start:stop] for field in fields(self)))
 
 
 def make_batches(
@@ -83,17 +75,25 @@ def make_batches(
     for group in groups.values():
         longest = len(_prompt(encoded[group[0]], corrupted)) + len(encoded[group[0]].target) - 1
         if shared_once is not None and len(group) > 1:
-            prompts = [_prompt(encoded[place], corrupted) for place in group]
-            # All that the first and the last in order share, those between them share too.
-            pairs = zip(min(prompts), max(prompts), strict=True)
-            shared = len(list(takewhile(lambda pair: pair[0] == pair[1], pairs)))
-            shared = min(shared, len(prompts[0]) - 1)
+            shared = shared_start([_prompt(encoded[place], corrupted) for place in group])
             longest -= shared if shared >= shared_once else 0
         rows = _even_rows(len(group), max(1, tokens // longest))
         for start in range(0, len(group), rows):
             chosen = group[start : start + rows]
             batches.append(_batch(encoded, chosen, corrupted, device))
     return batches
+
+
+def shared_start(prompts: Sequence[tuple[int, ...]]) -> int:
+    """How many tokens all prompts share at their start; at least one is left of each.
+
+    >>> shared_start([(1, 2, 3), (1, 2, 4, 5)]), shared_start([(1, 2), (1, 2)])
+    (2, 1)
+    """
+    # All that the first and the last in order share, those between them share too.
+    pairs = zip(min(prompts), max(prompts), strict=False)
+    shared = len(list(takewhile(lambda pair: pair[0] == pair[1], pairs)))
+    return min(shared, min(map(len, prompts)) - 1)
 
 
 def _even_rows(examples: int, rows: int) -> int:
@@ -109,9 +109,7 @@ def _even_rows(examples: int, rows: int) -> int:
 
 
 def _prompt(one: Encoded, corrupted: bool) -> tuple[int, ...]:
-    if not corrupted:
-        return one.prompt
-    return one.prompt if one.corrupted is None else one.corrupted
+    return one.corrupted if corrupted and one.corrupted is not None else one.prompt
 
 
 def _batch(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 
 import torch
@@ -12,9 +12,7 @@ from headcount.engine.measure.batch import Batch
 from headcount.errors import HeadcountError
 from headcount.metrics.base import Scored
 from headcount.models.forward_modes import exactly, scored_logits
-from headcount.models.memory import out_of_memory as out_of_memory
-from headcount.models.memory import too_large as too_large
-from headcount.models.memory import within_memory as within_memory
+from headcount.models.memory import out_of_memory
 from headcount.models.model import Model
 from headcount.models.sites import accepted
 
@@ -58,6 +56,23 @@ def score(model: Model, batch: Batch) -> Scored:
         at = batch.scored[..., None].expand(-1, -1, logits.shape[-1])
         logits = logits.gather(1, at)
     return Scored(logits, batch.targets, batch.foils, batch.also)
+
+
+def fits(model: Model, work: Callable[[], object]) -> bool:
+    """Do some work, or find that it does not fit into memory.
+
+    What the failed pass had allocated is free again when this returns, not before: the error holds
+    on to it.
+    """
+    try:
+        work()
+        return True
+    except RuntimeError as error:
+        if not out_of_memory(error):
+            raise
+    if model.device.type == "cuda":
+        torch.cuda.empty_cache()
+    return False
 
 
 def check_finite(values: Tensor, model: Model) -> None:

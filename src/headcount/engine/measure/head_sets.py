@@ -9,12 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 
+from headcount.engine.measure.plan import MEASUREMENT
 from headcount.heads import HeadLayout, check_gates
+from headcount.models.model import Model
+from headcount.tasks import Encoded, Task, encode
+from headcount.tasks.task import Part
 
 Label = Hashable
 
@@ -26,7 +31,7 @@ class Pending:
     key: Hashable
 
 
-class Entry(NamedTuple):
+class HeadSetEntry(NamedTuple):
     """One head set under a label: for all examples, or for the example at one place only."""
 
     label: Label
@@ -44,7 +49,8 @@ class HeadSets:
     wanted        which examples want which head set; None where all want all
 
     >>> layout = HeadLayout((2,))
-    >>> sets = HeadSets.build(layout, [Entry("all", np.ones(2)), Entry("again", np.ones(2))])
+    >>> entries = [HeadSetEntry(label, np.ones(2)) for label in ("all", "again")]
+    >>> sets = HeadSets.build(layout, entries)
     >>> len(sets), sets.rows["again"]
     (1, (0,))
     """
@@ -58,7 +64,9 @@ class HeadSets:
         return len(self.gates)
 
     @classmethod
-    def build(cls, layout: HeadLayout, entries: Iterable[Entry], examples: int = 0) -> HeadSets:
+    def build(
+        cls, layout: HeadLayout, entries: Iterable[HeadSetEntry], examples: int = 0
+    ) -> HeadSets:
         """The table of these entries; `examples` is needed where some are for single examples."""
         entries = list(entries)
         # Adding zero turns -0 into 0: both are the same gate.
@@ -81,7 +89,12 @@ class HeadSets:
     def of(cls, gates: Any, layout: HeadLayout) -> HeadSets:
         """A table of gates whose labels are their numbers, 0, 1, 2, …"""
         table = check_gates(gates, layout)
-        return cls.build(layout, [Entry(number, row) for number, row in enumerate(table)])
+        return cls.build(layout, [HeadSetEntry(number, row) for number, row in enumerate(table)])
+
+    def with_whole(self, layout: HeadLayout) -> HeadSets:
+        """The same head sets, labelled by their rows, and the whole model, labelled "whole"."""
+        whole = HeadSetEntry("whole", np.ones(layout.total, dtype=np.float32))
+        return self.build(layout, [whole, *map(HeadSetEntry, range(len(self)), self.gates)])
 
     def asked(self, examples: int) -> Bool[np.ndarray, "sets examples"]:
         """Which values are asked for."""
@@ -111,13 +124,13 @@ class Expected:
     want each of the others.
     """
 
-    known: HeadSets | None
+    known: HeadSets
     pending: Mapping[Hashable, frozenset[int] | None] = field(default_factory=dict)
 
     @classmethod
-    def build(cls, layout: HeadLayout, entries: Iterable[Entry], examples: int) -> Expected:
+    def build(cls, layout: HeadLayout, entries: Iterable[HeadSetEntry], examples: int) -> Expected:
         """Sort entries into those that are known and those that are not."""
-        known: list[Entry] = []
+        known: list[HeadSetEntry] = []
         pending: dict[Hashable, frozenset[int] | None] = {}
         for entry in entries:
             if not isinstance(entry.gates, Pending):
@@ -126,5 +139,49 @@ class Expected:
                 pending[entry.gates.key] = None
             elif (some := pending.get(entry.gates.key, frozenset())) is not None:
                 pending[entry.gates.key] = some | {entry.example}
-        table = HeadSets.build(layout, known, examples) if known else None
-        return cls(table, pending)
+        nothing = HeadSets(np.ones((0, layout.total), dtype=np.float32), {})
+        return cls(HeadSets.build(layout, known, examples) if known else nothing, pending)
+
+    def asked(self, examples: int) -> Bool[np.ndarray, "sets examples"]:
+        """Which values are asked for, those of pending head sets last."""
+        pending = [
+            np.isin(np.arange(examples), range(examples) if some is None else sorted(some))
+            for some in self.pending.values()
+        ]
+        return np.array([*self.known.asked(examples), *pending], dtype=bool).reshape(-1, examples)
+
+
+class OnHeadSets:
+    """What all requests share that ask something of each example under each head set."""
+
+    model: Model
+    task: Task
+    head_sets: HeadSets
+    split: Part
+
+    @cached_property
+    def examples(self) -> list[Encoded]:
+        """The examples of the split, as token ids."""
+        return encode(self.task.part(self.split), self.model.tokenizer)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What the examples go by."""
+        return tuple(example.example.id for example in self.examples)
+
+    @property
+    def clusters(self) -> Int[np.ndarray, "examples"]:
+        """Which examples belong together."""
+        return self.task.part(self.split).clusters
+
+    def facts(self, metric: str, stand_in: str) -> dict[str, Any]:
+        """The start of every context: what determines a value or a text, whatever else does."""
+        return {
+            "model": self.model.name,
+            **self.model.identity,
+            "task": self.task.name,
+            "task_version": self.task.version,
+            "metric": metric,
+            "stand_in": stand_in,
+            "measurement": MEASUREMENT,
+        }

@@ -7,20 +7,25 @@ limits: each share of a batch first runs it with all heads, and a dead worker lo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
+import torch
 from jaxtyping import Bool, Float
 
 from headcount.engine.measure.ablations import StandIn, make_stand_in
 from headcount.engine.measure.batch import Batch, make_batches
 from headcount.engine.measure.executor import Emit, Unit
-from headcount.engine.measure.forward import measuring
-from headcount.engine.measure.passes import Passes
+from headcount.engine.measure.forward import check_finite, fits, measuring
 from headcount.engine.measure.plan import SHORTEST_PREFIX, Plan
+from headcount.engine.measure.runner import Runner, chunks
+from headcount.heads import HeadLayout
 from headcount.metrics import Metric
+from headcount.models.memory import too_large
 from headcount.models.model import Model
 from headcount.system.files import canonical, digest
 from headcount.tasks import Encoded
@@ -59,48 +64,30 @@ class MeasuringJob:
             self.ablation, model, self.examples, self.ranking, self.ablation_tokens
         )
         # One for all units: it remembers how much fits into memory.
-        passes = self.passes(model, stand_in)
+        examples = len(self.examples)
+        passes = Passes(model, self.gates, examples, self.metric, stand_in, self.plan)
 
         def measure(shares: Sequence[Share], emit: Emit) -> None:
             passes.emit = emit
             with measuring(model):
                 try:
                     for share in shares:
-                        batch = self._batch(share, model)
-                        passes.rows = np.array(share.rows)
-                        cells = np.ix_(share.rows, share.columns)
-                        passes.missing[cells] = True
-                        passes.rows = np.array(passes.share(batch, share.part, share.of), dtype=int)
-                        passes.run(batch)
-                        passes.missing[cells] = False  # the other parts are not ours
+                        # As it was cut: these examples, in one batch.
+                        (batch,) = self._batches(model, share.columns, tokens=1 << 60)
+                        passes.run(batch, share.rows, share.part, share.of)
                 finally:
                     passes.flush()  # also when interrupted: what is measured is kept
 
         return measure
 
-    def passes(self, model: Model, stand_in: StandIn) -> Passes:
-        """What runs the batches; nothing is missing yet."""
-        missing = np.zeros((len(self.gates), len(self.examples)), dtype=bool)
-        return Passes(model, self.gates, self.metric, stand_in, self.plan, missing)
-
-    def batches(self, model: Model, examples: Sequence[int]) -> list[Batch]:
-        """Batches of some examples, by their places."""
+    def _batches(self, model: Model, examples: Sequence[int], tokens: int = 0) -> list[Batch]:
         return make_batches(
             self.examples,
-            tokens=self.plan.tokens,
+            tokens=tokens or self.plan.tokens,
             device=model.device,
             places=examples,
             shared_once=SHORTEST_PREFIX if self.plan.cuts.cache else None,
         )
-
-    def _batch(self, share: Share, model: Model) -> Batch:
-        (batch,) = make_batches(
-            self.examples,
-            tokens=1 << 60,  # as it was cut: these examples, in one batch
-            device=model.device,
-            places=share.columns,
-        )
-        return batch
 
     def parts(
         self,
@@ -113,9 +100,9 @@ class MeasuringJob:
         Head sets that all examples want run on many at once, those of single examples on each.
         """
         common = asked.all(axis=1)
-        together = self.batches(model, np.flatnonzero(missing[common].any(axis=0)).tolist())
+        together = self._batches(model, np.flatnonzero(missing[common].any(axis=0)).tolist())
         alone = np.flatnonzero(missing[~common].any(axis=0)).tolist()
-        apart = [batch for place in alone for batch in self.batches(model, [place])]
+        apart = [batch for place in alone for batch in self._batches(model, [place])]
         return [
             *((np.flatnonzero(common), batch) for batch in together),
             *((np.flatnonzero(~common), batch) for batch in apart),
@@ -124,39 +111,38 @@ class MeasuringJob:
     def units(
         self,
         context: dict[str, Any],
-        passes: Passes,
+        missing: Bool[np.ndarray, "sets examples"],
         parts: Iterable[tuple[np.ndarray, Batch]],
         workers: int,
     ) -> list[Unit]:
         """Cut batches into units: one each for this process, finer ones for workers."""
-        wanted: list[tuple[float, list[int], Batch]] = []  # passes, head sets, examples
+        wanted: list[tuple[float, tuple[int, ...], Batch]] = []  # passes, head sets, examples
         for some, batch in parts:
-            for piece in passes.pieces(batch) if workers else [batch]:
-                rows = some[passes.missing[some][:, list(piece.examples)].any(axis=1)].tolist()
+            whole = batch, batch, self.plan.most_tokens, batch.rows
+            for piece in self.plan.pieces(*whole) if workers else [batch]:
+                rows = some[missing[some][:, list(piece.examples)].any(axis=1)].tolist()
                 if rows:
-                    wanted.append((self._passes(piece, len(rows)), rows, piece))
+                    wanted.append((self._passes(piece, len(rows)), tuple(rows), piece))
         if not workers:
-            return [
-                self._unit(context, [Share(tuple(rows), piece.examples)])
-                for _, rows, piece in wanted
-            ]
+            return [self._unit(context, [Share(rows, p.examples)]) for _, rows, p in wanted]
         total = sum(count for count, _, _ in wanted)
         size = min(max(total / (UNITS_EACH * workers), FEWEST), MOST)
-        units: list[Unit] = []
+        units: list[list[Share]] = []
         together: list[Share] = []  # small ones, until they are as much as a unit
         gathered = 0.0
         for count, rows, piece in wanted:
             of = max(1, round(count / size))
-            shares = [Share(tuple(rows), piece.examples, part, of) for part in range(of)]
+            shares = [Share(rows, piece.examples, part, of) for part in range(of)]
             if of > 1:
-                units += [self._unit(context, [share]) for share in shares]
+                units += [[share] for share in shares]
                 continue
             together += shares
             gathered += count
             if gathered >= size:
-                units.append(self._unit(context, together))
+                units.append(together)
                 together, gathered = [], 0.0
-        return units + ([self._unit(context, together)] if together else [])
+        units += [together] if together else []
+        return [self._unit(context, shares) for shares in units]
 
     def _passes(self, piece: Batch, rows: int) -> float:
         """About how many passes a piece takes."""
@@ -181,3 +167,125 @@ class MeasuringJob:
         sets = len({row for share in shares for row in share.rows})
         name = f"{context['task']}, {self.metric.key}: {which} under {sets} head sets{part}"
         return Unit(digest(canonical({"context": context, "asked": asked})), name, tuple(shares))
+
+
+class Passes:
+    """Measures batches; what is measured goes to `emit` as (head sets, examples, values)."""
+
+    def __init__(
+        self,
+        model: Model,
+        sets: Float[np.ndarray, "sets heads"],
+        examples: int,
+        metric: Metric,
+        stand_in: StandIn,
+        plan: Plan,
+    ) -> None:
+        self.model, self.sets, self.metric = model, sets, metric
+        self.stand_in, self.plan = stand_in, plan
+        self.starts = first_sites(sets, model.layout)
+        self.rows: list[int] = []  # the head sets that are run now
+        self.missing = np.zeros((len(sets), examples), dtype=bool)
+        # Limits, which fall when memory runs out.
+        self.most_tokens, self.most_rows = plan.most_tokens, examples
+        self.pending: list[tuple[list[int], list[int], torch.Tensor]] = []
+        self.emit: Emit = lambda measured: None
+        self.asked = time.monotonic()
+
+    def run(self, batch: Batch, rows: Sequence[int], part: int = 0, of: int = 1) -> None:
+        """Measure a batch under head sets, or one of several equal parts of the passes that takes.
+
+        Where memory is short, in smaller pieces.
+        """
+        self.rows = self._part(batch, rows, part, of)
+        self.missing[np.ix_(self.rows, batch.examples)] = True
+        length = batch.ids.shape[1]
+        pieces = [batch]
+        while pieces:
+            piece = pieces.pop()
+            smaller = self.plan.pieces(piece, batch, self.most_tokens, self.most_rows)
+            if len(smaller) > 1:  # memory was short before, perhaps in another batch
+                pieces += reversed(smaller)
+            elif not fits(self.model, partial(self._run, piece)):
+                tried = min(self.plan.tokens, piece.ids.numel() * len(self.rows))
+                half = piece.rows // 2
+                if tried > length:
+                    self.most_tokens = max(length, tried // 2)
+                    self.plan = replace(self.plan, tokens=self.most_tokens)
+                elif half:
+                    self.most_rows = half
+                else:
+                    raise too_large(self.model, length)
+                pieces.append(piece)
+
+    def _part(self, batch: Batch, rows: Sequence[int], part: int, of: int) -> list[int]:
+        """The head sets of a part, cut between passes: those that all parts together would make."""
+        gated, untouched = self._by_gating(rows)
+        if of == 1:
+            return gated + untouched
+        passes = list(self._passes(self._runner(batch, gated), gated))
+        some = passes[len(passes) * part // of : len(passes) * (part + 1) // of]
+        return (untouched if part == 0 else []) + [row for rows, _ in some for row in rows]
+
+    @torch.no_grad()
+    def _run(self, batch: Batch) -> None:
+        columns = list(batch.examples)
+        # All of the batch is measured, whatever of it is known.
+        missing = [row for row in self.rows if self.missing[row, columns].any()]
+        gated, untouched = self._by_gating(missing)
+        if not (gated or untouched):
+            return
+        runner = self._runner(batch, gated)
+        if untouched or self.plan.cuts.trunk is not None or runner.prefix:
+            whole = self.metric.function(runner.whole())
+            self._finish(untouched, columns, whole.expand(len(untouched), -1))
+        for rows, start in self._passes(runner, gated):
+            gates = torch.from_numpy(self.sets[rows])
+            values = self.metric.function(runner.under(gates, start))
+            self._finish(rows, columns, values.view(len(rows), -1))
+
+    def _by_gating(self, rows: Sequence[int]) -> tuple[list[int], list[int]]:
+        """Head sets that gate a head, and those that do not."""
+        sites = len(self.model.sites)
+        gated = [row for row in rows if self.starts[row] < sites]
+        return gated, [row for row in rows if self.starts[row] == sites]
+
+    def _runner(self, batch: Batch, gated: list[int]) -> Runner:
+        stand_ins = self.stand_in.provide(batch) if gated else None
+        return Runner(self.model, batch, self.plan, stand_ins)
+
+    def _passes(self, runner: Runner, gated: list[int]) -> Iterator[tuple[list[int], int]]:
+        """The head sets of each pass, and the site at which it starts."""
+        most = max(1, self.plan.tokens // runner.tokens) if self.plan.fold else 1
+        starts = [self.starts[row] for row in gated]
+        for places, start in chunks(starts, most, len(self.model.sites)):
+            yield [gated[place] for place in places], start
+
+    def _finish(
+        self, rows: list[int], columns: list[int], values: Float[torch.Tensor, "sets examples"]
+    ) -> None:
+        if rows:
+            self.pending.append((rows, columns, values))
+        # Asking a GPU for its results makes it wait for us: once a second is often enough.
+        if self.model.device.type == "cpu" or time.monotonic() - self.asked > 1:
+            self.flush()
+
+    def flush(self) -> None:
+        """Fetch, check and keep what has been measured."""
+        pending, self.pending = self.pending, []
+        for rows, columns, values in pending:
+            check_finite(values, self.model)
+            self.missing[np.ix_(rows, columns)] = False
+            self.emit((rows, columns, values.double().cpu().numpy()))
+        self.asked = time.monotonic()
+
+
+def first_sites(sets: Float[np.ndarray, "sets heads"], layout: HeadLayout) -> list[int]:
+    """The first site at which each head set gates a head; the number of sites where none does.
+
+    >>> first_sites(np.array([[1, 1, 0.5], [1, 1, 1]]), HeadLayout((1, 2)))
+    [1, 2]
+    """
+    gated = sets != 1
+    starts = np.where(gated.any(axis=1), layout.layers[gated.argmax(axis=1)], len(layout.counts))
+    return [int(start) for start in starts]

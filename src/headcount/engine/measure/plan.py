@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from headcount.engine.measure.batch import Batch
-from headcount.engine.measure.calibrate import liked_tokens
+from headcount.engine.measure.rates import liked_tokens
 from headcount.models.fast_paths import ShortCuts
 from headcount.models.model import Model
 
@@ -39,6 +39,17 @@ class Plan:
         shared = batch.shared_prefix()
         return shared if shared >= SHORTEST_PREFIX else 0
 
+    @property
+    def most_tokens(self) -> int:
+        """How many tokens a piece of a batch may have."""
+        return 5 * self.tokens // 4
+
+    def pieces(self, batch: Batch, around: Batch, most_tokens: int, most_rows: int) -> list[Batch]:
+        """A batch in pieces that are small enough, by the tokens that the one around it shares."""
+        fresh = around.ids.shape[1] - self.prefix(around)  # of each row; a shared start runs once
+        rows = max(1, min(most_tokens // fresh, most_rows))
+        return [batch.part(start, start + rows) for start in range(0, batch.rows, rows)]
+
     def explain(self, batches: Sequence[Batch], sets: int, known: int = 0) -> str:
         """What will be done, in words, to measure these batches under so many head sets.
 
@@ -47,16 +58,17 @@ class Plan:
         examples = sum(batch.rows for batch in batches)
         lengths = _span([batch.ids.shape[1] for batch in batches])
         prefixes = [prefix for batch in batches if (prefix := self.prefix(batch))]
-        at_end = "the last positions of each pass: logits"
-        if self.cuts.scored:
-            at_end += " and the last block's MLP"
+        start = "output projection" if self.cuts.attention else "block"
+        more = " and the last block's MLP" if self.cuts.scored else ""
         steps = [
             f"{_count(sets, 'head set')} × {_count(examples, 'example')} of {lengths} tokens"
             + (f"; {_count(known, 'value')} known already" if known else ""),
-            f"passes start at the first gated head, at its {self._start()}"
+            f"passes start at the first gated head, at its {start}"
             if self.cuts.trunk is not None
             else "every pass runs all blocks",
-            f"only at {at_end}" if self.cuts.head else "logits at all positions",
+            f"only at the last positions of each pass: logits{more}"
+            if self.cuts.head
+            else "logits at all positions",
             f"the first {_span(prefixes)} tokens, where a batch (and its stand-ins) shares them, "
             "once per head set"
             if prefixes
@@ -67,9 +79,6 @@ class Plan:
         if self.compile:
             steps.append("compiled blocks where all heads lie plainly side by side")
         return "\n".join(f"  {step}" for step in steps)
-
-    def _start(self) -> str:
-        return "output projection" if self.cuts.attention else "block"
 
 
 def _span(numbers: Sequence[int]) -> str:

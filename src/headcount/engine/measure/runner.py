@@ -12,8 +12,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from headcount.engine.measure.batch import Batch
-from headcount.engine.measure.compiled import can_compile, compiled_blocks, static_gating
-from headcount.engine.measure.graphs import Graphs
+from headcount.engine.measure.compiled import Graphs, can_compile, compiled_blocks, static_gating
 from headcount.engine.measure.plan import Plan
 from headcount.metrics.base import Scored
 from headcount.models.fast_paths import Recording, recording, replaying, scored_end, spread_cache
@@ -45,17 +44,10 @@ class Runner:
         self.model, self.batch, self.plan = model, batch, plan
         self.count = batch.targets.shape[1]
         prefix = plan.prefix(batch)
-        if not _equal_rows(stand_ins, prefix):
-            prefix = 0
-        self.prefix = prefix
-        self.head = (
-            None
-            if not prefix
-            else _Stretch(batch.ids[:1, :prefix], 1, _columns(stand_ins, slice(0, prefix), row=0))
-        )
-        self.rest = _Stretch(
-            batch.ids[:, prefix:], self.count, _columns(stand_ins, slice(prefix, None))
-        )
+        self.prefix = prefix = prefix if _equal_rows(stand_ins, prefix) else 0
+        first, rest = (slice(1), slice(prefix)), (slice(None), slice(prefix, None))
+        self.head = _Stretch(batch.ids[first], 1, _some(stand_ins, *first)) if prefix else None
+        self.rest = _Stretch(batch.ids[rest], self.count, _some(stand_ins, *rest))
         self.cache: Any = None  # keys and values of the undisturbed prefix
         # Passes with a cache differ from block to block in what would be compiled.
         self.compile = plan.compile and not prefix and not model.spread and can_compile(model.sites)
@@ -101,9 +93,8 @@ class Runner:
         if logits.shape[1] != self.count:
             scored = batch.scored.repeat(folds, 1) - self.prefix
             logits = logits.gather(1, scored[..., None].expand(-1, -1, logits.shape[-1]))
-        targets, foils = batch.targets.repeat(folds, 1), batch.foils.repeat(folds, 1)
-        also = None if batch.also is None else batch.also.repeat(folds, 1)
-        return Scored(logits, targets, foils, also)
+        answers = (batch.targets, batch.foils, batch.also)
+        return Scored(logits, *(some.repeat(folds, 1) for some in answers))
 
     def _recorded(self, stretch: _Stretch, cache: Any) -> Tensor:
         model, trunk = self.model, self.plan.cuts.trunk
@@ -119,28 +110,20 @@ class Runner:
     def _gated(self, stretch: _Stretch, gates: Tensor, start: int, cache: Any) -> Tensor:
         model, cuts = self.model, self.plan.cuts
         folds = len(gates) // len(stretch.ids)
+        module, sites = model.module, model.sites
         with ExitStack() as stack:
             z0 = _repeat(stretch.stand_ins, folds)
             if self.compile and cuts.trunk is not None:
-                stack.enter_context(
-                    static_gating(
-                        model.module, model.sites, gates.to(model.device), z0, model.dtype
-                    )
-                )
+                on_device = gates.to(model.device)
+                stack.enter_context(static_gating(module, sites, on_device, z0, model.dtype))
                 first = cuts.trunk.block_of[start] + (1 if stretch.kept is not None else 0)
                 last = len(cuts.trunk.blocks) - (1 if cuts.scored else 0)
-                stack.enter_context(compiled_blocks(model.module, cuts.trunk, first, last))
+                stack.enter_context(compiled_blocks(module, cuts.trunk, first, last))
             else:
-                stack.enter_context(gating(model.module, model.sites, gates, stand_ins=z0))
+                stack.enter_context(gating(module, sites, gates, stand_ins=z0))
             if stretch.kept is not None and cuts.trunk is not None:
-                replay = replaying(
-                    model.module,
-                    cuts.trunk,
-                    model.sites[start],
-                    stretch.kept,
-                    folds=folds,
-                    attention=cuts.attention,
-                )
+                options: dict[str, Any] = {"folds": folds, "attention": cuts.attention}
+                replay = replaying(module, cuts.trunk, sites[start], stretch.kept, **options)
                 stack.enter_context(replay)
             return self._run(stretch, stretch.ids.repeat(folds, 1), cache)
 
@@ -155,11 +138,10 @@ class Runner:
         return logits
 
 
-def _columns(stand_ins: StandIns | None, columns: slice, row: int | None = None) -> StandIns | None:
-    """The stand-ins of some positions, of one row where the rows are equal."""
+def _some(stand_ins: StandIns | None, rows: slice, columns: slice) -> StandIns | None:
+    """The stand-ins of some rows and positions; one that is for all positions stays whole."""
     if stand_ins is None:
         return None
-    rows = slice(None) if row is None else slice(row, row + 1)
     return [
         None if z is None else z[rows] if z.shape[1] == 1 else z[rows, columns] for z in stand_ins
     ]
@@ -173,12 +155,8 @@ def _repeat(stand_ins: StandIns | None, folds: int) -> StandIns | None:
 
 def _equal_rows(stand_ins: StandIns | None, prefix: int) -> bool:
     """Whether all rows have the same stand-ins in the prefix, so that one row can serve all."""
-    for z in stand_ins or ():
-        if z is not None and z.shape[1] > 1:
-            start = z[:, :prefix]
-            if not torch.equal(start, start[:1].expand_as(start)):
-                return False
-    return True
+    starts = [z[:, :prefix] for z in stand_ins or () if z is not None and z.shape[1] > 1]
+    return all(torch.equal(start, start[:1].expand_as(start)) for start in starts)
 
 
 def chunks(starts: Sequence[int], most: int, sites: int) -> Iterator[tuple[list[int], int]]:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain
 from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Int
 
 from headcount.engine.measure.ablations import StandIn, make_stand_in
-from headcount.engine.measure.head_sets import HeadSets, Label
-from headcount.engine.measure.plan import MEASUREMENT, default_tokens
+from headcount.engine.measure.head_sets import HeadSets, Label, OnHeadSets
+from headcount.engine.measure.plan import default_tokens
 from headcount.engine.write.writing import Scope, Writing, check_scope
 from headcount.errors import HeadcountError
 from headcount.metrics import Metric
@@ -23,7 +24,7 @@ from headcount.tasks.task import Part
 
 
 @dataclass(frozen=True, eq=False)
-class Sweep:
+class Sweep(OnHeadSets):
     """One metric of one model on one split of a task, under each head set.
 
     Without its head sets it is what the store knows a value by, beside example and gates: one more
@@ -64,11 +65,6 @@ class Sweep:
             )
 
     @cached_property
-    def examples(self) -> list[Encoded]:
-        """The examples of the split, as token ids."""
-        return encode(self.task.part(self.split), self.model.tokenizer)
-
-    @cached_property
     def ranking(self) -> list[Encoded]:
         """The examples that a mean is taken over; none where no mean is."""
         if self.ablation != "mean":
@@ -89,15 +85,7 @@ class Sweep:
         if isinstance(self.metric, TextMetric):
             facts = {"metric": self.metric.key, "metric_identity": self.metric.identity()}
             return self.writing().context() | facts
-        return {
-            "model": self.model.name,
-            **self.model.identity,
-            "task": self.task.name,
-            "task_version": self.task.version,
-            "metric": self.metric.key,
-            "stand_in": ablation,
-            "measurement": MEASUREMENT,
-        }
+        return self.facts(self.metric.key, ablation)
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,8 +106,7 @@ class Values:
     @cached_property
     def values(self) -> Float[np.ndarray, "sets examples"]:
         """The values of each label's head set."""
-        rows = [row for rows in self.head_sets.rows.values() for row in rows]
-        return self.table[rows]
+        return self.table[list(chain.from_iterable(self.head_sets.rows.values()))]
 
     def of(self, label: Label) -> Float[np.ndarray, "draws examples"]:
         """The values of a label: one row for each draw, or one where examples have their own."""

@@ -9,11 +9,12 @@ import numpy as np
 import torch
 from jaxtyping import Float
 
-from headcount.engine.measure.forward import measuring, within_memory
+from headcount.engine.measure.forward import measuring
 from headcount.engine.measure.plan import default_tokens
 from headcount.errors import HeadcountError
 from headcount.models.forward_modes import scored_logits
 from headcount.models.gate import gating
+from headcount.models.memory import within_memory
 from headcount.models.model import Model
 from headcount.models.sites import accepted
 from headcount.system.progress import progress as progress_bar

@@ -9,6 +9,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from headcount.engine.write.settings import Sampled
+
 LIKELY = 1024  # tokens that hold nearly all mass, most of the time
 
 
@@ -48,17 +50,9 @@ def likeliest(p: Float[Tensor, "rows vocab"], mass: float) -> Bool[Tensor, "rows
 class Sampling:
     """Turns greedy decoding into sampling: all but the drawn token are ruled out."""
 
-    def __init__(
-        self,
-        temperature: float,
-        top_p: float,
-        seed: int,
-        prompts: Sequence[tuple[int, ...]],
-        new: int,
-    ) -> None:
-        self.temperature, self.top_p = temperature, top_p
-        self.numbers = torch.stack([_numbers(prompt, seed, new) for prompt in prompts])
-        self.step = 0
+    def __init__(self, how: Sampled, prompts: Sequence[tuple[int, ...]], new: int) -> None:
+        self.how, self.step = how, 0
+        self.numbers = torch.stack([_numbers(prompt, how.seed, new) for prompt in prompts])
 
     def __call__(
         self, input_ids: Int[Tensor, "rows tokens"], scores: Float[Tensor, "rows vocab"]
@@ -72,9 +66,9 @@ class Sampling:
     ) -> Float[Tensor, "rows vocab"]:
         """Draw the token of this step, counted from 0, in some of the rows."""
         wide = torch.float32 if scores.device.type == "mps" else torch.float64  # MPS has no wider
-        p = (scores.to(wide) / self.temperature).softmax(-1)  # (rows, vocab)
-        if self.top_p < 1:
-            p = p.masked_fill(~likeliest(p, self.top_p), 0)
+        p = (scores.to(wide) / self.how.temperature).softmax(-1)  # (rows, vocab)
+        if self.how.top_p < 1:
+            p = p.masked_fill(~likeliest(p, self.how.top_p), 0)
         up_to = p.cumsum(-1)
         number = self.numbers[rows.cpu(), step, None].to(p) * up_to[:, -1:]  # below the sum
         drawn = (up_to <= number).sum(-1, keepdim=True)

@@ -18,7 +18,8 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from headcount.engine.measure.forward import check_finite
-from headcount.engine.write.sampling import Watch
+from headcount.engine.write.sampling import Sampling, Watch
+from headcount.engine.write.settings import Decoding
 from headcount.models.forward_modes import empty_cache, scored_logits
 from headcount.models.gate import gating
 from headcount.models.model import Model
@@ -27,37 +28,40 @@ from headcount.models.slices import tolerance
 
 WORTH_LEAVING = 0.1  # share of rows that must have ended before the others are moved together
 
-Scores = Float[Tensor, "rows vocab"]
-Pick = Callable[[Scores, Int[Tensor, "rows"], int], Scores]
+Prompt = tuple[int, ...]
 Ended = Callable[[list[list[int]]], list[bool]]
 Layers = list[tuple[Tensor, Tensor]]  # keys and values of each layer
 
 
 @dataclass
 class Steps:
-    """Greedy decoding of prompts, each row under its own head set.
+    """Decoding of prompts, each row under its own head set.
 
     Prompts of different lengths are filled up behind the shared prefix: see `bears_gaps`.
     """
 
     model: Model
     gates: Float[np.ndarray, "sets heads"] | None  # of all head sets; None leaves all heads on
-    prefix: tuple[int, ...]  # tokens with which every prompt starts, run once for each head set
-    spare_prompt: bool  # gate only the passes over new tokens
-    new: int
-    pick: Callable[[Sequence[tuple[int, ...]]], Pick] | None = None  # makes sampling of greedy
+    prefix: Prompt  # tokens with which every prompt starts, run once for each head set
+    decoding: Decoding
     ended: Ended | None = None  # which rows, given all their new tokens, have come to an end
     logits: list[Tensor] | None = None  # of every step, where they are asked for
     _known: dict[int, int] = field(default_factory=dict)  # head set → its row of `_layers`
     _layers: Layers = field(default_factory=list)
 
+    @property
+    def spare_prompt(self) -> bool:
+        """Whether only the passes over new tokens are gated."""
+        return self.decoding.scope == "decode"
+
     @torch.no_grad()
-    def run(self, prompts: Sequence[tuple[int, ...]], sets: Sequence[int]) -> list[list[int]]:
+    def run(self, prompts: Sequence[Prompt], sets: Sequence[int]) -> list[list[int]]:
         """The new tokens of each prompt under the head set of that number."""
         model, watch = self.model, Watch()
-        pick = None if self.pick is None else self.pick(prompts)
+        new = self.decoding.max_new_tokens
+        sampling = Sampling(self.decoding, prompts, new) if self.decoding.temperature else None
         start = len(self.prefix)
-        ids, gaps = _filled([prompt[start:] for prompt in prompts], start, model.device)
+        ids, gaps = filled([prompt[start:] for prompt in prompts], start, model.device)
         cache = self._spread(sets)
         alive = torch.arange(len(prompts))  # on the host, which need not ask the device for it
         numbers = np.asarray(sets)
@@ -66,12 +70,12 @@ class Steps:
         unseen: list[Tensor] = []  # tokens that nobody has had to look at yet
         with ExitStack() as stack:
             stack.enter_context(self._gating(numbers, prompt=True))
-            for step in range(self.new):
+            for step in range(new):
                 logits = self._pass(ids, cache, gaps)
                 watch(ids, logits)
                 if self.logits is not None:
                     self.logits.append(logits)
-                scores = logits if pick is None else pick(logits, alive, step)
+                scores = logits if sampling is None else sampling.draw(logits, alive, step)
                 tokens = scores.argmax(-1)
                 ids = tokens[:, None]
                 gaps = None if gaps is None else gaps.after()
@@ -177,8 +181,8 @@ class _Gaps:
         return _Gaps(self.mask[rows], self.positions[rows])
 
 
-def _filled(
-    rests: Sequence[tuple[int, ...]], start: int, device: torch.device
+def filled(
+    rests: Sequence[Prompt], start: int, device: torch.device
 ) -> tuple[Int[Tensor, "rows tokens"], _Gaps | None]:
     """What follows the prefix of `start` tokens, filled up on the left where lengths differ."""
     width = max(map(len, rests))
@@ -194,46 +198,38 @@ def _filled(
     return ids, _Gaps(mask.to(device), positions.to(device))
 
 
-_BEARS_GAPS: WeakKeyDictionary[Model, bool] = WeakKeyDictionary()
+_BEARS: WeakKeyDictionary[Model, dict[str, bool]] = WeakKeyDictionary()
+
+
+def bears_filling(
+    model: Model, way: str, pair: list[Prompt], logits: Callable[[list[Prompt]], Sequence[Tensor]]
+) -> bool:
+    """Whether the second prompt of a pair goes on beside the first as it does alone.
+
+    Proven when first asked for, by the `logits` of each step of this way of decoding.
+    """
+    known = _BEARS.setdefault(model, {})
+    if way not in known:
+        try:
+            both = zip(logits(pair), logits(pair[1:]), strict=True)
+            errors = [float((a[1:] - b).abs().max() / b.abs().max()) for a, b in both]
+            known[way] = max(errors) <= tolerance(coarsest_dtype(model.module))
+        except Exception:  # a model that filling breaks in any way does without it
+            known[way] = False
+    return known[way]
 
 
 @torch.no_grad()
 def bears_gaps(model: Model) -> bool:
     """Whether prompts go on as they do alone where filling separates them from a shared prefix.
 
-    Proven when first asked for, in a pass over the rest and two steps.
+    Proven in a pass over the rest and two steps.
     """
-    if model not in _BEARS_GAPS:
-        ids = tuple(probe_prompt(model.module, 1)[0].tolist())
-        prefix, long, short = ids[:3], ids, ids[:3] + ids[6:]
+    ids = tuple(probe_prompt(model.module, 1)[0].tolist())
 
-        def logits(prompts: list[tuple[int, ...]]) -> list[Tensor]:
-            steps = Steps(model, None, prefix, spare_prompt=False, new=3, logits=[])
-            steps.run(prompts, [0] * len(prompts))
-            return steps.logits or []
+    def logits(prompts: list[Prompt]) -> list[Tensor]:
+        steps = Steps(model, None, ids[:3], Decoding(max_new_tokens=3), logits=[])
+        steps.run(prompts, [0] * len(prompts))
+        return steps.logits or []
 
-        try:
-            together, alone = logits([long, short]), logits([short])
-            errors = [
-                float((a[1:] - b).abs().max() / b.abs().max())
-                for a, b in zip(together, alone, strict=True)
-            ]
-            _BEARS_GAPS[model] = max(errors) <= tolerance(coarsest_dtype(model.module))
-        except Exception:  # a model that filling breaks in any way does without it
-            _BEARS_GAPS[model] = False
-    return _BEARS_GAPS[model]
-
-
-def shared_start(prompts: Sequence[tuple[int, ...]]) -> int:
-    """How many tokens all prompts share at their start; at least one is left of each.
-
-    >>> shared_start([(1, 2, 3), (1, 2, 4, 5)]), shared_start([(1, 2), (1, 2)])
-    (2, 1)
-    """
-    first, last = min(prompts), max(prompts)
-    shared = 0
-    for a, b in zip(first, last, strict=False):
-        if a != b:
-            break
-        shared += 1
-    return min(shared, min(map(len, prompts)) - 1)
+    return bears_filling(model, "gaps", [ids, ids[:3] + ids[6:]], logits)

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from headcount.engine.write.settings import Decoding
 from headcount.models.model import Model
 from headcount.tasks.answer_endings import ENDINGS
 
@@ -25,21 +26,20 @@ class Generation:
     finished: bool  # an end was reached; False where the limit cut the text
 
 
-def cut(
-    model: Model, ids: list[int], ends: set[int], stop: Sequence[str], until: str = ""
-) -> Generation:
+def cut(model: Model, ids: list[int], ends: set[int], decoding: Decoding) -> Generation:
     """New tokens as a text that ends where it should."""
     place = next((i for i, token in enumerate(ids) if token in ends), None)
     finished = place is not None
     ids = ids if place is None else ids[:place]
     text = _text(model, ids)
+    stop = decoding.stop
     cuts = [text.index(string) for string in stop if string in text]
     if cuts:
         text, finished = text[: min(cuts)], True
         # Rows that stopped early are filled up until all have.
         while any(string in _text(model, ids[:-1]) for string in stop):
             ids = ids[:-1]
-    sign, end_of = _ending(until)
+    sign, end_of = _ending(decoding)
     if end_of is not None and end_of(text) is not None:
         finished = True
         last = next(
@@ -61,8 +61,8 @@ def _text(model: Model, ids: Sequence[int]) -> str:
     return text
 
 
-def _ending(until: str) -> tuple[str, Callable[[str], int | None] | None]:
-    return ENDINGS[until] if until else ("", None)
+def _ending(decoding: Decoding) -> tuple[str, Callable[[str], int | None] | None]:
+    return ENDINGS[decoding.until] if decoding.until else ("", None)
 
 
 class Stopping:
@@ -71,11 +71,11 @@ class Stopping:
     The one that transformers has takes vocabularies apart, and not all of them can be.
     """
 
-    def __init__(self, model: Model, stop: Sequence[str], until: str = "", width: int = 0) -> None:
-        self.model, self.stop, self.width = model, stop, width
-        self.sign, self.end_of = _ending(until)
+    def __init__(self, model: Model, decoding: Decoding, width: int = 0) -> None:
+        self.model, self.stop, self.width = model, decoding.stop, width
+        self.sign, self.end_of = _ending(decoding)
         # A token is at least a byte, most of the time; a few more for those that are none.
-        self.tail = max((len(string.encode()) for string in stop), default=0) + 8
+        self.tail = max((len(string.encode()) for string in self.stop), default=0) + 8
         self.signs: dict[int, bool] = {}  # whether a token's own text holds the sign
 
     def __call__(self, input_ids: Tensor, scores: Tensor, **_: Any) -> Tensor:
@@ -85,16 +85,16 @@ class Stopping:
 
     def ended(self, rows: list[list[int]]) -> list[bool]:
         """Which rows of new tokens hold a stop string near their end, or have come to theirs."""
-        found = [self.end_of is not None and self._complete(row) for row in rows]
-        if self.stop:
-            texts = [_text(self.model, row[-self.tail :]) for row in rows]
-            for place, text in enumerate(texts):
-                found[place] |= any(string in text for string in self.stop)
-        return found
+        return [self._complete(row) or self._stopped(row) for row in rows]
+
+    def _stopped(self, row: list[int]) -> bool:
+        text = _text(self.model, row[-self.tail :]) if self.stop else ""
+        return any(string in text for string in self.stop)
 
     def _complete(self, row: list[int]) -> bool:
         """Reads a whole text only where its last token may have completed it."""
-        assert self.end_of is not None
+        if self.end_of is None:
+            return False
         last = row[-1]
         if last not in self.signs:
             self.signs[last] = self.sign in _text(self.model, [last])

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import asdict, dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
+from headcount.engine.measure.batch import shared_start
 from headcount.engine.measure.executor import Emit, Unit
-from headcount.engine.measure.head_sets import HeadSets, Label
-from headcount.engine.measure.plan import MEASUREMENT, SHORTEST_PREFIX
-from headcount.engine.write.decode import Scope, check_scope, generate, rows_at_once
-from headcount.engine.write.steps import shared_start
+from headcount.engine.measure.head_sets import HeadSets, Label, OnHeadSets
+from headcount.engine.measure.plan import SHORTEST_PREFIX
+from headcount.engine.write.decode import generate, rows_at_once
+from headcount.engine.write.settings import Decoding, Sampled, Scope, check_scope
 from headcount.models.model import Model
 from headcount.system.files import canonical, digest
-from headcount.tasks import Encoded, Task, encode
+from headcount.tasks import Encoded, Task
 from headcount.tasks.task import Part
 
 __all__ = ["Answers", "Redistribution", "Sampled", "Scope", "Writing", "check_scope"]
@@ -26,7 +26,6 @@ __all__ = ["Answers", "Redistribution", "Sampled", "Scope", "Writing", "check_sc
 BATCHES = 4  # decoded between two writes to the store: what a killed run may lose
 
 Cell = tuple[int, int]  # one head set and one example
-Piece = tuple[list[int], list[int]]  # head sets and examples that are decoded together
 
 
 class Redistribution(Protocol):
@@ -40,24 +39,8 @@ class Redistribution(Protocol):
         """Act on every pass inside."""
 
 
-@dataclass(frozen=True)
-class Sampled:
-    """How tokens are drawn; temperature 0 takes the likeliest one."""
-
-    temperature: float = 0.0
-    top_p: float = 1.0
-    seed: int = 0
-
-    @property
-    def identity(self) -> dict[str, float]:
-        """What of it determines a text; nothing where nothing is drawn."""
-        if not self.temperature:
-            return {}
-        return {"temperature": self.temperature, "top_p": self.top_p, "seed": self.seed}
-
-
 @dataclass(frozen=True, eq=False)
-class Writing:
+class Writing(OnHeadSets):
     """A request for texts: the model answers every example of a split under each head set.
 
     A text ends before one of the task's stop strings, by its rule `until`, or after its number of
@@ -69,35 +52,22 @@ class Writing:
     head_sets: HeadSets
     split: Part = "test"
     scope: Scope = "all"
-    sampled: Sampled = Sampled()
+    sampled: Sampled = field(default_factory=Sampled)
     redistribution: Redistribution | None = None
-
-    @cached_property
-    def examples(self) -> list[Encoded]:
-        """The examples of the split, as token ids."""
-        return encode(self.task.part(self.split), self.model.tokenizer)
 
     def context(self) -> dict[str, Any]:
         """Everything but gates and examples that determines a text."""
         task = self.task
-        context = {
-            "model": self.model.name,
-            **self.model.identity,
-            "task": task.name,
-            "task_version": task.version,
-            "metric": "text",
-            "stand_in": "zero",
+        change = self.redistribution
+        return {
+            **self.facts("text", "zero"),
             "scope": self.scope,
             "stop": list(task.stop),
             "max_new_tokens": task.max_new_tokens,
-            "measurement": MEASUREMENT,
+            **({"until": task.until} if task.until else {}),
+            **self.sampled.identity,
+            **({} if change is None else {"redistribution": change.identity}),
         }
-        if task.until:
-            context["until"] = task.until
-        context |= self.sampled.identity
-        if self.redistribution is not None:
-            context["redistribution"] = self.redistribution.identity
-        return context
 
     def tokens(self, missing: Bool[np.ndarray, "sets examples"]) -> int:
         """How many tokens the missing texts take at most: a text may end before its limit.
@@ -106,33 +76,50 @@ class Writing:
         """
         prompts = [self.examples[e].prompt for e in np.flatnonzero(missing.any(axis=0))]
         shared = shared_start(prompts) if len(prompts) > 1 else 0
-        if shared < SHORTEST_PREFIX:
-            shared = 0
+        shared = shared if shared >= SHORTEST_PREFIX else 0
         each = sum(len(self.examples[e].prompt) - shared for e in missing.nonzero()[1])
         texts, sets = int(missing.sum()), int(missing.any(axis=1).sum())
         return each + texts * self.task.max_new_tokens + sets * shared
 
     def job(self) -> WritingJob:
         """The work as executors take it."""
-        return WritingJob(
-            self.task,
-            self.head_sets.gates,
-            self.examples,
-            self.scope,
-            self.sampled,
-            self.redistribution,
+        task = self.task
+        decoding = Decoding(
+            **asdict(self.sampled),
+            max_new_tokens=task.max_new_tokens,
+            scope=self.scope,
+            stop=task.stop,
+            until=task.until,
         )
+        return WritingJob(self.head_sets.gates, self.examples, decoding, self.redistribution)
 
     def units(
         self, context: dict[str, Any], missing: Bool[np.ndarray, "sets examples"]
     ) -> list[Unit]:
         """The missing texts, in pieces that are decoded together before the store is written."""
-        pieces = _pieces(self.model, self.task, self.examples, missing)
-        cells = [
-            [(row, e) for row in some for e in columns if missing[row, e]]
-            for some, columns in pieces
+        return [
+            self._unit(context, [(row, e) for row in rows for e in columns if missing[row, e]])
+            for rows, columns in self._pieces(missing)
         ]
-        return [self._unit(context, some) for some in cells]
+
+    def _pieces(
+        self, missing: Bool[np.ndarray, "sets examples"]
+    ) -> Iterator[tuple[list[int], list[int]]]:
+        """Head sets and examples that are decoded together, before the store is written.
+
+        All examples under several head sets where a batch holds that many, else some of them.
+        """
+        prompts = [example.prompt for example in self.examples]
+        together = BATCHES * rows_at_once(self.model, prompts, self.task.max_new_tokens)
+        step = max(1, together // len(prompts))
+        wanted = np.flatnonzero(missing.any(axis=1)).tolist()
+        for start in range(0, len(wanted), step):
+            some = wanted[start : start + step]
+            columns = np.flatnonzero(missing[some].any(axis=0)).tolist()
+            # Prompts of like length together, so that little is filled up.
+            columns.sort(key=lambda e: (-len(prompts[e]), e))
+            for first in range(0, len(columns), together):
+                yield some, columns[first : first + together]
 
     def _unit(self, context: dict[str, Any], cells: list[Cell]) -> Unit:
         rows, columns = (sorted(set(numbers)) for numbers in zip(*cells, strict=True))
@@ -167,11 +154,9 @@ class Answers:
 class WritingJob:
     """What is asked of every piece: plain data."""
 
-    task: Task
     gates: Float[np.ndarray, "sets heads"]
     examples: list[Encoded]
-    scope: Scope
-    sampled: Sampled
+    decoding: Decoding
     redistribution: Redistribution | None
 
     def ready(self, model: Model) -> Callable[[list[Cell], Emit], None]:
@@ -197,35 +182,9 @@ class WritingJob:
             model,
             [self.examples[e].prompt for _, e in cells],
             None if (gates == 1).all() else gates,
-            max_new_tokens=self.task.max_new_tokens,
-            stop=self.task.stop,
-            until=self.task.until,
-            scope=self.scope,
-            temperature=self.sampled.temperature,
-            top_p=self.sampled.top_p,
-            seed=self.sampled.seed,
             # It looks at all activations of a pass, which must be the same whoever is asked beside.
             share=self.redistribution is None,
             progress=False,
+            **asdict(self.decoding),
         )
         return [(text.text.strip(), float(text.finished)) for text in written]
-
-
-def _pieces(
-    model: Model, task: Task, examples: list[Encoded], missing: Bool[np.ndarray, "sets examples"]
-) -> Iterator[Piece]:
-    """Head sets and examples that are decoded together, before the store is written.
-
-    All examples under several head sets where a batch holds that many, else some of the examples.
-    """
-    rows = rows_at_once(model, [one.prompt for one in examples], task.max_new_tokens)
-    together = BATCHES * rows
-    step = max(1, together // len(examples))
-    wanted = np.flatnonzero(missing.any(axis=1)).tolist()
-    for start in range(0, len(wanted), step):
-        some = wanted[start : start + step]
-        columns = np.flatnonzero(missing[some].any(axis=0)).tolist()
-        # Prompts of like length together, so that little is filled up.
-        columns.sort(key=lambda e: (-len(examples[e].prompt), e))
-        for first in range(0, len(columns), together):
-            yield some, columns[first : first + together]

@@ -17,11 +17,11 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from headcount.engine.measure.compiled import can_compile, compiled_blocks, static_gating
-from headcount.engine.measure.forward import out_of_memory, too_large
 from headcount.engine.measure.plan import default_tokens
 from headcount.errors import HeadcountError
 from headcount.models.forward_modes import instead
 from headcount.models.gate import gating
+from headcount.models.memory import out_of_memory, too_large
 from headcount.models.model import Model
 from headcount.models.sites import accepted, plain
 from headcount.rankings.causal_gates.prompts import Laid, Pass, Prompts, passes

@@ -19,7 +19,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from headcount.engine.measure.cost import Counter
-from headcount.engine.measure.head_sets import Entry, HeadSets, Pending
+from headcount.engine.measure.head_sets import HeadSetEntry, HeadSets, Pending
 from headcount.engine.measure.sweep import Sweep
 from headcount.lab import Lab
 from headcount.metrics import get_metric
@@ -52,13 +52,13 @@ class ToggleRequest:
     counts: tuple[int, ...]
     base: Base = "soft"
 
-    def entries(self, gates: CausalGates | None) -> Iterator[Entry]:
+    def entries(self, gates: CausalGates | None) -> Iterator[HeadSetEntry]:
         """Two head sets for each role, count and seed; pending where gates are not fitted yet."""
         seeds = self.gates.settings.seeds if isinstance(self.gates, GateFit) else self.gates.seeds
         for what in product(ROLES, self.counts, range(seeds), TOGGLES):
             role, count, _, way = what
             head_set = self._head_set(gates, *what) if gates is not None else self._expected(*what)
-            yield Entry((role, count, way), head_set)
+            yield HeadSetEntry((role, count, way), head_set)
 
     def _head_set(
         self, gates: CausalGates, role: str, count: int, seed: int, way: str

@@ -1,0 +1,76 @@
+"""How a model writes: how its tokens are drawn, what is gated, and where a text ends."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from headcount.errors import HeadcountError, unknown
+from headcount.models.model import Model
+from headcount.models.sites import plain
+from headcount.tasks.answer_endings import check_ending
+
+Scope = Literal["all", "decode"]
+
+
+def check_scope(scope: str) -> None:
+    """Refuse a scope that there is not."""
+    if scope not in get_args(Scope):
+        raise unknown("scope", scope, get_args(Scope))
+
+
+@dataclass(frozen=True)
+class Sampled:
+    """How tokens are drawn; temperature 0 takes the likeliest one."""
+
+    temperature: float = 0.0
+    top_p: float = 1.0
+    seed: int = 0
+
+    @property
+    def identity(self) -> dict[str, float]:
+        """What of it determines a text; nothing where nothing is drawn."""
+        if not self.temperature:
+            return {}
+        return {"temperature": self.temperature, "top_p": self.top_p, "seed": self.seed}
+
+
+@dataclass(frozen=True)
+class Decoding(Sampled):
+    """All that is asked of every text; see `generate`."""
+
+    max_new_tokens: int = 128
+    scope: Scope = "all"
+    stop: str | Sequence[str] = ()  # a tuple as soon as it is made
+    until: str = ""
+
+    def __post_init__(self) -> None:
+        stop = (self.stop,) if isinstance(self.stop, str) else tuple(self.stop)
+        object.__setattr__(self, "stop", stop)
+        check_scope(self.scope)
+        check_ending(self.until)
+        if self.max_new_tokens < 1:
+            raise HeadcountError(f"Ask for at least one new token, not {self.max_new_tokens}.")
+        if not (self.temperature >= 0 and 0 < self.top_p <= 1):
+            raise HeadcountError(
+                "The temperature must be at least 0, and top_p above 0 and at most 1."
+            )
+        if not all(stop):
+            raise HeadcountError("A stop string is empty, which would end every text at once.")
+
+    @property
+    def stops(self) -> bool:
+        """Whether a text may end by what it says."""
+        return bool(self.stop or self.until)
+
+    def check(self, model: Model) -> None:
+        """Refuse a model that cannot write like this."""
+        if self.stops and model.tokenizer is None:
+            raise HeadcountError(
+                "Stop strings need a tokenizer, which this model was given none of."
+            )
+        if not hasattr(plain(model.module), "generate"):
+            raise HeadcountError(
+                f"{model.name} cannot decode: it has no `generate`, as Hugging Face models do."
+            )

@@ -3,59 +3,59 @@
 from __future__ import annotations
 
 from argparse import Namespace
-from collections.abc import Mapping
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from headcount.cli.common import lab_from, model_from, print_json, task_from
+from headcount.cli.common import Answer, announce
+from headcount.cli.measure import lab_model_and_task
 from headcount.errors import HeadcountError
 from headcount.figures.agreement import plot_agreement
 from headcount.figures.style import save_figure
 from headcount.heads import HeadScores, check_counts
-from headcount.rankings import RANKINGS, rank
+from headcount.rankings import RANKINGS, Ranking, fitting
 from headcount.rankings.agreement import agreement
 from headcount.report.folder import versions
 from headcount.system.files import write_json
 
 
-def compare(arguments: Namespace) -> int:
-    """Rank, print the table of agreement, and leave picture, numbers and scores in a folder."""
-    ready = _read(arguments.methods)  # refuses before the model is loaded
-    found: dict[str, HeadScores] = {}
-    with lab_from(arguments) as lab:
-        model = model_from(arguments)
+def compare(arguments: Namespace) -> Answer:
+    """Rank, show the table of agreement, and leave picture, numbers and scores in a folder."""
+    ready = read_methods(arguments.methods)  # refuses before the model is loaded
+    with lab_model_and_task(arguments) as (lab, model, task):
         if arguments.counts is not None:
             check_counts(arguments.counts, model.layout)
-        task = task_from(arguments, model)
-        for name, scores in ready.items():
-            settings = _settings(name, arguments.seeds) if scores is None else {}
-            found[name] = rank(model, task, name if scores is None else scores, lab=lab, **settings)
+        rankings = {
+            name: Ranking.of(model, task, name, **seeds_of(name, arguments.seeds))
+            for name, scores in ready.items()
+            if scores is None
+        }
+        if forecast := announce(arguments, lab, rankings.values()):
+            return forecast
+        by_name = {
+            name: rankings[name].result(lab) if scores is None else fitting(scores, model)
+            for name, scores in ready.items()
+        }
     clusters = task.part("ranking").clusters
     by_example = {
         name: clusters
-        for name, scores in found.items()
+        for name, scores in by_name.items()
         if scores.samples is not None and len(scores.samples) == len(clusters)
     }
-    result = agreement(found, arguments.counts, clusters=by_example)
+    result = agreement(by_name, arguments.counts, clusters=by_example)
     folder = Path(arguments.out)
     folder.mkdir(parents=True, exist_ok=True)
-    paths = save_figure(
-        plot_agreement(result.to_json(), title=f"{task.name} · {model.name}"), folder
-    )
+    figure = plot_agreement(result.to_json(), title=f"{task.name} · {model.name}")
+    picture = save_figure(figure, folder)[0]
     facts = {"model": model.name, "task": task.name, "task_settings": dict(task.parameters)}
     document = {**facts, **result.to_json(), "versions": versions()}
     write_json(folder / "agreement.json", document)
-    for name, scores in found.items():
+    for name, scores in by_name.items():
         scores.save(folder / f"scores-{name}.json")
-    if getattr(arguments, "json", False):
-        print_json(document)
-        return 0
-    print(result)
-    print(f"\nThe picture: {paths[0]}")
-    return 0
+    return Answer(document, f"{result}\n\nThe picture: {picture}")
 
 
-def _read(methods: list[str]) -> dict[str, HeadScores | None]:
+def read_methods(methods: Sequence[str]) -> dict[str, HeadScores | None]:
     """Each ranking by the name that tables print: a method's, or that of a file of scores."""
     ready: dict[str, HeadScores | None] = {}
     for method in methods:
@@ -72,7 +72,7 @@ def _read(methods: list[str]) -> dict[str, HeadScores | None]:
     return ready
 
 
-def _settings(method: str, seeds: int | None) -> Mapping[str, Any]:
-    """The settings of a method: as many seeds as asked for, where it has seeds."""
+def seeds_of(method: str, seeds: int | None) -> dict[str, Any]:
+    """As many seeds as asked for, where the method has seeds."""
     takes = "seeds" in RANKINGS[method].defaults()
     return {"seeds": seeds} if takes and seeds is not None else {}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -20,6 +20,9 @@ from headcount.models.model import Model
 from headcount.stats import Interval, accuracy_interval, bootstrap
 from headcount.tasks import Encoded, Task, encode, require_foils
 from headcount.tasks.task import Part
+
+if TYPE_CHECKING:
+    from headcount.engine.measure.cost import Counter
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,6 +65,10 @@ class Sweep:
                 f"The metric {metric.key} lets the model write, and absent heads then say nothing: "
                 'leave the stand-in at "zero".'
             )
+
+    def count(self, counter: Counter) -> None:
+        """Tell the counter what will be measured."""
+        counter.sweep(self)
 
     @cached_property
     def examples(self) -> list[Encoded]:

@@ -16,11 +16,12 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NoReturn
 
+import numpy as np
 import pytest
 import torch
 from models.checkpoints import write_gguf
 from planted import Plant, plant
-from tasks.tiny_tokenizers import word_level
+from tasks.tiny_tokenizers import byte_level, word_level
 from tiny import tiny_model
 
 from headcount import HeadScores, wrap
@@ -87,6 +88,16 @@ def disk(tmp_path_factory: pytest.TempPathFactory) -> Disk:
     return Disk(planted, folder / "tiny", save_task(planted, folder / "marked.jsonl"))
 
 
+@pytest.fixture(scope="module")
+def writer(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model whose tokenizer can write anything."""
+    folder = tmp_path_factory.mktemp("writer") / "tiny"
+    module = tiny_model("llama", vocab_size=2000, max_position_embeddings=1024)
+    module.save_pretrained(folder)
+    byte_level().save_pretrained(folder)
+    return folder
+
+
 @pytest.fixture(autouse=True)
 def alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """No network, no caches of this machine, and paths that start here."""
@@ -99,6 +110,7 @@ def alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 load_once = cache(model.load_model)  # the same folder is asked for by nearly every test
 
+JSON_AND_NPZ = ("json", "npz")
 Run = Callable[..., str]
 
 
@@ -248,13 +260,32 @@ def test_curve_from_a_scores_file(disk: Disk, run: Run, run_json: Callable[..., 
         ]
 
 
-def test_compare(disk: Disk, run: Run, tmp_path: Path) -> None:
-    out = run("compare", *disk.arguments("--methods", "attribution", "ablation", "--out", "both"))
-    assert "attribution" in out
-    assert "The picture: both/figure.png" in out
-    found = json.loads((tmp_path / "both" / "agreement.json").read_text())
-    assert found["model"]
-    assert HeadScores.load(tmp_path / "both" / "scores-ablation.json").method == "ablation"
+def test_compare_leaves_a_folder(disk: Disk, run: Run) -> None:
+    layout = disk.plant.model.layout  # scores as an earlier comparison left them
+    HeadScores(layout, np.arange(8.0), "by hand").save("scores-mine.json")
+    methods = ("attribution", "ablation", "scores-mine.json")
+    out = run("compare", *disk.arguments("--methods", *methods, "--out", "all"))
+    assert "attribution / ablation" in out
+    assert "The picture: all/figure.png" in out
+    assert {path.name for path in Path("all").iterdir()} == {
+        *(f"figure.{kind}" for kind in ("png", "svg", "pdf")),
+        "agreement.json",
+        *(f"scores-{name}.{end}" for name in ("attribution", "ablation") for end in JSON_AND_NPZ),
+        "scores-mine.json",
+    }
+    found = json.loads(Path("all/agreement.json").read_text())
+    assert found["model"] == "tiny"
+    assert found["rankings"] == ["attribution", "ablation", "mine"]
+    assert found["spearman"][0][1] > 0.5
+    clusters = disk.plant.task.part("ranking").clusters
+    assert found["stability"]["ablation"]["n"] == len(set(clusters.tolist()))
+    assert found["stability"]["mine"]["value"] is None
+    assert HeadScores.load("all/scores-ablation.json").method == "ablation"
+
+
+def test_compare_prints_json(disk: Disk, run_json: Callable[..., Any]) -> None:
+    asked = disk.arguments("--methods", "attribution", "random", "--counts", "3", "--seeds", "2")
+    assert [overlap["count"] for overlap in run_json("compare", *asked)["overlaps"]] == [3]
 
 
 def test_curves_of_written_answers(disk: Disk, run_json: Callable[..., Any]) -> None:
@@ -344,12 +375,16 @@ def test_the_store_is_where_it_is_asked_for(disk: Disk, run: Run, tmp_path: Path
     assert not (tmp_path / "cache" / "store.sqlite").exists()
 
 
+def files_in(folder: Path) -> dict[str, bytes]:
+    return {str(path): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
 def test_the_same_command_again_measures_nothing(
     disk: Disk, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     arguments = ("curve", *disk.arguments("--counts", "0", "2", "--seeds", "2", "--out", "out"))
     first = run(*arguments)
-    files = {path.name: path.read_bytes() for path in Path("out").iterdir()}
+    files = files_in(Path("out"))
 
     def measure(*_: Any) -> NoReturn:
         raise AssertionError("measured again")
@@ -357,7 +392,7 @@ def test_the_same_command_again_measures_nothing(
     for name, metric in METRICS.items():
         monkeypatch.setitem(METRICS, name, replace(metric, function=measure))
     assert run(*arguments) == first
-    assert {path.name: path.read_bytes() for path in Path("out").iterdir()} == files
+    assert files_in(Path("out")) == files
 
 
 # Bad input
@@ -477,6 +512,11 @@ def test_bad_tasks_and_options(
         (("curve", "--ranking", "list.json"), "not a file of head scores"),
         (("curve", "--ranking", "other.json"), "belong to another model"),
         (("curve", "--metric", "acuracy"), 'Did you mean "accuracy"?'),
+        # compare
+        (("compare", "--methods", "attribution"), "at least two rankings"),
+        (("compare", "--methods", "probe", "probe"), '"probe" is there twice'),
+        (("compare", "--methods", "probe", "nothing.json"), "Cannot read head scores"),
+        (("compare", "--counts", "9"), "Cannot choose 9 heads"),
         # the parser itself
         (("curve", "--modle", "tiny"), 'no option "--modle". Did you mean "--model"?'),
     ],
@@ -503,7 +543,7 @@ def test_bad_arguments(disk: Disk, refused: Run, arguments: tuple[str, ...], wor
         (("store", "export", "values.xlsx"), 'Cannot export as "xlsx"'),
         (("cache", "clear", "smollm"), "smollm"),
         (("doctor",), "the following arguments are required: model"),
-        (("run",), "Which study? One of masked-heads, heads-kept"),
+        (("run",), "arguments are required: STUDY. See headcount run --help"),
         (("run", "masked-head"), 'Did you mean "masked-heads"?'),
         (("run", "masked-heads", "--preset", "quik"), 'Did you mean "quick"?'),
         (("run", "masked-heads", "--refit"), 'There is no option "--refit"'),
@@ -735,10 +775,11 @@ CURVE = ("curve", "--counts", "0", "2", "--ranking", "patching", "--store", "sto
     ],
 )
 def test_a_dry_run_says_what_is_ahead_and_does_nothing(
-    command: tuple[str, ...], disk: Disk, run: Run, run_json: Callable[..., Any]
+    command: tuple[str, ...], disk: Disk, writer: Path, run: Run, run_json: Callable[..., Any]
 ) -> None:
-    asked = [*command, "--model", str(disk.model), "--dry-run"]
-    asked += [] if command[0] in ("tasks", "run") else ["--task", str(disk.task)]
+    by_writing = command[0] in ("tasks", "run")
+    asked = [*command, "--dry-run", "--model", str(writer if by_writing else disk.model)]
+    asked += [] if by_writing else ["--task", str(disk.task)]
     asked += [] if command[0] in ("tasks", "ablate") else ["--out", "out"]
     assert re.fullmatch(AHEAD, run(*asked))
     assert run_json(*asked)["tokens"] > 0

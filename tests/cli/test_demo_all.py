@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,101 +14,132 @@ from matplotlib.figure import Figure
 from headcount import HeadcountError
 from headcount.claims import Claim
 from headcount.cli import demo_all, main
-from headcount.studies import MODELS, PRESETS, Study
+from headcount.lab import Lab
+from headcount.report.study import Study
+from headcount.studies import STUDIES
+from headcount.studies.description import Description, StudyKind
 
-Main = Callable[..., int]
+NAMES = list(STUDIES)
 
 
-class Ahead:
-    """A forecast of seven minutes."""
+@dataclass(frozen=True)
+class Config:
+    n: int = 0
 
-    stopped: Exception | None = None
 
-    def seconds(self) -> float:
-        return 420.0
+class Request:
+    """Takes seven minutes, it says, and nothing in truth; or fails."""
+
+    def __init__(self, name: str, ran: list[str]) -> None:
+        self.name, self.ran = name, ran
+        self.refused: Exception | None = None  # when it is counted
+        self.fails: BaseException | None = None  # when it is carried out
+
+    def result(self, lab: Lab) -> None:
+        if self.fails is not None:
+            raise self.fails
+        self.ran.append(self.name)
+
+    def count(self, counter: Any) -> None:
+        if self.refused is not None:
+            raise self.refused
+
+
+class Studies(dict[str, Request]):
+    """The request of each study, and those that ran."""
+
+    def __init__(self) -> None:
+        self.ran: list[str] = []
+        self.seconds, self.preset = 405.0, {"n": 1}
+        super().__init__({name: Request(name, self.ran) for name in NAMES})
+
+    def kind(self, name: str) -> StudyKind:
+        def describe(models: Any, config: Config) -> Description:
+            assert [model.name for model in models] == ["dense", "sparse"]
+            figure = {"figure": Figure(figsize=(1, 1))}
+            claim = Claim("it works", None, 1.0, 0.9, 1.1, "supported")
+            rows = [{"count": 1, "value": 0.5}]
+            study = Study(name, name, rows, [claim], figure, {"n": config.n}, {})
+            return Description({name: self[name]}, lambda results: study)
+
+        presets = {"quick": self.preset if name == "masked-heads" else {"n": 1}}
+        return StudyKind(name, Config, presets, ("dense", "sparse"), describe)
 
 
 @pytest.fixture
-def ran(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
-    """The studies that ran, in their order; no model is loaded."""
-    names: list[str] = []
+def studies(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Studies:
+    """No model is loaded; the store and all results are in a folder of the test."""
+    made = Studies()
+    cost = Lab.cost
+    monkeypatch.setattr(demo_all, "study_kind", made.kind)
+    monkeypatch.setattr(demo_all, "load_model", lambda s: SimpleNamespace(name=s, identity={}))
 
-    def run_study(name: str, models: list[str], **settings: Any) -> Study:
-        assert settings["preset"] == "quick"
-        assert models == [f"model {spec}" for spec in MODELS[name]]
-        names.append(name)
-        claim = Claim("it works", None, 1.0, 0.9, 1.1, "supported")
-        figure = Figure(figsize=(1, 1))
-        return Study(
-            name, name, [{"count": 1, "value": 0.5}], [claim], {"figure": figure}, {"n": 1}, {}
-        )
+    def with_seconds(self: Lab, requests: Any) -> Any:
+        return SimpleNamespace(cost=cost(self, requests), seconds=lambda: made.seconds)
 
-    def foresee_study(name: str, models: list[str], **settings: Any) -> Ahead:
-        assert models == [f"model {spec}" for spec in MODELS[name]]
-        assert (settings["preset"], settings["store"]) == ("quick", None)
-        return Ahead()
-
-    monkeypatch.setattr(demo_all, "run_study", run_study)
-    monkeypatch.setattr(demo_all, "load_model", lambda spec: f"model {spec}")
-    monkeypatch.setattr(demo_all, "foresee_study", foresee_study)
+    monkeypatch.setattr(Lab, "cost", with_seconds)
     monkeypatch.chdir(tmp_path)
-    return names
-
-
-def fail(monkeypatch: pytest.MonkeyPatch, study: str, error: Exception) -> None:
-    whole = demo_all.run_study
-
-    def run_study(name: str, *arguments: Any, **settings: Any) -> Study:
-        if name == study:
-            raise error
-        return whole(name, *arguments, **settings)
-
-    monkeypatch.setattr(demo_all, "run_study", run_study)
+    return made
 
 
 def demo(*more: str) -> int:
     return main(["demo", "--all", "--no-store", "--quiet", *more])
 
 
-def test_all_four_run_and_share_a_page(ran: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_all_four_run_and_share_a_page(
+    studies: Studies, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert demo() == 0
-    assert ran == list(demo_all.ORDER)
-    assert set(ran) == set(PRESETS)
+    assert studies.ran == NAMES
     out, err = capsys.readouterr()
     assert err == ""
-    assert "4 of 4 studies to run: about 29 min on this machine" in out
-    assert "[2/4] heads-kept, about 7 min: " in out
+    assert "4 of 4 studies to run: about 28 minutes on this machine" in out
+    assert "[2/4] heads-kept, about 7 minutes: " in out
+    assert "about 14 minutes left in all" in out
+    assert "1 claim: 1 supported · took 0 seconds · out/demo-all/heads-kept/report.html" in out
     assert out.endswith("All of it, to open in a browser: out/demo-all/index.html\n")
     page = Path("out/demo-all/index.html").read_text()
-    for name in ran:
+    for name in NAMES:
         assert f'<section id="{name}"' in page
         assert (Path("out/demo-all") / name / "report.html").exists()
+        run = json.loads((Path("out/demo-all") / name / "run.json").read_text())
+        assert run["command"] == f"headcount run {name} --preset quick --out out/demo-all/{name}"
 
 
-def test_what_is_finished_is_shown_again_but_not_run(ran: list[str]) -> None:
+def test_what_is_finished_is_shown_again_but_not_run(
+    studies: Studies, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert demo("--out", "there") == 0
     for page in Path("there").rglob("*.html"):
         page.unlink()
-    ran.clear()
+    studies.ran.clear()
+    capsys.readouterr()
     assert demo("--out", "there") == 0
-    assert ran == []
+    assert studies.ran == []
     assert len(list(Path("there").rglob("*.html"))) == 5
+    out = capsys.readouterr().out
+    assert "1 claim: 1 supported · was finished before" in out
+    assert "studies to run" not in out
 
 
 def test_other_settings_versions_or_a_torn_folder_run_again(
-    ran: list[str], monkeypatch: pytest.MonkeyPatch
+    studies: Studies, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert demo("--out", "there") == 0
     (Path("there") / "head-roles" / "run.json").unlink()
     (Path("there") / "heads-kept" / "run.json").write_text("{")
-    monkeypatch.setitem(PRESETS["masked-heads"], "quick", {"n": 3})
-    ran.clear()
+    studies.preset = {"n": 3}
+    studies.ran.clear()
     assert demo("--out", "there") == 0
-    assert ran == ["masked-heads", "heads-kept", "head-roles"]
+    assert studies.ran == ["masked-heads", "heads-kept", "head-roles"]
+    key = json.loads(Path("there/masked-heads/run.json").read_text())["asked"]
+    assert demo_all.finished(Path("there/masked-heads"), key)
+    assert not demo_all.finished(Path("there/masked-heads"), "another key")
     monkeypatch.setattr(demo_all, "versions", lambda: {"headcount": "another"})
-    assert not demo_all.finished(Path("there") / "masked-heads", "masked-heads")
+    assert not demo_all.finished(Path("there/masked-heads"), key)
 
 
+@pytest.mark.parametrize("when", ["refused", "fails"])
 @pytest.mark.parametrize(
     ("error", "words"),
     [
@@ -116,15 +148,11 @@ def test_other_settings_versions_or_a_torn_folder_run_again(
     ],
 )
 def test_one_that_fails_does_not_lose_the_others(
-    ran: list[str],
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    error: Exception,
-    words: str,
+    studies: Studies, capsys: pytest.CaptureFixture[str], when: str, error: Exception, words: str
 ) -> None:
-    fail(monkeypatch, "heads-kept", error)
+    setattr(studies["heads-kept"], when, error)
     assert demo() == 2
-    assert ran == ["masked-heads", "head-roles", "token-insertion"]
+    assert studies.ran == ["masked-heads", "head-roles", "token-insertion"]
     out, err = capsys.readouterr()
     assert f"not finished: {words}" in out
     assert err.endswith("headcount: not finished: heads-kept; the same command tries again.\n")
@@ -134,10 +162,15 @@ def test_one_that_fails_does_not_lose_the_others(
     assert 'id="head-roles"' in page
 
 
-def test_an_interruption_keeps_the_page_of_what_there_is(
-    ran: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    fail(monkeypatch, "head-roles", KeyboardInterrupt())  # type: ignore[arg-type]
+def test_a_full_disk_ends_it_all(studies: Studies, capsys: pytest.CaptureFixture[str]) -> None:
+    studies["heads-kept"].fails = OSError(28, "No space left on device")
+    assert demo() == 2
+    assert studies.ran == ["masked-heads"]
+    assert "free some space" in capsys.readouterr().err
+
+
+def test_an_interruption_keeps_the_page_of_what_there_is(studies: Studies) -> None:
+    studies["head-roles"].fails = KeyboardInterrupt()
     assert demo() == 130
     page = Path("out/demo-all/index.html").read_text()
     assert 'id="heads-kept"' in page
@@ -145,39 +178,30 @@ def test_an_interruption_keeps_the_page_of_what_there_is(
 
 
 def test_nothing_at_all_is_one_sentence(
-    ran: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    studies: Studies, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for name in demo_all.ORDER:
-        fail(monkeypatch, name, HeadcountError("No model."))
+    for request in studies.values():
+        request.fails = HeadcountError("No model.")
     assert demo() == 2
     assert capsys.readouterr().err == "headcount: No model.\n"
     assert not Path("out/demo-all/index.html").exists()
 
 
-def test_what_cannot_be_foreseen_is_no_reason_to_stop(
-    ran: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_a_time_that_is_not_known_is_left_out(
+    studies: Studies, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def unknown(name: str, *_: Any, **__: Any) -> Ahead:
-        if name == "heads-kept":
-            raise HeadcountError("No such model.")
-        if name == "head-roles":  # what it would do is refused: hours that nobody will wait for
-            ahead = Ahead()
-            ahead.stopped = HeadcountError("There are no gates.")
-            return ahead
-        return type("Unknown", (Ahead,), {"seconds": lambda self: float("nan")})()
-
-    monkeypatch.setattr(demo_all, "foresee_study", unknown)
+    studies.seconds = float("nan")
     assert demo() == 0
-    assert ran == list(demo_all.ORDER)
-    assert "studies to run: about 1 min" in capsys.readouterr().out
+    assert studies.ran == NAMES
+    assert "studies to run: about 60 seconds" in capsys.readouterr().out
 
 
-def test_json_is_all_that_is_printed(ran: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_is_all_that_is_printed(studies: Studies, capsys: pytest.CaptureFixture[str]) -> None:
     assert demo("--json") == 0
     out, err = capsys.readouterr()
     assert err == ""
     printed = json.loads(out)
     assert printed["page"] == "out/demo-all/index.html"
     assert printed["failures"] == {}
-    assert list(printed["studies"]) == list(demo_all.ORDER)
+    assert list(printed["studies"]) == NAMES
     assert printed["studies"]["heads-kept"]["claims"][0]["verdict"] == "supported"

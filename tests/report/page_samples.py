@@ -96,7 +96,7 @@ def write_sample(folder: Path, study: str = "masked-heads", model: str = "tiny")
     run = {
         "study": study,
         "title": f"{study} · {model}",
-        "command": f"headcount run {study} --model {model!r} --out out/x",
+        "command": f"headcount {'' if study == 'curve' else 'run '}{study} --model {model!r} --out out/x",
         "settings": {"n": 12, "task": {"shots": 2}, "note": NASTY},
         "model": {model: {"heads": list(LAYOUT.counts), "weights": "abc"}},
         "notes": [f"A note on {NASTY}"],

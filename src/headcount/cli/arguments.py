@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, TypeAlias
 
 from headcount import __version__
 from headcount.cli.parser import Parser, add_settings
@@ -30,44 +30,21 @@ STUDY_EXAMPLES = {
         "headcount run masked-heads --preset full --model Qwen/Qwen3-0.6B",
         "headcount run masked-heads --ranking attribution probe --counts 16 32 64 128",
     ),
-    "heads-kept": (
-        "headcount run heads-kept --model DENSE --model SPARSE --tasks ioi greater-than",
-    ),
+    "heads-kept": ("headcount run heads-kept --model DENSE --model SPARSE --tasks ioi",),
     "head-roles": ("headcount run head-roles --model A --model B --refit",),
     "token-insertion": ("headcount run token-insertion --sweep length",),
 }
 
 
-class Command(NamedTuple):
-    """A command: where its work is done (MODULE:FUNCTION of this room), and what its help says."""
-
-    home: str
-    summary: str
-    examples: tuple[str, ...]
-    add_options: Callable[[Parser], None]
-
-    def enter(self, commands: Any, name: str) -> Parser:
-        """Add the command to those of a parser."""
-        parser: Parser = commands.add_parser(
-            name,
-            help=self.summary,
-            description=f"{self.summary[0].upper()}{self.summary[1:]}.",
-            epilog="\n  ".join(["example:", *self.examples]),
-        )
-        parser.set_defaults(command=self.home, parser=parser)
-        self.add_options(parser)
-        return parser
+AddOptions: TypeAlias = Callable[[Parser], None]
+COMMANDS: dict[str, tuple[AddOptions, str, str, tuple[str, ...]]] = {}
 
 
-COMMANDS: dict[str, Command] = {}
+def command(home: str, summary: str, *examples: str) -> Callable[[AddOptions], None]:
+    """Enter a command, whose work is in the FILE:FUNCTION `home`; the function adds its options."""
 
-
-def command(home: str, summary: str, *examples: str) -> Callable[[Callable[[Parser], None]], None]:
-    """Enter a command; the decorated function adds its options, and has its name."""
-
-    def enter(add_options: Callable[[Parser], None]) -> None:
-        name = add_options.__name__.strip("_")
-        COMMANDS[name] = Command(home, summary, examples, add_options)
+    def enter(add_options: AddOptions) -> None:
+        COMMANDS[add_options.__name__[1:]] = add_options, home, summary, examples
 
     return enter
 
@@ -81,33 +58,38 @@ def build_parser(words: Sequence[str] = ()) -> Parser:
     )
     parser.add_argument("--version", action="version", version=f"headcount {__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND")
-    for name, entry in COMMANDS.items():
-        of_command = entry.enter(commands, name)
-        if name == "run":
-            studies = of_command.add_subparsers(title="studies", metavar="STUDY")
-            for study, summary in STUDIES.items():
-                _enter_study(studies, study, summary, asked=study in words)
+    for name, (add_options, home, summary, examples) in COMMANDS.items():
+        add_options(_enter(commands, name, home, summary, examples))
+    run = commands.choices["run"]
+    studies = run.add_subparsers(title="studies", metavar="STUDY", dest="study", required=True)
+    for name, summary in STUDIES.items():
+        of_study = _enter(studies, name, "run:run", summary, STUDY_EXAMPLES[name])
+        if name in words:  # no other study's options are needed, nor its imports
+            _study(of_study, name)
     return parser
 
 
-def _enter_study(studies: Any, name: str, summary: str, *, asked: bool) -> None:
-    """Add a study: with the options that all have, and with the fields of its config."""
+def _enter(commands: Any, name: str, home: str, summary: str, examples: tuple[str, ...]) -> Parser:
+    parser: Parser = commands.add_parser(
+        name,
+        help=summary,
+        description=f"{summary[0].upper()}{summary[1:]}.",
+        epilog="\n  ".join(["example:", *examples]),
+    )
+    parser.set_defaults(command=home, parser=parser)
+    return parser
 
-    def add_options(parser: Parser) -> None:
-        parser.set_defaults(study=name)
-        if not asked:  # no other study's options are needed, nor its imports
-            return
-        add = parser.add_argument
-        add("--model", action="append", help="a model; several where it compares them")
-        add("--preset", default="quick", help="quick (minutes on two cores), full or paper")
-        add_settings(parser, study_config(name))
-        _set(parser, "settings of the tasks, such as shots=6; or of the study, by their names")
-        add("--out", help=f"folder for the results (out/{name})")
-        _loading(parser)
-        _measuring(parser)
 
-    examples = STUDY_EXAMPLES.get(name, (f"headcount run {name}",))
-    Command("run:run", summary, examples, add_options).enter(studies, name)
+def _study(parser: Parser, name: str) -> None:
+    """The options that all studies have, and the fields of this one's config."""
+    add = parser.add_argument
+    add("--model", action="append", help="a model; several where it compares them")
+    add("--preset", default="quick", help="quick (minutes on two cores), full or paper")
+    add_settings(parser, study_config(name))
+    _set(parser, "settings of the tasks, such as shots=6; or of the study, by their names")
+    add("--out", help=f"folder for the results (out/{name})")
+    _loading(parser)
+    _measuring(parser)
 
 
 @command(
@@ -171,9 +153,8 @@ def _curve(parser: Parser) -> None:
     add = parser.add_argument
     add("--ranking", default="attribution", help="method or scores file (%(default)s)")
     add("--counts", nargs="+", type=int, metavar="K", help="numbers of heads (0 1 2 4 … half)")
-    series = ("top", "bottom", "random", "matched")
-    shown = {"metavar": "SERIES", "help": "of top, bottom, random, matched (all but bottom)"}
-    add("--series", nargs="+", choices=series, default=["top", "random", "matched"], **shown)
+    series = ["top", "random", "matched", "bottom"]
+    add("--series", nargs="+", choices=series, default=series[:3], help="(all but bottom)")
     add("--seeds", type=int, default=5, help="random draws (%(default)s)")
     add("--keep", action="store_true", help="keep only these heads, mask all others")
     add("--epsilon", type=float, default=0.0, help="what masked heads are multiplied by (0)")
@@ -183,7 +164,7 @@ def _curve(parser: Parser) -> None:
 
 
 @command(
-    "compare:compare",
+    "measure:compare",
     "rank by several methods and see whether they agree",
     "headcount compare --task retrieval --methods attribution ablation probe",
 )
@@ -204,7 +185,7 @@ def _compare(parser: Parser) -> None:
     "headcount run masked-heads --help",
 )
 def _run(parser: Parser) -> None:
-    parser.set_defaults(study=None)
+    pass  # its options are those of its studies
 
 
 @command(
@@ -265,7 +246,7 @@ def _export(parser: Parser) -> None:
 
 
 @command(
-    "sparsify:sparsify",
+    "models:sparsify",
     "make a sparse-attention version of a model, by post-training",
     "headcount sparsify --model smollm2-135m --text wikipedia.txt.xz --out sparse-smollm2",
     "headcount sparsify --model ./my-model --text text.jsonl --out sparse --minutes 9",

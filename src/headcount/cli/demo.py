@@ -25,7 +25,8 @@ def demo(arguments: Namespace) -> Answer | None:
     if arguments.all:
         from headcount.cli.demo_all import demo_all
 
-        return demo_all(arguments)
+        demo_all(arguments)
+        return None
     say = (lambda text: None) if arguments.json else print
     say(f"{MODEL}: loading (the first time, its 93 MB are fetched and converted)")
     model = load_model(MODEL)

@@ -101,8 +101,13 @@ class _Demo:
 
 def demo_all(arguments: Namespace) -> None:
     """Run what is not finished, make every page again, and tell what came of each study."""
-    out, tell, names = Path(arguments.out or "out/demo-all"), _teller(arguments), list(STUDIES)
-    index, pages = out / "index.html", []
+    out, names, pages = Path(arguments.out or "out/demo-all"), list(STUDIES), []
+    index, stream = out / "index.html", sys.stderr if arguments.json else sys.stdout
+
+    def tell(text: str) -> None:
+        if not (arguments.json and arguments.quiet):
+            print(text, file=stream, flush=True)
+
     with lab_from(arguments) as lab:
         lab.say = tell
         demo = _Demo(out, lab, tell)
@@ -154,16 +159,3 @@ def read_claims(folder: Path) -> list[dict[str, Any]]:
     """The claims of a finished study."""
     claims: list[dict[str, Any]] = json.loads((folder / "claims.json").read_text(encoding="utf-8"))
     return claims
-
-
-def _teller(arguments: Namespace) -> Callable[[str], None]:
-    """Print past the bars; to standard error where standard output is for JSON."""
-    from tqdm import tqdm
-
-    file = sys.stderr if arguments.json else sys.stdout
-
-    def tell(text: str) -> None:
-        tqdm.write(text, file=file)
-        file.flush()
-
-    return (lambda text: None) if arguments.json and arguments.quiet else tell

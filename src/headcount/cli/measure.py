@@ -1,4 +1,4 @@
-"""Commands that measure heads on a task: `headcount rank`, `ablate`, `curve` and `tasks`."""
+"""Commands that measure heads: `headcount rank`, `ablate`, `curve`, `compare` and `tasks`."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -26,14 +27,19 @@ from headcount.curves import CurveRequest, CurveSettings
 from headcount.engine.measure.head_sets import Entry, HeadSets
 from headcount.engine.measure.sweep import Sweep, Values
 from headcount.errors import HeadcountError
-from headcount.heads import HeadScores
+from headcount.figures.agreement import plot_agreement
+from headcount.figures.style import save_figure
+from headcount.heads import HeadScores, check_counts
 from headcount.lab import Lab
 from headcount.metrics import get_metric
 from headcount.models.model import Model
-from headcount.rankings import RANKINGS, Ranking
+from headcount.rankings import RANKINGS, Ranking, fitting
+from headcount.rankings.agreement import agreement
 from headcount.report.curve_study import curve_study
+from headcount.report.folder import versions
 from headcount.stats import accuracy_interval, bootstrap, paired_difference
 from headcount.studies.masked_heads.metrics import check_functions
+from headcount.system.files import write_json
 from headcount.tasks import FUNCTIONS, Task, make_task, task_factory
 from headcount.tasks.cognitive import DRAWS
 
@@ -135,6 +141,65 @@ def curve(arguments: Namespace) -> Answer:
     study = curve_study(result, model, task, asdict(chosen))
     paths = study.save(arguments.out, command_line())
     return Answer(result.rows, "\n".join([str(result), *result.left_out, files_text(paths)]))
+
+
+def compare(arguments: Namespace) -> Answer:
+    """Rank, show the table of agreement, and leave picture, numbers and scores in a folder."""
+    ready = _read_methods(arguments.methods)  # refuses before the model is loaded
+    with lab_model_and_task(arguments) as (lab, model, task):
+        if arguments.counts is not None:
+            check_counts(arguments.counts, model.layout)
+        rankings = {
+            name: Ranking.of(model, task, name, **_seeds(name, arguments.seeds))
+            for name, scores in ready.items()
+            if scores is None
+        }
+        if forecast := announce(arguments, lab, rankings.values()):
+            return forecast
+        by_name = {
+            name: rankings[name].result(lab) if scores is None else fitting(scores, model)
+            for name, scores in ready.items()
+        }
+    clusters = task.part("ranking").clusters
+    by_example = {
+        name: clusters
+        for name, scores in by_name.items()
+        if scores.samples is not None and len(scores.samples) == len(clusters)
+    }
+    result = agreement(by_name, arguments.counts, clusters=by_example)
+    folder = Path(arguments.out)
+    folder.mkdir(parents=True, exist_ok=True)
+    figure = plot_agreement(result.to_json(), title=f"{task.name} · {model.name}")
+    picture = save_figure(figure, folder)[0]
+    facts = {"model": model.name, "task": task.name, "task_settings": dict(task.parameters)}
+    document = {**facts, **result.to_json(), "versions": versions()}
+    write_json(folder / "agreement.json", document)
+    for name, scores in by_name.items():
+        scores.save(folder / f"scores-{name}.json")
+    return Answer(document, f"{result}\n\nThe picture: {picture}")
+
+
+def _read_methods(methods: Sequence[str]) -> dict[str, HeadScores | None]:
+    """Each ranking by the name that tables print: a method's, or that of a file of scores."""
+    ready: dict[str, HeadScores | None] = {}
+    for method in methods:
+        is_file = method.endswith(".json")
+        name = Path(method).stem.removeprefix("scores-") if is_file else RANKINGS[method].key
+        if name in ready:
+            raise HeadcountError(f'"{name}" is there twice: give each ranking once.')
+        ready[name] = HeadScores.load(method) if is_file else None
+    if len(ready) < 2:
+        raise HeadcountError(
+            f"Give at least two rankings to compare, of {', '.join(e.key for e in RANKINGS)}, or "
+            "files of scores."
+        )
+    return ready
+
+
+def _seeds(method: str, seeds: int | None) -> dict[str, Any]:
+    """As many seeds as asked for, where the method has seeds."""
+    takes = "seeds" in RANKINGS[method].defaults()
+    return {"seeds": seeds} if takes and seeds is not None else {}
 
 
 def tasks(arguments: Namespace) -> Answer:

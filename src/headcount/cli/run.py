@@ -16,16 +16,11 @@ from headcount.cli.common import (
     model_from,
 )
 from headcount.cli.parser import chosen_settings, parse_settings
-from headcount.errors import HeadcountError
-from headcount.studies import STUDIES, study_kind
+from headcount.studies import study_kind
 
 
 def run(arguments: Namespace) -> Answer:
     """Run the study and tell what it found."""
-    if arguments.study is None:
-        raise HeadcountError(
-            f"Which study? One of {', '.join(STUDIES)}: headcount run masked-heads."
-        )
     kind = study_kind(arguments.study)
     pairs = settings_and_task_settings(parse_settings(arguments.set), kind.config)
     chosen = chosen_settings(arguments, kind.config) | pairs

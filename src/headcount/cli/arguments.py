@@ -27,12 +27,12 @@ A sparse model's folder is a model too.
 """
 STUDY_EXAMPLES = {
     "masked-heads": (
-        "headcount run masked-heads --preset full --model Qwen/Qwen3-0.6B",
-        "headcount run masked-heads --ranking attribution probe --counts 16 32 64 128",
+        "--preset full --model Qwen/Qwen3-0.6B",
+        "--ranking attribution probe --counts 16 32 64 128",
     ),
-    "heads-kept": ("headcount run heads-kept --model DENSE --model SPARSE --tasks ioi",),
-    "head-roles": ("headcount run head-roles --model A --model B --refit",),
-    "token-insertion": ("headcount run token-insertion --sweep length",),
+    "heads-kept": ("--model DENSE --model SPARSE --tasks ioi",),
+    "head-roles": ("--model A --model B --refit",),
+    "token-insertion": ("--sweep length",),
 }
 
 
@@ -70,13 +70,13 @@ def build_parser(words: Sequence[str] = ()) -> Parser:
 
 
 def _enter(commands: Any, name: str, home: str, summary: str, examples: tuple[str, ...]) -> Parser:
-    parser: Parser = commands.add_parser(
-        name,
-        help=summary,
-        description=f"{summary[0].upper()}{summary[1:]}.",
-        epilog="\n  ".join(["example:", *examples]),
-    )
+    description = f"{summary[0].upper()}{summary[1:]}."
+    parser: Parser = commands.add_parser(name, help=summary, description=description)
+    lines = [f"  {parser.prog} {words}".rstrip() for words in examples]
+    parser.epilog = "\n".join(["example:", *lines])
     parser.set_defaults(command=home, parser=parser)
+    if name != "run":  # every command answers scripts; `run` leaves that to its studies
+        parser.add_argument("--json", action="store_true", help="print JSON")
     return parser
 
 
@@ -95,8 +95,7 @@ def _study(parser: Parser, name: str) -> None:
 @command(
     "demo:demo",
     "a head-ablation curve of the bundled model, or all studies",
-    "headcount demo",
-    "headcount demo --all --out out/demo-all",
+    "--all --out out/demo-all",
 )
 def _demo(parser: Parser) -> None:
     parser.add_argument("--all", action="store_true", help="all four studies in their quick form")
@@ -105,21 +104,17 @@ def _demo(parser: Parser) -> None:
 
 
 @command(
-    "models:doctor",
-    "prove that a model's heads can be gated, and print its geometry",
-    "headcount doctor smollm2-135m",
-    "headcount doctor ./my-model --json",
+    "models:doctor", "prove that a model's heads can be gated, and print its geometry", "./my-model"
 )
 def _doctor(parser: Parser) -> None:
     parser.add_argument("model", help="hub id, folder, .gguf file or bundled name")
     _loading(parser)
-    _json(parser)
 
 
 @command(
     "measure:rank",
     "score every head for a task",
-    "headcount rank --task ioi --method integrated-gradients --top 20 --out scores.json",
+    "--task ioi --method integrated-gradients --top 20 --out scores.json",
 )
 def _rank(parser: Parser) -> None:
     _model_and_task(parser)
@@ -133,7 +128,7 @@ def _rank(parser: Parser) -> None:
 @command(
     "measure:ablate",
     "switch given heads off (or keep only them) and measure",
-    "headcount ablate --task ioi --heads 3.4 11.2 --metric logprob",
+    "--task ioi --heads 3.4 11.2 --metric logprob",
 )
 def _ablate(parser: Parser) -> None:
     _model_and_task(parser)
@@ -145,8 +140,8 @@ def _ablate(parser: Parser) -> None:
 @command(
     "measure:curve",
     "mask (or keep) more and more heads and draw the curve",
-    "headcount curve --task ioi --ranking attribution --counts 0 1 2 4 8 16 --out out/ioi",
-    "headcount curve --task ioi --keep --stand-in mean --metric logit_difference",
+    "--task ioi --ranking attribution --counts 0 1 2 4 8 16 --out out/ioi",
+    "--task ioi --keep --stand-in mean --metric logit_difference",
 )
 def _curve(parser: Parser) -> None:
     _model_and_task(parser)
@@ -154,7 +149,7 @@ def _curve(parser: Parser) -> None:
     add("--ranking", default="attribution", help="method or scores file (%(default)s)")
     add("--counts", nargs="+", type=int, metavar="K", help="numbers of heads (0 1 2 4 … half)")
     series = ["top", "random", "matched", "bottom"]
-    add("--series", nargs="+", choices=series, default=series[:3], help="(all but bottom)")
+    add("--series", nargs="+", choices=series, default=series[:3], help="curves (all but bottom)")
     add("--seeds", type=int, default=5, help="random draws (%(default)s)")
     add("--keep", action="store_true", help="keep only these heads, mask all others")
     add("--epsilon", type=float, default=0.0, help="what masked heads are multiplied by (0)")
@@ -166,7 +161,7 @@ def _curve(parser: Parser) -> None:
 @command(
     "measure:compare",
     "rank by several methods and see whether they agree",
-    "headcount compare --task retrieval --methods attribution ablation probe",
+    "--task retrieval --methods attribution ablation probe",
 )
 def _compare(parser: Parser) -> None:
     _model_and_task(parser)
@@ -181,8 +176,8 @@ def _compare(parser: Parser) -> None:
 @command(
     "run:run",
     "run a published study, from the model to the figure",
-    "headcount run masked-heads",
-    "headcount run masked-heads --help",
+    "masked-heads",
+    "masked-heads --help",
 )
 def _run(parser: Parser) -> None:
     pass  # its options are those of its studies
@@ -191,20 +186,19 @@ def _run(parser: Parser) -> None:
 @command(
     "listing:report",
     "one web page about finished results",
-    "headcount report out/masked-heads out/heads-kept --out index.html",
-    "headcount report out --out out/index.html",
+    "out/masked-heads out/heads-kept --out index.html",
+    "out --out out/index.html",
 )
 def _report(parser: Parser) -> None:
     parser.add_argument("folders", nargs="+", help="of results, or with results below them")
     parser.add_argument("--out", default="index.html", help="file of the page (%(default)s)")
-    _json(parser)
 
 
 @command(
     "measure:tasks",
     "how well a model does the cognitive functions, with all its heads",
-    "headcount tasks --model smollm2-135m",
-    "headcount tasks --functions retrieval --set n=50",
+    "--model smollm2-135m",
+    "--functions retrieval --set n=50",
 )
 def _tasks(parser: Parser) -> None:
     _model(parser)
@@ -217,7 +211,7 @@ def _tasks(parser: Parser) -> None:
 @command(
     "models:generate",
     "let a model write under a head set",
-    'headcount generate --prompt "The capital of France is" --heads 3.4 11.2',
+    '--prompt "The capital of France is" --heads 3.4 11.2',
 )
 def _generate(parser: Parser) -> None:
     _model(parser)
@@ -229,27 +223,26 @@ def _generate(parser: Parser) -> None:
     add("--temperature", type=float, default=0.0, help="0 is greedy")
     add("--seed", type=int, default=0, help="of sampling (%(default)s)")
     _loading(parser)
-    _quiet_or_json(parser)
+    _quiet(parser)
 
 
 @command(
     "models:export",
     "write a model without some heads as an ordinary checkpoint",
-    "headcount export --model smollm2-135m --heads 3.4 11.2 --out without",
+    "--heads 3.4 11.2 --out without",
 )
 def _export(parser: Parser) -> None:
     _model(parser)
     _heads(parser)
     parser.add_argument("--out", required=True, help="a folder that does not exist yet")
     _loading(parser)
-    _json(parser)
 
 
 @command(
     "models:sparsify",
     "make a sparse-attention version of a model, by post-training",
-    "headcount sparsify --model smollm2-135m --text wikipedia.txt.xz --out sparse-smollm2",
-    "headcount sparsify --model ./my-model --text text.jsonl --out sparse --minutes 9",
+    "--model smollm2-135m --text wikipedia.txt.xz --out sparse-smollm2",
+    "--model ./my-model --text text.jsonl --out sparse --minutes 9",
 )
 def _sparsify(parser: Parser) -> None:
     _model(parser)
@@ -268,36 +261,26 @@ def _sparsify(parser: Parser) -> None:
     add("--text-source", help="where the text comes from, for the attribution")
     add("--text-licence", help="its licence")
     _loading(parser)
-    _quiet_or_json(parser)
+    _quiet(parser)
 
 
-@command(
-    "listing:known_names",
-    "what studies, tasks, rankings, metrics and models there are",
-    "headcount list",
-)
+@command("listing:known_names", "what studies, tasks, rankings, metrics and models there are", "")
 def _list(parser: Parser) -> None:
-    _json(parser)
+    pass
 
 
-@command(
-    "listing:cache",
-    "list or clear the cached models",
-    "headcount cache",
-    "headcount cache clear smollm2-135m",
-)
+@command("listing:cache", "list or clear the cached models", "", "clear smollm2-135m")
 def _cache(parser: Parser) -> None:
     parser.add_argument("action", nargs="?", choices=["list", "clear"], default="list")
     parser.add_argument("name", nargs="?", help="clear only this model")
-    _json(parser)
 
 
 @command(
     "listing:store",
     "list, export or clean the stored measurements",
-    "headcount store",
-    "headcount store export values.parquet",
-    "headcount store clean --task ioi",
+    "",
+    "export values.parquet",
+    "clean --task ioi",
 )
 def _store(parser: Parser) -> None:
     add = parser.add_argument
@@ -307,7 +290,6 @@ def _store(parser: Parser) -> None:
     add("--model", help="clean: only this model's")
     add("--task", help="clean: only this task's")
     add("--everything", action="store_true", help="clean: the whole store")
-    _json(parser)
 
 
 def _loading(parser: Parser) -> None:
@@ -352,19 +334,14 @@ def _metric(parser: Parser) -> None:
     add("--explain", action="store_true", help="print how it will be measured")
 
 
-def _json(parser: Parser) -> None:
-    parser.add_argument("--json", action="store_true", help="print JSON")
-
-
-def _quiet_or_json(parser: Parser) -> None:
+def _quiet(parser: Parser) -> None:
     parser.add_argument("--quiet", action="store_true", help="no progress bars")
-    _json(parser)
 
 
 def _keeping(parser: Parser) -> None:
     parser.add_argument("--store", help="file that keeps measurements (in the user's cache folder)")
     parser.add_argument("--no-store", action="store_true", help="keep nothing, reuse nothing")
-    _quiet_or_json(parser)
+    _quiet(parser)
 
 
 def _measuring(parser: Parser) -> None:

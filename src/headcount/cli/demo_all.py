@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from headcount.cli.common import Answer, lab_from
 from headcount.errors import HeadcountError
@@ -30,8 +30,7 @@ PRESET = "quick"
 BESIDE = 15.0  # seconds of each study that go into resampling, figures and pages
 
 
-@dataclass(eq=False)
-class _Plan:
+class _Plan(NamedTuple):
     """A study that is to be run, or was finished before: then it takes no time."""
 
     description: Description

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from headcount.cli.options import setting_rows
+
 from headcount.studies import STUDIES, study_config
 
 PAGES = Path(__file__).parents[1] / "docs" / "studies"

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import json
 import math
-from argparse import Namespace
 from dataclasses import replace
 from itertools import combinations
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -262,93 +260,3 @@ def test_json_is_complete() -> None:
     assert data["spearman"][0][1] == found.correlation[0, 1]
     assert data["overlaps"][0]["share"] == found.overlaps[0].share
     assert data["stability"]["a"]["n"] == 40
-
-
-# The command
-
-
-def arguments(tmp_path: Path, *methods: str, **changes: Any) -> Namespace:
-    return Namespace(
-        methods=list(methods),
-        counts=None,
-        out=str(tmp_path / "out"),
-        seeds=None,
-        quiet=True,
-        json=False,
-        no_store=True,
-        **changes,
-    )
-
-
-@pytest.fixture
-def planted_command(monkeypatch: pytest.MonkeyPatch) -> Any:
-    from headcount.cli import compare
-
-    planted = plant(needed=["0.1", "1.3", "2.0"], interfering=["0.2"])
-    monkeypatch.setattr(compare, "model_from", lambda _: planted.model)
-    monkeypatch.setattr(compare, "task_from", lambda *_: planted.task)
-    return compare.compare
-
-
-def test_compare_leaves_a_folder(
-    planted_command: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    ready = tmp_path / "scores-mine.json"  # as an earlier comparison left it
-    scored_by_hand = HeadScores(HeadLayout((4, 4, 4)), np.arange(12.0), "by hand")
-    scored_by_hand.save(ready)
-    assert planted_command(arguments(tmp_path, "attribution", "ablation", str(ready))) == 0
-    names = {path.name for path in (tmp_path / "out").iterdir()}
-    assert names == {
-        "figure.png",
-        "figure.svg",
-        "figure.pdf",
-        "agreement.json",
-        "scores-attribution.json",
-        "scores-attribution.npz",
-        "scores-ablation.json",
-        "scores-ablation.npz",
-        "scores-mine.json",
-    }
-    data = json.loads((tmp_path / "out" / "agreement.json").read_text())
-    assert data["rankings"] == ["attribution", "ablation", "mine"]
-    assert data["spearman"][0][1] > 0.5
-    assert data["stability"]["ablation"]["n"] == 24  # clusters of the ranking part
-    assert data["stability"]["mine"]["value"] is None
-    HeadScores.load(tmp_path / "out" / "scores-ablation.json")
-    printed = capsys.readouterr().out
-    assert "attribution / ablation" in printed
-    assert "figure.png" in printed
-
-
-def test_compare_prints_json(
-    planted_command: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    asked = arguments(tmp_path, "attribution", "random")
-    asked.json, asked.counts = True, [3]
-    assert planted_command(asked) == 0
-    data = json.loads(capsys.readouterr().out)
-    assert [one["count"] for one in data["overlaps"]] == [3]
-
-
-@pytest.mark.parametrize(
-    ("methods", "words"),
-    [
-        (["attribution"], "at least two rankings"),
-        (["attribution", "atribution"], "Did you mean"),
-        (["attribution", "attribution"], '"attribution" is there twice'),
-        (["attribution", "nowhere.json"], "Cannot read head scores"),
-    ],
-)
-def test_compare_refuses_before_it_loads(methods: list[str], words: str, tmp_path: Path) -> None:
-    from headcount.cli.compare import compare
-
-    with pytest.raises(HeadcountError, match=words):
-        compare(arguments(tmp_path, *methods))
-
-
-def test_seeds_go_to_the_methods_that_have_them() -> None:
-    from headcount.cli.compare import _settings
-
-    assert _settings("probe", 3) == {"seeds": 3}
-    assert _settings("attribution", 3) == {}
-    assert _settings("probe", None) == {}

@@ -166,7 +166,7 @@ def test_every_command_to_go_on_with_is_one(tmp_path: Path, study: str) -> None:
     for _, command in found:
         words = shlex.split(command)
         assert words[0] == "headcount"
-        build_parser().parse_args(words[1:])
+        build_parser(words).parse_args(words[1:])
         if words[1] in ("ablate", "export"):
             assert words[words.index("--model") + 1] == "a b"
             assert words[words.index("--heads") + 1 :][:2] == ["1.2", "1.0"]

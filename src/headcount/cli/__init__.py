@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import errno
+import io
 import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
+from typing import Any
 
 from headcount.cli.arguments import build_parser
 from headcount.errors import HeadcountError
@@ -14,10 +16,11 @@ from headcount.errors import HeadcountError
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit code: 0, 2 for bad input, 130 when interrupted."""
+    _prepare_streams()
     try:
-        code = _run(argv)
+        _run(sys.argv[1:] if argv is None else argv)
         sys.stdout.flush()  # a pipe whose reader has gone is noticed here, not when Python ends
-        return code
+        return 0
     except HeadcountError as error:
         print(f"headcount: {error}", file=sys.stderr)
         return 2
@@ -46,13 +49,23 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 2
 
 
-def _run(argv: Sequence[str] | None) -> int:
-    words = list(sys.argv[1:] if argv is None else argv)
+def _prepare_streams() -> None:
+    """Printing never fails: not on a character that a terminal lacks, nor on a closed stream."""
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115
+        elif isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
+
+
+def _run(words: Sequence[str]) -> None:
     parser = build_parser(words)
     arguments = parser.parse_args(words)
-    if not getattr(arguments, "command", None):
+    if not hasattr(arguments, "command"):
         parser.print_help()
-        return 0
+        return
     module, _, function = arguments.command.partition(":")
-    result: int | None = getattr(import_module(module), function)(arguments)
-    return result or 0
+    answer: Any = getattr(import_module(f"headcount.cli.{module}"), function)(arguments)
+    if answer is not None:
+        answer.print(as_json=arguments.json)

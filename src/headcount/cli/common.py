@@ -1,4 +1,4 @@
-"""What commands share: models, tasks and labs from arguments, forecasts, tables."""
+"""What commands share: models and labs from arguments, forecasts, answers and tables."""
 
 from __future__ import annotations
 
@@ -7,52 +7,50 @@ import shlex
 import sys
 from argparse import Namespace
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from headcount.cli.options import parse_settings
 from headcount.errors import HeadcountError
 from headcount.store import Store
 from headcount.system.files import to_json
 
 if TYPE_CHECKING:  # commands without a model answer at once: torch takes seconds to import
-    from headcount.engine.measure.cost import Cost, Request
+    import numpy as np
+    from jaxtyping import Float
+
+    from headcount.claims import Claim
+    from headcount.engine.measure.cost import Request
     from headcount.lab import Lab
     from headcount.models.model import Model
-    from headcount.tasks import Task
+
+LOADING = ("dtype", "device", "device_map", "attention", "revision", "trust_remote_code")
+
+
+class Answer(NamedTuple):
+    """What a command found out: for programs, and for readers."""
+
+    document: Any
+    text: object
+
+    def print(self, *, as_json: bool) -> None:
+        """Print one of them; no text where all was said before."""
+        if as_json or self.text:
+            print(to_json(self.document) if as_json else self.text)
 
 
 def model_from(arguments: Namespace, name: str | None = None) -> Model:
     """Load the model that the arguments name, or the one of this name."""
     from headcount.models.model import load_model
 
-    return load_model(
-        arguments.model if name is None else name,
-        dtype=arguments.dtype,
-        device=arguments.device,
-        device_map=arguments.device_map,
-        attention=arguments.attention,
-        revision=arguments.revision,
-        trust_remote_code=arguments.trust_remote_code,
-    )
+    chosen: dict[str, Any] = {option: getattr(arguments, option) for option in LOADING}
+    return load_model(arguments.model if name is None else name, **chosen)
 
 
-def task_from(arguments: Namespace, model: Model) -> Task:
-    """Make the task that the arguments name, for the model's tokenizer."""
-    from headcount.tasks import make_task
-
-    return make_task(arguments.task, model.tokenizer, **parse_settings(arguments.set))
-
-
-@contextmanager
-def store_from(arguments: Namespace) -> Iterator[Store | None]:
-    """Open the store that the arguments ask for, or none."""
-    if arguments.no_store:
-        yield None
-        return
-    with Store.open(arguments.store) as store:
-        yield store
+def gates_from(arguments: Namespace, model: Model) -> Float[np.ndarray, "heads"]:
+    """The head set that the arguments name: these heads are off, or with --keep all others."""
+    heads = [model.layout.parse(text) for text in arguments.heads]
+    return model.layout.gates(**{"keep" if getattr(arguments, "keep", False) else "off": heads})
 
 
 @contextmanager
@@ -71,34 +69,29 @@ def lab_from(arguments: Namespace) -> Iterator[Lab]:
         log.setLevel(logging.INFO)
         if not log.handlers:
             log.addHandler(logging.StreamHandler(sys.stderr))
-    with store_from(arguments) as store:
-        lab = Lab(store, progress=not arguments.quiet, say=said_on_stderr)
-        if address is None:
-            yield lab
-            return
-        from headcount.integrations.ray import ray_executor
+    lab = Lab(progress=not arguments.quiet, say=_say_on_stderr)
+    with ExitStack() as opened:
+        if not arguments.no_store:
+            lab.store = opened.enter_context(Store.open(arguments.store))
+        if address is not None:
+            from headcount.integrations.ray import ray_executor
 
-        with ray_executor(address, workers=count) as executor:
-            lab.executor = executor
-            yield lab
+            lab.executor = opened.enter_context(ray_executor(address, workers=count))
+        yield lab
 
 
-def said_on_stderr(text: str) -> None:
-    """Print a sentence about what is being done."""
+def _say_on_stderr(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
-def announce(arguments: Namespace, lab: Lab, requests: Iterable[Request]) -> bool:
-    """Say what these requests will measure; True where only that was asked for, by --dry-run."""
-    cost: Cost = lab.cost(requests)
+def announce(arguments: Namespace, lab: Lab, requests: Iterable[Request]) -> Answer | None:
+    """Say what these requests will measure; with --dry-run that is the answer."""
     if arguments.dry_run:
-        if arguments.json:
-            print_json(cost.to_json())
-        else:
-            print(cost)
-    elif not arguments.quiet:
-        print(cost, file=sys.stderr)
-    return bool(arguments.dry_run)
+        cost = lab.cost(requests)
+        return Answer(cost.to_json(), cost)
+    if not arguments.quiet:
+        _say_on_stderr(str(lab.cost(requests)))
+    return None
 
 
 def command_line() -> str:
@@ -106,24 +99,26 @@ def command_line() -> str:
     return "headcount " + shlex.join(sys.argv[1:])
 
 
-def print_files(paths: Sequence[Path]) -> None:
-    """Say where the picture is, what is beside it, and where the page is."""
-    print(f"\nThe picture: {paths[0]}")
-    beside = [path.name for path in paths[1:] if path.suffix in (".csv", ".json")]
-    print(f"Beside it: {', '.join(beside)}")
-    print(f"All of it, to open in a browser: {paths[-1]}")
+def claim_lines(claims: Iterable[Claim]) -> list[str]:
+    """Each claim with its verdict, what was measured, and the interval."""
+    return [
+        f"{c.verdict}: {c.claim}: {c.measured:+.2f} "
+        + (f"[{c.low:+.2f}, {c.high:+.2f}]" if c.low <= c.high else "[?]")
+        for c in claims
+    ]
 
 
-def print_json(value: Any) -> None:
-    """Print a JSON document."""
-    print(to_json(value))
+def files_text(paths: Sequence[Path]) -> str:
+    """Where the picture is, what is beside it, and where the page is."""
+    beside = ", ".join(path.name for path in paths if path.suffix in (".csv", ".gz", ".json"))
+    return (
+        f"\nThe picture: {paths[0]}\nBeside it: {beside}\n"
+        f"All of it, to open in a browser: {paths[-1]}"
+    )
 
 
-def print_table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-    """Print rows under a header, columns as wide as their widest cell."""
-    table = [[str(cell) for cell in row] for row in (header, *rows)]
-    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-    for row in table:
-        print(
-            "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
-        )
+def table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """Rows under a header, columns as wide as their widest cell."""
+    cells = [[str(cell) for cell in row] for row in (header, *rows)]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    return "\n".join("  ".join(map(str.ljust, row, widths)).rstrip() for row in cells)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from argparse import Namespace
-from typing import TypedDict
+from typing import Any
 
 from headcount.claims import Claim, judge
-from headcount.cli.common import lab_from, print_json
+from headcount.cli.common import Answer, claim_lines, files_text, lab_from
 from headcount.curves import Curve
 from headcount.curves import curve as make_curve
 from headcount.models.model import load_model
@@ -14,25 +14,19 @@ from headcount.report.curve_study import curve_study
 from headcount.tasks import make_task
 
 MODEL = "smollm2-135m"
-
-
-class _Settings(TypedDict):
-    counts: list[int]
-    seeds: int
-
-
 # Two cores measure about 600 tokens of this model in a second: this is a few minutes' work.
 EXAMPLES = 96
-SETTINGS: _Settings = {"counts": [0, 1, 2, 4, 8, 16, 32, 64], "seeds": 5}
+SETTINGS: dict[str, Any] = {"counts": [0, 1, 2, 4, 8, 16, 32, 64], "seeds": 5}
 AT = 8  # heads: where the demo's claim is judged
 
 
-def demo(arguments: Namespace) -> int:
+def demo(arguments: Namespace) -> Answer | None:
     """Rank the heads by attribution on IOI, mask the best and random ones, draw both."""
     if arguments.all:
         from headcount.cli.demo_all import demo_all
 
-        return demo_all(arguments)
+        demo_all(arguments)
+        return None
     say = (lambda text: None) if arguments.json else print
     say(f"{MODEL}: loading (the first time, its 93 MB are fetched and converted)")
     model = load_model(MODEL)
@@ -47,17 +41,10 @@ def demo(arguments: Namespace) -> int:
     facts = {"model": MODEL, "examples": EXAMPLES, **SETTINGS}
     study = curve_study(result, model, task, facts, claims)
     paths = study.save(arguments.out or "out/demo", "headcount demo", page="index.html")
-    if arguments.json:
-        print_json({"claims": [vars(claim) for claim in claims], "files": paths})
-        return 0
-    print(f"\n{result}\n")
-    for claim in claims:
-        interval = f"{claim.measured:+.2f} [{claim.low:+.2f}, {claim.high:+.2f}]"
-        print(f"{claim.verdict}: {claim.claim} ({interval})")
-    print(f"\nThe picture: {paths[0]}")
-    print(f"Beside it: {', '.join(path.name for path in paths[1:-1])}")
-    print(f"All of it, to open in a browser: {paths[-1]}")
-    return 0
+    return Answer(
+        {"claims": [vars(claim) for claim in claims], "files": paths},
+        "\n".join(["", str(result), "", *claim_lines(claims), files_text(paths)]),
+    )
 
 
 def judge_claims(result: Curve) -> list[Claim]:
@@ -65,12 +52,6 @@ def judge_claims(result: Curve) -> list[Claim]:
     claims = []
     for control, words in (("random", "random heads"), ("matched", "random heads of those layers")):
         gap = result.difference("top", control, AT)
-        claims.append(
-            Claim.of(
-                f"masking the top {AT} heads costs more accuracy than masking {AT} {words}",
-                None,
-                gap,
-                judge(gap, below=-0.05),
-            )
-        )
+        claim = f"masking the top {AT} heads costs more accuracy than masking {AT} {words}"
+        claims.append(Claim.of(claim, None, gap, judge(gap, below=-0.05)))
     return claims

@@ -4,48 +4,39 @@ from __future__ import annotations
 
 from argparse import Namespace
 from dataclasses import asdict, fields
-from pathlib import Path
 from typing import Any
 
 from headcount.cli.common import (
+    Answer,
     announce,
+    claim_lines,
     command_line,
+    files_text,
     lab_from,
     model_from,
-    print_files,
-    print_json,
 )
-from headcount.cli.options import chosen_settings, parse_settings
-from headcount.errors import HeadcountError
-from headcount.report.study import Study
-from headcount.studies import STUDIES, study_kind
+from headcount.cli.parser import chosen_settings, parse_settings
+from headcount.studies import study_kind
 
 
-def run(arguments: Namespace) -> int:
-    """Run the study and say what it found."""
-    if arguments.study is None:
-        raise HeadcountError(
-            f"Which study? One of {', '.join(STUDIES)}: headcount run masked-heads."
-        )
+def run(arguments: Namespace) -> Answer:
+    """Run the study and tell what it found."""
     kind = study_kind(arguments.study)
-    chosen = chosen_settings(arguments, kind.config) | settings_and_task_settings(
-        parse_settings(arguments.set), kind.config
-    )
+    pairs = settings_and_task_settings(parse_settings(arguments.set), kind.config)
+    chosen = chosen_settings(arguments, kind.config) | pairs
     config = kind.configure(arguments.preset, **chosen)  # refuses before a model is loaded
-    names = list(dict.fromkeys(arguments.model or kind.models))
+    names = dict.fromkeys(arguments.model or kind.models)
     with lab_from(arguments) as lab:
-        models = [model_from(arguments, name) for name in names]
-        description = kind.describe(models, config)
-        if announce(arguments, lab, description.requests.values()):
-            return 0
+        description = kind.describe([model_from(arguments, name) for name in names], config)
+        if forecast := announce(arguments, lab, description.requests.values()):
+            return forecast
         study = description.carry_out(lab)
-    paths = study.save(Path(arguments.out or f"out/{arguments.study}"), command_line())
-    if arguments.json:
-        print_json({"claims": [asdict(claim) for claim in study.claims], "files": paths})
-        return 0
-    _tell(study)
-    print_files(paths)
-    return 0
+    paths = study.save(arguments.out or f"out/{arguments.study}", command_line())
+    notes = [f"note: {note}" for note in study.notes]
+    return Answer(
+        {"claims": [asdict(claim) for claim in study.claims], "files": paths},
+        "\n".join([*claim_lines(study.claims), *notes, files_text(paths)]),
+    )
 
 
 def settings_and_task_settings(given: dict[str, Any], config: type) -> dict[str, Any]:
@@ -54,11 +45,3 @@ def settings_and_task_settings(given: dict[str, Any], config: type) -> dict[str,
     own = {name: value for name, value in given.items() if name in known}
     of_tasks = {name: value for name, value in given.items() if name not in known}
     return own | ({"task_settings": of_tasks} if of_tasks else {})
-
-
-def _tell(study: Study) -> None:
-    for claim in study.claims:
-        interval = f"[{claim.low:+.2f}, {claim.high:+.2f}]" if claim.low <= claim.high else "[?]"
-        print(f"{claim.verdict}: {claim.claim}: {claim.measured:+.2f} {interval}")
-    for note in study.notes:
-        print(f"note: {note}")

@@ -7,6 +7,7 @@ from dataclasses import dataclass, fields
 from typing import Any, Literal, get_args
 
 from headcount.errors import HeadcountError, unknown
+from headcount.registry import setting
 
 Constraint = Literal["control", "original"]
 
@@ -17,23 +18,25 @@ OWN_ROUNDS = 6  # times that a block of the model's own text is trained on
 class Settings:
     """Of `headcount sparsify`; the docs say why each has its default."""
 
-    steps: int = 2000
-    block: int = 256  # tokens
-    batch: int = 96  # blocks
-    own: float = 1 / 3  # share of them that the model itself wrote before
-    rank: int = 32  # of the adapters; 0 tunes all weights
+    steps: int = setting(2000, "training steps")
+    block: int = setting(256, "tokens in a block")
+    batch: int = setting(96, "blocks in a step")
+    own: float = setting(1 / 3, "share of them that the model writes itself, to keep its skills")
+    rank: int = setting(32, "rank of the adapters; 0 tunes all weights")
     alpha: float = 32.0  # adapters are scaled by alpha / rank
-    lr: float | None = None  # 1e-3 for adapters, 1e-4 for all weights
+    lr: float | None = setting(None, "learning rate (1e-3 for adapters, else 1e-4)")
     warm_up: float = 0.05  # share of the steps
-    constraint: Constraint = "control"
-    tolerance: float = 0.05  # nats above the constraint's loss
+    constraint: Constraint = setting(
+        "control", "model whose loss is the limit", choices=get_args(Constraint)
+    )
+    tolerance: float = setting(0.05, "nats that the loss may be above it")
     margin: float = 0.001  # training aims that much below the tolerance
     dense_share: float = 0.05  # of the steps, at first, with every edge open
     bias: float = 4.0  # of the gates, when they begin to shut
     anneal: float = 0.2  # share of the steps after which the bias is 0
     pressure: float = 0.1  # on wide-open edges, which the slope of σ leaves alone
     noise: float = 0.0  # of the gates, to which it falls once the bias is 0
-    distil: float = 0.8  # share of the loss that is the divergence from the constraint's model
+    distil: float = setting(0.8, "share of the loss that is the divergence from that model")
     average: float = 0.98  # of the weights from step to step; 0 keeps the last
     rate: float = 1.0  # of the multiplier, per step and nat
     multiplier: float = 3.0  # at first
@@ -41,16 +44,16 @@ class Settings:
     evaluate_every: int = 100  # … at the averaged weights
     constraint_blocks: int = 192
     final_blocks: int = 1024
-    held_out: int = 500  # articles
-    constraint_articles: int = 200
+    held_out: int = setting(500, "articles for the evaluation")
+    constraint_articles: int = setting(200, "articles for the constraint")
     clip: float = 1.0
-    seed: int = 0
+    seed: int = setting(0, "seed of batches, adapters and gates")
 
     def __post_init__(self) -> None:
-        for setting in fields(self):
-            value, usual = getattr(self, setting.name), setting.default
+        for item in fields(self):
+            value, usual = getattr(self, item.name), item.default
             if isinstance(usual, int | float) and type(value) not in (int, type(usual)):
-                raise HeadcountError(f"{setting.name} is a number, not {value!r}.")
+                raise HeadcountError(f"{item.name} is a number, not {value!r}.")
         counts = ("steps", "block", "batch", "check_every", "evaluate_every")
         for name in (*counts, "constraint_blocks", "final_blocks"):
             if getattr(self, name) < 1:

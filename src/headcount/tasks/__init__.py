@@ -11,7 +11,9 @@ layout of clean and corrupt prompts):
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from headcount.errors import HeadcountError
@@ -31,6 +33,7 @@ from headcount.tasks.encoding import (
 from headcount.tasks.greater_than import greater_than
 from headcount.tasks.hub import hub
 from headcount.tasks.ioi import ioi, ioi_long
+from headcount.tasks.json_files import check_readable
 from headcount.tasks.jsonl import jsonl
 from headcount.tasks.maths import math_500, problems, word_problems
 from headcount.tasks.roles import arithmetic, common_sense, commonsense_qa, gsm8k, syntax
@@ -48,6 +51,7 @@ __all__ = [
     "require_foils",
     "require_single_token",
     "require_twin",
+    "task_factory",
 ]
 
 TASKS: Registry[Task] = Registry("task")
@@ -90,6 +94,11 @@ def make_task(spec: str | os.PathLike[str] | Task, tokenizer: Tokenizer, **setti
                 "the name of a task."
             )
         return spec
+    return task_factory(spec, **settings)(tokenizer)
+
+
+def task_factory(spec: str | os.PathLike[str], **settings: Any) -> Callable[[Tokenizer], Task]:
+    """What makes a task for a tokenizer; refuses names, settings and files that are not there."""
     key = os.fspath(spec)
     if key not in TASKS.entries and key.endswith(".json"):
         key, settings = "circuit", {"path": key, **settings}
@@ -97,4 +106,6 @@ def make_task(spec: str | os.PathLike[str] | Task, tokenizer: Tokenizer, **setti
         key, settings = "jsonl", {"path": key, **settings}
     entry = TASKS[key]
     parameters = entry.bind(**settings)
-    return replace(entry.function(tokenizer, **parameters), parameters=parameters)
+    if parameters.get("path") and key != "hub":
+        check_readable(Path(parameters["path"]))
+    return lambda tokenizer: replace(entry.function(tokenizer, **parameters), parameters=parameters)

@@ -108,6 +108,14 @@ def document(path: Path) -> Any:
     return _parsed(_decoded(data, str(path)), str(path), "file")
 
 
+def check_readable(path: Path) -> None:
+    """Refuse a file that cannot be opened, before anything long is begun."""
+    try:
+        path.open("rb").close()
+    except OSError as error:
+        raise _unreadable(path, error) from error
+
+
 def _unreadable(path: Path, error: OSError) -> HeadcountError:
     return HeadcountError(f"Cannot read the task file {path}: {error.strerror or error}.")
 

@@ -90,8 +90,9 @@ def test_what_is_no_address(address: str, capsys: pytest.CaptureFixture[str]) ->
 
 
 def test_a_study_taken_for_an_address(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["run", "--ray", "masked-heads"]) == 2
-    assert "with --ray at the end" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        main(["run", "--ray", "masked-heads"])
+    assert "Put --ray behind the name" in capsys.readouterr().err
 
 
 def test_a_machine_in_no_cluster(
@@ -196,7 +197,7 @@ def test_no_gpu_is_one_sentence(capsys: pytest.CaptureFixture[str]) -> None:
 def test_help_does_not_wait_for_ray() -> None:
     script = (
         "import sys, headcount\nfrom headcount.cli import main\n"
-        "try: main(['run', '--help'])\nexcept SystemExit: pass\n"
+        "try: main(['run', 'masked-heads', '--help'])\nexcept SystemExit: pass\n"
         "assert not {'ray', 'torch'} & set(sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)

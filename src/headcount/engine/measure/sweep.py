@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -21,6 +21,9 @@ from headcount.models.model import Model
 from headcount.stats import Interval, accuracy_interval, bootstrap
 from headcount.tasks import Encoded, Task, encode, require_foils
 from headcount.tasks.task import Part
+
+if TYPE_CHECKING:
+    from headcount.engine.measure.cost import Counter
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,6 +66,10 @@ class Sweep(OnHeadSets):
                 f"The metric {metric.key} lets the model write, and absent heads then say nothing: "
                 'leave the stand-in at "zero".'
             )
+
+    def count(self, counter: Counter) -> None:
+        """Tell the counter what will be measured."""
+        counter.sweep(self)
 
     @cached_property
     def ranking(self) -> list[Encoded]:

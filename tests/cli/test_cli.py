@@ -7,6 +7,7 @@ import errno
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -15,16 +16,18 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NoReturn
 
+import numpy as np
 import pytest
 import torch
 from models.checkpoints import write_gguf
 from planted import Plant, plant
-from tasks.tiny_tokenizers import word_level
+from tasks.tiny_tokenizers import byte_level, word_level
 from tiny import tiny_model
 
 from headcount import HeadScores, wrap
 from headcount.cli import demo, main
 from headcount.cli.arguments import build_parser
+from headcount.cli.parser import Parser
 from headcount.metrics import METRICS
 from headcount.models import load, model
 
@@ -85,6 +88,16 @@ def disk(tmp_path_factory: pytest.TempPathFactory) -> Disk:
     return Disk(planted, folder / "tiny", save_task(planted, folder / "marked.jsonl"))
 
 
+@pytest.fixture(scope="module")
+def writer(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model whose tokenizer can write anything."""
+    folder = tmp_path_factory.mktemp("writer") / "tiny"
+    module = tiny_model("llama", vocab_size=2000, max_position_embeddings=1024)
+    module.save_pretrained(folder)
+    byte_level().save_pretrained(folder)
+    return folder
+
+
 @pytest.fixture(autouse=True)
 def alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """No network, no caches of this machine, and paths that start here."""
@@ -97,6 +110,7 @@ def alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 load_once = cache(model.load_model)  # the same folder is asked for by nearly every test
 
+JSON_AND_NPZ = ("json", "npz")
 Run = Callable[..., str]
 
 
@@ -215,8 +229,9 @@ def test_curve(disk: Disk, run: Run, tmp_path: Path) -> None:
     text = run("curve", *disk.arguments("--counts", "0", "2", "5", "--seeds", "2", "--out", "out"))
     assert "TopK" in text
     assert "RandomK at 5 heads is left out" in text
-    assert text.splitlines()[-2:] == [
+    assert text.splitlines()[-3:] == [
         "The picture: out/figure.png",
+        "Beside it: curves.csv, heads.csv, values.csv.gz, claims.json, run.json",
         "All of it, to open in a browser: out/report.html",
     ]
     names = {path.name for path in Path("out").iterdir()}
@@ -245,13 +260,32 @@ def test_curve_from_a_scores_file(disk: Disk, run: Run, run_json: Callable[..., 
         ]
 
 
-def test_compare(disk: Disk, run: Run, tmp_path: Path) -> None:
-    out = run("compare", *disk.arguments("--methods", "attribution", "ablation", "--out", "both"))
-    assert "attribution" in out
-    assert "The picture: both/figure.png" in out
-    found = json.loads((tmp_path / "both" / "agreement.json").read_text())
-    assert found["model"]
-    assert HeadScores.load(tmp_path / "both" / "scores-ablation.json").method == "ablation"
+def test_compare_leaves_a_folder(disk: Disk, run: Run) -> None:
+    layout = disk.plant.model.layout  # scores as an earlier comparison left them
+    HeadScores(layout, np.arange(8.0), "by hand").save("scores-mine.json")
+    methods = ("attribution", "ablation", "scores-mine.json")
+    out = run("compare", *disk.arguments("--methods", *methods, "--out", "all"))
+    assert "attribution / ablation" in out
+    assert "The picture: all/figure.png" in out
+    assert {path.name for path in Path("all").iterdir()} == {
+        *(f"figure.{kind}" for kind in ("png", "svg", "pdf")),
+        "agreement.json",
+        *(f"scores-{name}.{end}" for name in ("attribution", "ablation") for end in JSON_AND_NPZ),
+        "scores-mine.json",
+    }
+    found = json.loads(Path("all/agreement.json").read_text())
+    assert found["model"] == "tiny"
+    assert found["rankings"] == ["attribution", "ablation", "mine"]
+    assert found["spearman"][0][1] > 0.5
+    clusters = disk.plant.task.part("ranking").clusters
+    assert found["stability"]["ablation"]["n"] == len(set(clusters.tolist()))
+    assert found["stability"]["mine"]["value"] is None
+    assert HeadScores.load("all/scores-ablation.json").method == "ablation"
+
+
+def test_compare_prints_json(disk: Disk, run_json: Callable[..., Any]) -> None:
+    asked = disk.arguments("--methods", "attribution", "random", "--counts", "3", "--seeds", "2")
+    assert [overlap["count"] for overlap in run_json("compare", *asked)["overlaps"]] == [3]
 
 
 def test_curves_of_written_answers(disk: Disk, run_json: Callable[..., Any]) -> None:
@@ -276,7 +310,7 @@ def test_demo(
     verdicts = [line for line in lines if "masking the top 8 heads costs more accuracy" in line]
     assert len(verdicts) == 2
     assert lines[-3] == "The picture: there/figure.png"
-    assert lines[-2].startswith("Beside it: figure.svg, figure.pdf, curves.csv")
+    assert lines[-2].startswith("Beside it: curves.csv, ")
     assert lines[-1] == "All of it, to open in a browser: there/index.html"
     assert "smollm2-135m" in Path("there/index.html").read_text()
     printed = run_json("demo", "--quiet", "--out", "there")
@@ -291,7 +325,7 @@ def test_list(run: Run, run_json: Callable[..., Any]) -> None:
     known = run_json("list")
     assert list(known) == ["studies", "models", "tasks", "rankings", "metrics"]
     assert {"masked-heads", "head-roles"} <= known["studies"].keys()
-    assert "smollm2-135m" in known["models"]
+    assert list(known["models"]) == ["smollm2-135m", "sparse:smollm2-135m"]
     assert {"ioi", "jsonl"} <= known["tasks"].keys()
     assert {"random", "attribution", "integrated-gradients"} <= known["rankings"].keys()
     for entries in known.values():
@@ -341,12 +375,16 @@ def test_the_store_is_where_it_is_asked_for(disk: Disk, run: Run, tmp_path: Path
     assert not (tmp_path / "cache" / "store.sqlite").exists()
 
 
+def files_in(folder: Path) -> dict[str, bytes]:
+    return {str(path): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
 def test_the_same_command_again_measures_nothing(
     disk: Disk, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     arguments = ("curve", *disk.arguments("--counts", "0", "2", "--seeds", "2", "--out", "out"))
     first = run(*arguments)
-    files = {path.name: path.read_bytes() for path in Path("out").iterdir()}
+    files = files_in(Path("out"))
 
     def measure(*_: Any) -> NoReturn:
         raise AssertionError("measured again")
@@ -354,7 +392,7 @@ def test_the_same_command_again_measures_nothing(
     for name, metric in METRICS.items():
         monkeypatch.setitem(METRICS, name, replace(metric, function=measure))
     assert run(*arguments) == first
-    assert {path.name: path.read_bytes() for path in Path("out").iterdir()} == files
+    assert files_in(Path("out")) == files
 
 
 # Bad input
@@ -474,6 +512,11 @@ def test_bad_tasks_and_options(
         (("curve", "--ranking", "list.json"), "not a file of head scores"),
         (("curve", "--ranking", "other.json"), "belong to another model"),
         (("curve", "--metric", "acuracy"), 'Did you mean "accuracy"?'),
+        # compare
+        (("compare", "--methods", "attribution"), "at least two rankings"),
+        (("compare", "--methods", "probe", "probe"), '"probe" is there twice'),
+        (("compare", "--methods", "probe", "nothing.json"), "Cannot read head scores"),
+        (("compare", "--counts", "9"), "Cannot choose 9 heads"),
         # the parser itself
         (("curve", "--modle", "tiny"), 'no option "--modle". Did you mean "--model"?'),
     ],
@@ -500,10 +543,12 @@ def test_bad_arguments(disk: Disk, refused: Run, arguments: tuple[str, ...], wor
         (("store", "export", "values.xlsx"), 'Cannot export as "xlsx"'),
         (("cache", "clear", "smollm"), "smollm"),
         (("doctor",), "the following arguments are required: model"),
-        (("run",), "Which study? One of masked-heads, heads-kept"),
+        (("run",), "arguments are required: STUDY. See headcount run --help"),
         (("run", "masked-head"), 'Did you mean "masked-heads"?'),
         (("run", "masked-heads", "--preset", "quik"), 'Did you mean "quick"?'),
-        (("run", "masked-heads", "--refit"), 'masked-heads has no setting "refit"'),
+        (("run", "masked-heads", "--refit"), 'There is no option "--refit"'),
+        (("run", "--dry-run", "masked-heads"), "Put --dry-run behind the name: headcount run"),
+        (("list", "all"), 'There is no use for "all" here. See headcount list --help'),
         (("run", "masked-heads", "--set", "n=many"), "is a whole number"),
         (("tasks", "--functions", "retreival"), 'Did you mean "retrieval"?'),
         (("tasks", "--set", "draw=1"), "leave draw away"),
@@ -570,7 +615,7 @@ def test_other_errors_are_ours_and_keep_their_traceback(monkeypatch: pytest.Monk
         def fail(_: Any, mistake: Exception = mistake) -> NoReturn:
             raise mistake
 
-        monkeypatch.setattr("headcount.cli.cache.cache", fail)
+        monkeypatch.setattr("headcount.cli.listing.cache", fail)
         with pytest.raises(type(mistake), match=str(mistake)):
             main(["cache"])
 
@@ -578,24 +623,29 @@ def test_other_errors_are_ours_and_keep_their_traceback(monkeypatch: pytest.Monk
 # Help, start and end
 
 
+def commands_of(parser: Parser) -> dict[str, Parser]:
+    return next(dict(a.choices) for a in parser._actions if isinstance(a.choices, dict))
+
+
 def test_every_command_has_an_example_in_its_help(capsys: pytest.CaptureFixture[str]) -> None:
-    commands = next(a.choices for a in build_parser()._actions if isinstance(a.choices, dict))
-    assert tuple(commands) == COMMANDS
-    for name in COMMANDS:
+    assert tuple(commands_of(build_parser())) == COMMANDS
+    for command in (*([name] for name in COMMANDS), ["run", "masked-heads"]):
         with pytest.raises(SystemExit) as caught:
-            main([name, "--help"])
+            main([*command, "--help"])
         assert caught.value.code == 0
         out = capsys.readouterr().out
-        examples = [line.split() for line in out.partition("example:\n")[2].splitlines()]
-        assert examples, name
-        for words in examples:
-            assert words[:2] == ["headcount", name]
-            build_parser().parse_args(words[1:])  # an example that is refused would be none
+        examples = [shlex.split(line) for line in out.partition("example:\n")[2].splitlines()]
+        assert examples, command
+        for _, *words in examples:
+            assert words[: len(command)] == command
+            if "--help" not in words:  # an example that is refused would be none
+                build_parser(words).parse_args(words)
 
 
 def test_every_command_can_answer_a_script() -> None:
-    commands = next(a.choices for a in build_parser()._actions if isinstance(a.choices, dict))
-    assert [name for name in COMMANDS if "--json" not in commands[name].options()] == []
+    commands = commands_of(build_parser(["masked-heads"]))
+    commands["run"] = commands_of(commands["run"])["masked-heads"]
+    assert [name for name, parser in commands.items() if "--json" not in parser.options] == []
 
 
 def test_the_examples_of_the_whole_are_commands(capsys: pytest.CaptureFixture[str]) -> None:
@@ -607,7 +657,7 @@ def test_the_examples_of_the_whole_are_commands(capsys: pytest.CaptureFixture[st
         assert f"    {name} " in out
     for line in lines:
         words = line.strip().split("   ")[0].split()
-        build_parser().parse_args(words[1:])
+        build_parser(words).parse_args(words[1:])
 
 
 def test_the_version(capsys: pytest.CaptureFixture[str]) -> None:
@@ -623,7 +673,7 @@ def test_an_interruption_ends_with_130_and_a_sentence(
     def interrupted(_: Any) -> NoReturn:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("headcount.cli.cache.cache", interrupted)
+    monkeypatch.setattr("headcount.cli.listing.cache", interrupted)
     assert main(["cache"]) == 130
     out, err = capsys.readouterr()
     assert out == ""
@@ -655,7 +705,10 @@ print(heavy, len(sys.modules) - before, file=sys.stderr)
                 [],
                 120,
             )
-            for words in ([], ["--help"], ["curve", "--help"], ["--version"], ["curv"])
+            for words in (
+                *([], ["--help"], ["curve", "--help"], ["--version"], ["curv"]),
+                *(["run"], ["run", "masked-heads", "--help"]),
+            )
         ),
     ],
 )
@@ -706,20 +759,30 @@ def test_a_reader_that_has_gone_is_no_error(
     assert process.returncode == 0
 
 
-AHEAD = r"Ahead: [\d,]+ values, about [\d,]+ tokens: about .* on this machine\.\n"
+AHEAD = r"Ahead: [\d,]+ (values|texts), (about|up to) [\d,]+ tokens: about .* on this machine\.\n"
 CURVE = ("curve", "--counts", "0", "2", "--ranking", "patching", "--store", "store.sqlite")
 
 
 @pytest.mark.parametrize(
-    "command", [CURVE, ("rank", "--method", "patching"), ("run", "heads-kept", "--tasks")]
+    "command",
+    [
+        CURVE,
+        ("rank", "--method", "patching"),
+        ("compare", "--methods", "patching", "attribution"),
+        ("ablate", "--heads", "0.1"),
+        ("tasks", "--functions", "retrieval"),
+        ("run", "masked-heads", "--functions", "retrieval", "--counts", "2"),
+    ],
 )
 def test_a_dry_run_says_what_is_ahead_and_does_nothing(
-    command: tuple[str, ...], disk: Disk, run: Run, run_json: Callable[..., Any]
+    command: tuple[str, ...], disk: Disk, writer: Path, run: Run, run_json: Callable[..., Any]
 ) -> None:
-    model = ["--model", str(disk.model), "--dry-run", "--out", "out"]
-    task = [str(disk.task)] if command[0] == "run" else ["--task", str(disk.task)]
-    assert re.fullmatch(AHEAD, run(*command, *task, *model))
-    assert run_json(*command, *task, *model)["tokens"] > 0
+    by_writing = command[0] in ("tasks", "run")
+    asked = [*command, "--dry-run", "--model", str(writer if by_writing else disk.model)]
+    asked += [] if by_writing else ["--task", str(disk.task)]
+    asked += [] if command[0] in ("tasks", "ablate") else ["--out", "out"]
+    assert re.fullmatch(AHEAD, run(*asked))
+    assert run_json(*asked)["tokens"] > 0
     assert not Path("out").exists()
 
 
@@ -737,3 +800,57 @@ def test_a_run_says_what_is_ahead_and_then_that_nothing_is_left(
 
 def test_a_dry_run_refuses_what_the_run_would_refuse(disk: Disk, refused: Run) -> None:
     assert "nothing" in refused("curve", *disk.arguments("--metric", "nothing", "--dry-run"))
+
+
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        (("rank", "--method-set", "metric=acuracy"), 'no metric "acuracy"'),
+        (("rank", "--method-set", "metrc=logprob"), 'Did you mean "metric"?'),
+        (("rank", "--task", "ioy"), 'Did you mean "ioi"?'),
+        (("rank", "--set", "m=3"), 'ioi has no setting "m"'),
+        (("ablate", "--heads", "0.1", "--metric", "acuracy"), 'Did you mean "accuracy"?'),
+        (("ablate", "--heads", "0.1", "--task", "nothing.jsonl"), "Cannot read the task file"),
+        (("curve", "--ranking", "atribution"), 'Did you mean "attribution"?'),
+        (("curve", "--scope", "decoding"), 'There is no "decoding" here'),
+        (("curve", "--set", "n=some"), '"n" of ioi is a whole number'),
+        (("curve", "--task", "nothing.json"), "Cannot read the task file"),
+        (("compare", "--task", "gsm8k", "--set", "path=nothing"), "Cannot read the task file"),
+        (("compare", "--methods", "attribution", "atribution"), 'Did you mean "attribution"?'),
+        (("tasks", "--functions", "retreival"), 'Did you mean "retrieval"?'),
+        (("run", "masked-heads", "--counts", "0"), "name a count above 0"),
+        (("run", "masked-heads", "--set", "seeds=many"), "is a whole number"),
+        (("sparsify", "--text", "x", "--out", "y", "--set", "wramp=1"), 'no setting "wramp"'),
+    ],
+)
+def test_what_needs_no_model_is_refused_before_one_is_loaded(
+    refused: Run, monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...], words: str
+) -> None:
+    def load_model(*_: Any, **__: Any) -> NoReturn:
+        raise AssertionError("loaded")
+
+    monkeypatch.setattr(model, "load_model", load_model)
+    assert words in refused(*command)
+
+
+def test_a_study_that_is_refused_says_only_why(disk: Disk, refused: Run) -> None:
+    words = ("run", "masked-heads", "--functions", "cogqa", "--model", str(disk.model))
+    assert 'There is no cognitive function "cogqa"' in refused(*words)
+
+
+@pytest.mark.parametrize("words", [["list"], ["doctor", "--help"], ["doctor", "é✓"]])
+def test_a_terminal_that_lacks_characters_is_no_error(words: list[str]) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "headcount.cli", *words],
+        capture_output=True,
+        env={**os.environ, "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"},
+    )
+    assert b"Traceback" not in done.stderr
+    assert done.returncode == (2 if "é✓" in words else 0)
+
+
+def test_a_closed_output_is_no_error() -> None:
+    done = subprocess.run(
+        f"{shlex.quote(sys.executable)} -m headcount.cli cache >&-", shell=True, capture_output=True
+    )
+    assert (done.returncode, done.stderr) == (0, b"")

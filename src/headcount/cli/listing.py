@@ -1,0 +1,121 @@
+"""Commands about what there is: `headcount list`, `cache`, `store` and `report`.
+
+They answer at once: what takes long to import is imported by the one that needs it.
+"""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from datetime import datetime
+
+from headcount.cli.common import Answer, table
+from headcount.errors import HeadcountError
+from headcount.store import Store
+from headcount.system.bundled import clear_cache, list_cache
+from headcount.system.paths import cache_dir
+
+MINUTE = "%Y-%m-%d %H:%M"
+
+
+def known_names(arguments: Namespace) -> Answer:
+    """Every registered name with one line about it."""
+    from headcount.metrics import METRICS, TEXT_METRICS, get_metric
+    from headcount.models.bundled import BUNDLED
+    from headcount.rankings import RANKINGS
+    from headcount.sparse.checkpoint import SHIPPED
+    from headcount.studies import STUDIES
+    from headcount.tasks import TASKS
+
+    sparse = sorted(f"sparse:{folder.name}" for folder in SHIPPED.iterdir() if folder.is_dir())
+    known = {
+        "studies": dict(STUDIES),
+        "models": {
+            **dict.fromkeys(BUNDLED, "bundled; any hub id, folder or .gguf file works too"),
+            **dict.fromkeys(sparse, "bundled; a sparse-attention version of it"),
+        },
+        "tasks": {entry.key: entry.summary for entry in TASKS},
+        "rankings": {entry.key: entry.summary for entry in RANKINGS},
+        "metrics": {key: get_metric(key).name for key in (*METRICS, *TEXT_METRICS)},
+    }
+    lines = []
+    for kind, entries in known.items():
+        lines += [kind, *(f"  {key:22} {summary}" for key, summary in entries.items())]
+    return Answer(known, "\n".join(lines))
+
+
+def cache(arguments: Namespace) -> Answer:
+    """List the cached models, or remove them."""
+    if arguments.action == "clear":
+        freed = clear_cache(arguments.name)
+        return Answer({"freed": freed}, f"Freed {freed / 1e6:.0f} MB.")
+    models = list_cache()
+    rows = [
+        (
+            m.name,
+            f"{m.bytes / 1e6:.0f} MB",
+            f"{datetime.fromtimestamp(m.last_used):{MINUTE}}",
+            m.path,
+        )
+        for m in models
+    ]
+    text = table(["name", "size", "last used", "folder"], rows)
+    nothing = f"Nothing is cached in {cache_dir()}."
+    return Answer([model._asdict() for model in models], text if models else nothing)
+
+
+def store(arguments: Namespace) -> Answer:
+    """List, export or clean the store."""
+    with Store.open(arguments.store) as opened:
+        if arguments.action == "export":
+            if not arguments.path:
+                raise HeadcountError(
+                    "Name the file to export to: headcount store export values.csv"
+                )
+            count, path = opened.export(arguments.path), arguments.path
+            text = f"Wrote {count:,} measurements to {path}"
+            return Answer({"measurements": count, "path": path}, text)
+        if arguments.action == "clean":
+            return _clean(arguments, opened)
+        return _list(opened)
+
+
+def _list(store: Store) -> Answer:
+    summary = store.summary()
+    header = ["model", "task", "metric", "stand-in", "head sets", "examples", "values", "last"]
+    rows = [
+        (
+            row.model,
+            row.task,
+            f"({row.context.get('method')})" if row.documents else row.metric,
+            row.stand_in.split(" ")[0],
+            row.head_sets,
+            row.examples,
+            row.values,
+            f"{row.last_written:{MINUTE}}",
+        )
+        for row in summary
+    ]
+    text = f"{table(header, rows)}\n\n{store.path}"
+    nothing = f"Nothing is stored in {store.path}."
+    return Answer([vars(row) for row in summary], text if summary else nothing)
+
+
+def _clean(arguments: Namespace, store: Store) -> Answer:
+    model, task, everything = arguments.model, arguments.task, arguments.everything
+    if not (model or task or everything):
+        raise HeadcountError("Say what to clean: --model NAME, --task NAME, or --everything.")
+    if everything and (model or task):
+        raise HeadcountError("Give either --everything or a model or task, not both.")
+    count = store.clean(model=model, task=task, everything=everything)
+    return Answer({"removed": count}, f"Removed {count:,} measurements.")
+
+
+def report(arguments: Namespace) -> Answer:
+    """Find the results in the folders, and write the page about them all."""
+    from headcount.report import find_results, write_page
+
+    below = (result for folder in arguments.folders for result in find_results(folder))
+    results = list(dict.fromkeys(below))
+    path = write_page(results, arguments.out)
+    text = f"{len(results)} result{'s' * (len(results) != 1)}: {path}"
+    return Answer({"page": path, "results": results}, text)

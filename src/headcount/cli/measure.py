@@ -1,0 +1,252 @@
+"""Commands that measure heads: `headcount rank`, `ablate`, `curve`, `compare` and `tasks`."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from headcount.cli.common import (
+    Answer,
+    announce,
+    command_line,
+    files_text,
+    gates_from,
+    lab_from,
+    model_from,
+    table,
+)
+from headcount.cli.parser import parse_settings
+from headcount.curves import CurveRequest, CurveSettings
+from headcount.engine.measure.head_sets import HeadSetEntry, HeadSets
+from headcount.engine.measure.sweep import Sweep, Values
+from headcount.errors import HeadcountError
+from headcount.figures.agreement import plot_agreement
+from headcount.figures.style import save_figure
+from headcount.heads import HeadScores, check_counts
+from headcount.lab import Lab
+from headcount.metrics import get_metric
+from headcount.models.model import Model
+from headcount.rankings import RANKINGS, Ranking, fitting
+from headcount.rankings.agreement import agreement
+from headcount.report.curve_study import curve_study
+from headcount.report.folder import versions
+from headcount.stats import accuracy_interval, bootstrap, paired_difference
+from headcount.studies.masked_heads.metrics import check_functions
+from headcount.system.files import write_json
+from headcount.tasks import FUNCTIONS, Task, make_task, task_factory
+from headcount.tasks.cognitive import DRAWS
+
+
+@contextmanager
+def lab_model_and_task(arguments: Namespace) -> Iterator[tuple[Lab, Model, Task]]:
+    """What the arguments name; a task that there is not is refused before a model is loaded."""
+    make = task_factory(arguments.task, **parse_settings(arguments.set))
+    with lab_from(arguments) as lab:
+        model = model_from(arguments)
+        yield lab, model, make(model.tokenizer)
+
+
+def rank(arguments: Namespace) -> Answer:
+    """Rank, show the best heads, and write all scores where asked."""
+    chosen = parse_settings(arguments.method_set)
+    settings = RANKINGS[arguments.method].bind(**chosen)  # refuses before the model is loaded
+    get_metric(settings.get("metric", "logprob"))
+    if arguments.top < 1:
+        raise HeadcountError(f"Cannot print the top {arguments.top} heads: ask for at least 1.")
+    with lab_model_and_task(arguments) as (lab, model, task):
+        ranking = Ranking.of(model, task, arguments.method, **chosen)
+        if forecast := announce(arguments, lab, [ranking]):
+            return forecast
+        scores = ranking.result(lab)
+    text = _best_heads(scores, arguments.top, task.part("ranking").clusters)
+    if arguments.out:
+        scores.save(arguments.out)
+        text += f"\n\nAll {scores.layout.total} scores: {arguments.out}"
+    return Answer(scores.to_json(), text)
+
+
+def _best_heads(scores: HeadScores, top: int, clusters: np.ndarray) -> str:
+    """The best heads in a table, with intervals where there are scores by example, or by seed."""
+    header, rows, samples = ["", "head", "score"], [], scores.samples
+    if samples is not None:
+        header.append("95 % interval")
+    for place, head in enumerate(scores.top(top), start=1):
+        number = scores.layout.number(head)
+        row = [str(place), str(head), f"{scores.values[number]:+.4f}"]
+        if samples is not None:
+            by_example = len(samples) == len(clusters)
+            ends = bootstrap(samples[:, number], clusters=clusters if by_example else None)
+            row.append(f"[{ends.low:+.4f}, {ends.high:+.4f}]" if ends.known else "unknown")
+        rows.append(row)
+    return table(header, rows)
+
+
+def ablate(arguments: Namespace) -> Answer | None:
+    """Measure the model whole and under the head set, and the paired difference."""
+    metric = get_metric(arguments.metric)
+    with lab_model_and_task(arguments) as (lab, model, task):
+        gates = gates_from(arguments, model)
+        count = int((gates == float(arguments.keep)).sum())
+        named = f"only {count} kept" if arguments.keep else f"{count} off"
+        entries = [HeadSetEntry("all heads", np.ones_like(gates)), HeadSetEntry(named, gates)]
+        head_sets = HeadSets.build(model.layout, entries)
+        how = arguments.stand_in, arguments.scope
+        sweep = Sweep(model, task, metric, head_sets, "test", *how)
+        if arguments.dry_run:
+            return announce(arguments, lab, [sweep])
+        values = lab.measure(sweep)
+    intervals = {label: values.interval(label) for label in ("all heads", named)}
+    whole, clusters = values.of("all heads"), values.clusters
+    intervals["difference"] = paired_difference(values.of(named), whole, clusters=clusters)
+    title = f"{task.name} · {model.name} · {metric.name} · stand-in: {values.stand_in}"
+    rows = [
+        (label, f"{interval.value:.3f}", f"[{interval.low:.3f}, {interval.high:.3f}]")
+        for label, interval in intervals.items()
+    ]
+    return Answer(
+        {label: vars(interval) for label, interval in intervals.items()},
+        f"{title}\n\n{table(['heads', 'value', '95 % interval'], rows)}",
+    )
+
+
+def curve(arguments: Namespace) -> Answer:
+    """Rank, measure, draw, and leave a folder behind."""
+    is_file = arguments.ranking.endswith(".json")
+    ready = HeadScores.load(arguments.ranking) if is_file else None
+    if ready is None:
+        RANKINGS[arguments.ranking]  # refuses before the model is loaded
+    metric = get_metric(arguments.metric)
+    chosen = CurveSettings(
+        counts=arguments.counts,
+        series=arguments.series,
+        seeds=arguments.seeds,
+        mode="keep" if arguments.keep else "mask",
+        stand_in=arguments.stand_in,
+        scope=arguments.scope,
+        epsilon=arguments.epsilon,
+    )
+    with lab_model_and_task(arguments) as (lab, model, task):
+        ranking = ready or Ranking.of(model, task, arguments.ranking)
+        request = CurveRequest(model, task, ranking, metric, chosen)
+        if forecast := announce(arguments, lab, [request]):
+            return forecast
+        result = request.result(lab)
+    study = curve_study(result, model, task, asdict(chosen))
+    paths = study.save(arguments.out, command_line())
+    return Answer(result.rows, "\n".join([str(result), *result.left_out, files_text(paths)]))
+
+
+def compare(arguments: Namespace) -> Answer:
+    """Rank, show the table of agreement, and leave picture, numbers and scores in a folder."""
+    ready = _read_methods(arguments.methods)  # refuses before the model is loaded
+    with lab_model_and_task(arguments) as (lab, model, task):
+        if arguments.counts is not None:
+            check_counts(arguments.counts, model.layout)
+        rankings = {
+            name: Ranking.of(model, task, name, **_seeds(name, arguments.seeds))
+            for name, scores in ready.items()
+            if scores is None
+        }
+        if forecast := announce(arguments, lab, rankings.values()):
+            return forecast
+        by_name = {
+            name: rankings[name].result(lab) if scores is None else fitting(scores, model)
+            for name, scores in ready.items()
+        }
+    clusters = task.part("ranking").clusters
+    by_example = {
+        name: clusters
+        for name, scores in by_name.items()
+        if scores.samples is not None and len(scores.samples) == len(clusters)
+    }
+    result = agreement(by_name, arguments.counts, clusters=by_example)
+    folder = Path(arguments.out)
+    folder.mkdir(parents=True, exist_ok=True)
+    figure = plot_agreement(result.to_json(), title=f"{task.name} · {model.name}")
+    picture = save_figure(figure, folder)[0]
+    facts = {"model": model.name, "task": task.name, "task_settings": dict(task.parameters)}
+    document = {**facts, **result.to_json(), "versions": versions()}
+    write_json(folder / "agreement.json", document)
+    for name, scores in by_name.items():
+        scores.save(folder / f"scores-{name}.json")
+    return Answer(document, f"{result}\n\nThe picture: {picture}")
+
+
+def _read_methods(methods: Sequence[str]) -> dict[str, HeadScores | None]:
+    """Each ranking by the name that tables print: a method's, or that of a file of scores."""
+    ready: dict[str, HeadScores | None] = {}
+    for method in methods:
+        is_file = method.endswith(".json")
+        name = Path(method).stem.removeprefix("scores-") if is_file else RANKINGS[method].key
+        if name in ready:
+            raise HeadcountError(f'"{name}" is there twice: give each ranking once.')
+        ready[name] = HeadScores.load(method) if is_file else None
+    if len(ready) < 2:
+        raise HeadcountError(
+            f"Give at least two rankings to compare, of {', '.join(e.key for e in RANKINGS)}, or "
+            "files of scores."
+        )
+    return ready
+
+
+def _seeds(method: str, seeds: int | None) -> dict[str, Any]:
+    """As many seeds as asked for, where the method has seeds."""
+    takes = "seeds" in RANKINGS[method].defaults()
+    return {"seeds": seeds} if takes and seeds is not None else {}
+
+
+def tasks(arguments: Namespace) -> Answer:
+    """Exact match on all items, as the mean of the few-shot draws, beside chance."""
+    chosen = parse_settings(arguments.set)
+    functions = check_functions(arguments.functions or ["all"])
+    if "draw" in chosen:
+        raise HeadcountError("This command takes the mean of all draws: leave draw away.")
+    with lab_from(arguments) as lab:
+        model, metric = model_from(arguments), get_metric("exact_match")
+        whole = HeadSets.of(model.layout.gates(off=[]), model.layout)
+        sweeps = {}
+        for name in functions:
+            drawn = [make_task(name, model.tokenizer, draw=d, **chosen) for d in range(DRAWS)]
+            sweeps[name] = [Sweep(model, task, metric, whole, "all") for task in drawn]
+        every = [sweep for some in sweeps.values() for sweep in some]
+        if forecast := announce(arguments, lab, every):
+            return forecast
+        rows = [
+            _accuracy(name, some[-1].task, [lab.measure(sweep) for sweep in some])
+            for name, some in sweeps.items()
+        ]
+    header = ["function", "items", "accuracy", "95 % interval", "by draw", "commonest answer"]
+    cells = [
+        [
+            row["function"],
+            row["items"],
+            f"{row['accuracy']:.2f}",
+            f"[{row['low']:.2f}, {row['high']:.2f}]",
+            " ".join(f"{value:.2f}" for value in row["draws"]),
+            f"{row['chance']:.2f}",
+        ]
+        for row in rows
+    ]
+    return Answer(rows, table(header, cells))
+
+
+def _accuracy(function: str, task: Task, draws: Sequence[Values]) -> dict[str, Any]:
+    values = np.stack([draw.values[0] for draw in draws])
+    accuracy = accuracy_interval(values, clusters=draws[-1].clusters)
+    answers = Counter(example.target for example in task)
+    return {
+        "function": FUNCTIONS[function].name,
+        "items": len(task),
+        "accuracy": accuracy.value,
+        "low": accuracy.low,
+        "high": accuracy.high,
+        "draws": [float(row.mean()) for row in values],
+        "chance": max(answers.values()) / len(task),
+    }

@@ -1,0 +1,151 @@
+"""Commands about one model: `headcount doctor`, `generate`, `export`, `sparsify`."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from dataclasses import asdict, fields
+from itertools import groupby
+from pathlib import Path
+
+from headcount.cli.common import Answer, gates_from, model_from
+from headcount.cli.parser import chosen_settings, parse_settings
+from headcount.engine.write.decode import generate as decode
+from headcount.figures.edges import plot_edges
+from headcount.figures.style import save_figure
+from headcount.models.export import export as export_model
+from headcount.models.model import Model
+from headcount.models.sites import plain
+from headcount.registry import check_setting
+from headcount.sparse.settings import Settings
+from headcount.sparse.sparsify import Sparsified
+from headcount.sparse.sparsify import sparsify as make_sparse_model
+from headcount.system.files import write_csv
+
+
+def doctor(arguments: Namespace) -> Answer:
+    """Load the model, which proves its heads or refuses, and tell what was shown."""
+    model = model_from(arguments)
+    layout, kind = model.layout, type(plain(model.module)).__name__
+    document = {
+        "model": model.name,
+        "class": kind,
+        "heads": layout.total,
+        "heads_per_layer": list(layout.counts),
+        "sites": [asdict(site) for site in model.sites],
+        "checks": [{**asdict(check), "holds": check.holds} for check in model.proof.checks],
+        "mixers": list(model.proof.mixers),
+    }
+    lines = [
+        f"{model.name}: {kind}",
+        f"{layout.total} heads in {len(layout.counts)} attention layers",
+        "",
+        *(f"  {line}" for line in geometry(model)),
+        "",
+        "proven on a made-up prompt:",
+    ]
+    for check in model.proof.checks:
+        lines.append(f"  ✓ {check.statement} (error {check.error:.1e}, limit {check.limit:.0e})")
+    if any(site.coupled for site in model.sites):
+        lines.append("  ! a norm over all heads comes before the projection; gates act after it")
+    if any(site.queries > 1 for site in model.sites):
+        lines.append("  ! several query heads share one slice, which is gated as one head")
+    if model.proof.mixers:
+        lines += ["", "tokens also mix outside these heads, in:"]
+        lines += [f"  {name}" for name in model.proof.mixers]
+    return Answer(document, "\n".join(lines))
+
+
+def geometry(model: Model) -> list[str]:
+    """Runs of layers with the same geometry, one line each."""
+    lines = []
+    for (heads, size), run in groupby(model.sites, key=lambda site: (site.heads, site.size)):
+        sites = list(run)
+        first, last = sites[0], sites[-1]
+        span = f"layer {first.index}" if first is last else f"layers {first.index}–{last.index}"
+        lines.append(f"{span}: {heads} heads of size {size}, into {first.module}")
+    return lines
+
+
+def generate(arguments: Namespace) -> Answer:
+    """Continue each prompt."""
+    model = model_from(arguments)
+    texts = decode(
+        model,
+        arguments.prompt,
+        gates_from(arguments, model),
+        max_new_tokens=arguments.max_new_tokens,
+        scope=arguments.scope,
+        temperature=arguments.temperature,
+        seed=arguments.seed,
+        progress=not arguments.quiet,
+    )
+    whole = [prompt + text.text for prompt, text in zip(arguments.prompt, texts, strict=True)]
+    return Answer([asdict(text) for text in texts], "\n".join(whole))
+
+
+def export(arguments: Namespace) -> Answer:
+    """Fold the head set into the weights, write them, and prove what was written."""
+    model = model_from(arguments)
+    gates = gates_from(arguments, model)
+    folder = export_model(model, gates, arguments.out)
+    off = int((gates == 0).sum())
+    return Answer(
+        {"folder": folder, "heads_off": off},
+        f"{model.name} without {off} heads, proven equal: {folder}",
+    )
+
+
+def sparsify(arguments: Namespace) -> Answer:
+    """Tune the dense control, then the sparse model; write it, its log and its figure."""
+    chosen = chosen_settings(arguments, Settings) | parse_settings(arguments.set)
+    known = {item.name: item.default for item in fields(Settings)}
+    for name, value in chosen.items():
+        chosen[name] = check_setting("sparsify", name, value, known)
+    settings = Settings(**chosen)
+    model, out = model_from(arguments), Path(arguments.out)
+    told = {"source": arguments.text_source, "licence": arguments.text_licence}
+    here = Path(arguments.model).expanduser()
+    outcome = make_sparse_model(
+        model,
+        arguments.text,
+        out,
+        settings,
+        # The base model must be found again, from whatever folder.
+        base=arguments.base or str(here.resolve() if here.exists() else arguments.model),
+        attribution={"name": Path(arguments.text).name} | {k: v for k, v in told.items() if v},
+        control=arguments.control,
+        minutes=arguments.minutes,
+        rows=arguments.rows,
+        compile=arguments.compile,
+        progress=not (arguments.quiet or arguments.json),
+        say=(lambda text: None) if arguments.json else (lambda text: print(text, flush=True)),
+    )
+    if outcome is None:
+        return Answer({"finished": False}, "")
+    write_csv(out / "log.csv", outcome.log)
+    write_csv(out / "control-log.csv", outcome.control_log)
+    title = f"{model.name}: {outcome.sparse.edges:.2%} of the edges stay open"
+    save_figure(plot_edges(outcome.log, control=outcome.control_log, title=title), out)
+    return Answer(
+        {"finished": True, "out": str(out), **outcome.facts()},
+        f"{_summary(outcome)}\nThe sparse model: {out} (headcount doctor {out})",
+    )
+
+
+def _summary(outcome: Sparsified) -> str:
+    """What came of it, on text that was neither trained on nor chosen by."""
+    gap = outcome.sparse.loss - outcome.control.loss
+    text = (
+        f"original model   loss {outcome.original.loss:.3f}\n"
+        f"dense control    loss {outcome.control.loss:.3f}\n"
+        f"sparse model     loss {outcome.sparse.loss:.3f} ({gap:+.3f} against the control), "
+        f"{outcome.sparse.edges:.2%} of the edges open\n"
+    )
+    if outcome.met:
+        return f"{text}The constraint is met: the loss is at most {outcome.limit:.3f}."
+    over = outcome.sparse.loss - outcome.limit
+    return text + (
+        f"The constraint is NOT met: the loss is {over:.3f} above {outcome.limit:.3f}. The "
+        f"best weights, of step {outcome.best.step}, were kept: allow more (--tolerance), or "
+        "train for longer (--steps)."
+    )

@@ -150,14 +150,11 @@ def weight_files(folder: Path) -> list[Path]:
             return [path]
         if path.exists() and name.endswith(".index.json"):
             return _shards(path)
-    if any(folder.glob("*.bin")) or any(folder.glob("*.pt")) or any(folder.glob("*.pth")):
-        raise HeadcountError(
-            f"{folder} holds its weights as pickles, which can run code when they are opened: save "
-            "the model as safetensors first (save_pretrained does)."
-        )
-    raise HeadcountError(
-        f"{folder} holds no weights: there is neither {WEIGHTS} nor {INDEX} in it."
-    )
+    why = f"holds no weights: there is neither {WEIGHTS} nor {INDEX} in it"
+    if any(path.suffix in (".bin", ".pt", ".pth") for path in folder.iterdir()):
+        why = "holds its weights as pickles, which can run code when they are opened: save the "
+        why += "model as safetensors first (save_pretrained does)"
+    raise HeadcountError(f"{folder} {why}.")
 
 
 def _shards(index: Path) -> list[Path]:

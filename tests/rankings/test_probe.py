@@ -24,7 +24,7 @@ from headcount.rankings.probe import (
     fit_probe,
     probe_features,
 )
-from headcount.rankings.probe_classifier import fit
+from headcount.rankings.probe_classifier import Training, fit
 from headcount.rankings.probe_features import (
     Features,
     answer_features,
@@ -125,12 +125,13 @@ def test_importance_is_gradient_times_feature() -> None:
     """Of a function's own logit, on its own held-out items: no others have a say."""
     features = made_up({1: 0}, functions=2)
     tested = held_out(features, 0)
-    one = fit(features.sites, features.labels, tested, QUICK, 0, show=False)
+    training = Training(**QUICK)
+    one = fit(features.sites, features.labels, tested, training, 0, show=False)
     assert one.importance.shape == (2, 8)
     spoilt = [z.copy() for z in features.sites]
     for z in spoilt:
         z[tested & (features.labels == 1)] *= 5
-    other = fit(spoilt, features.labels, tested, QUICK, 0, show=False)
+    other = fit(spoilt, features.labels, tested, training, 0, show=False)
     np.testing.assert_array_equal(one.importance[0], other.importance[0])
     assert not np.array_equal(one.importance[1], other.importance[1])
 
@@ -301,7 +302,7 @@ def test_a_probe_of_a_model_from_end_to_end() -> None:
     assert result.importance.shape == (2, 2, 8)
     again = fit_probe(built(), tasks(), settings, progress=False)
     assert result.importance.tobytes() == again.importance.tobytes()
-    with pytest.raises(HeadcountError, match='knows no function "c"'):
+    with pytest.raises(HeadcountError, match='no function of this probe "c"'):
         result.scores("c")
 
 

@@ -8,8 +8,12 @@ from __future__ import annotations
 
 from headcount.rankings.ablation import ablation, patching
 from headcount.rankings.attribution import attribution, integrated_gradients
-from headcount.rankings.causal_gates.fit import RoleSettings
-from headcount.rankings.causal_gates.rankings import facilitation, interference, irrelevance
+from headcount.rankings.causal_gates.fit import (
+    RoleSettings,
+    facilitation,
+    interference,
+    irrelevance,
+)
 from headcount.rankings.costs import ranking_costs
 from headcount.rankings.patterns import attention_induction, attention_previous, attention_retrieval
 from headcount.rankings.probe import ProbeSettings, probe, probe_context

@@ -25,7 +25,7 @@ from headcount.lab import Lab
 from headcount.metrics import METRICS, Metric, get_logit_metric
 from headcount.models.gate import gating
 from headcount.models.model import Model
-from headcount.system.files import digest
+from headcount.rankings.ranking import examples_key
 from headcount.system.progress import progress as progress_bar
 from headcount.tasks import Encoded, Task, encode, require_foils
 
@@ -143,7 +143,7 @@ def _derivatives(
     job = DerivativeJob(examples, chosen, stand_in, tokens, points, weights, bool(steps))
     units = [
         Unit(
-            digest("".join(examples[place].key for place in batch.examples)),
+            examples_key(examples[place] for place in batch.examples),
             f"{task.name}, derivatives of {batch.rows} examples",
             batch.examples,
         )

@@ -23,7 +23,7 @@ from headcount.lab import Lab
 from headcount.models.model import Model
 from headcount.rankings.probe_classifier import Fit, Training, fit
 from headcount.rankings.probe_features import Features, answer_features, held_out, one_template_each
-from headcount.system.files import digest
+from headcount.rankings.ranking import examples_key
 from headcount.tasks import FUNCTIONS, TASKS, Task, encode, make_task
 
 LEAST = 5  # items of a function: one in five is held out
@@ -228,8 +228,7 @@ def probe_tasks(model: Model, task: Task, against: str = "") -> dict[str, Task]:
 
 def probe_context(model: Model, task: Task, parameters: Mapping[str, Any]) -> dict[str, Any]:
     """What determines a probe's scores besides the task under test: the items of the others."""
-    found = {}
-    for name, other in probe_tasks(model, task, parameters["against"]).items():
-        keys = "".join(one.key for one in encode(other.part("ranking"), model.tokenizer))
-        found[name] = [other.version, digest(keys)]
-    return found
+    return {
+        name: [other.version, examples_key(encode(other.part("ranking"), model.tokenizer))]
+        for name, other in probe_tasks(model, task, parameters["against"]).items()
+    }

@@ -64,7 +64,7 @@ def gradient(
     for name, value in how.items():
         setattr(run, name, value)
     with measuring(model), frozen(model):
-        return fidelity(run, prompts, batches[:, None])(start(model, len(batches)), 0).numpy()
+        return fidelity(run, [prompts], [batches[:, None]])(start(model, len(batches)), 0).numpy()
 
 
 def interrupted(monkeypatch: pytest.MonkeyPatch, after: int, error: type[BaseException]) -> None:

@@ -40,9 +40,9 @@ def test_the_contrastive_gradient_is_that_of_the_printed_loss(tokens: int) -> No
         for row, places in enumerate(batch):
             for place in places:
                 laid = lay_out(prompts, np.array([[place]]))
-                (one,) = passes(laid, 100, True)
+                (one,) = passes(laid, 100)
                 with run._gated(leaf[row : row + 1].sigmoid()):
-                    values.append(run._logprobs(prompts, laid.examples, one))
+                    values.append(run._logprobs(laid, one))
         return torch.cat(values).view(batch.shape)
 
     with measuring(model), frozen(model), torch.enable_grad():
@@ -52,7 +52,7 @@ def test_the_contrastive_gradient_is_that_of_the_printed_loss(tokens: int) -> No
         loss = (-ours.mean(1) + gap.clamp(min=-5).mean(1)).sum()
         (expected,) = torch.autograd.grad(loss, leaf)
         run = GatedPasses(model, tokens=tokens)
-        got = contrast(run, keep, forget, kept, forgot)(logits, 0)
+        got = contrast(run, [keep, forget], [kept, forgot])(logits, 0)
     torch.testing.assert_close(got, expected, atol=2e-6, rtol=1e-4)
 
 

@@ -24,7 +24,7 @@ from headcount.models.forward_modes import instead
 from headcount.models.gate import gating
 from headcount.models.model import Model
 from headcount.models.sites import accepted, plain
-from headcount.rankings.causal_gates.prompts import Laid, Pass, Prompts, passes
+from headcount.rankings.causal_gates.prompts import Laid, Pass, passes
 
 ROOM = 0.6  # of the free memory of a GPU: allocators waste some, and passes differ
 MOST_TOKENS = 131_072  # of one pass: beyond, no device gets faster
@@ -49,20 +49,16 @@ class GatedPasses:
         self.options = accepted(model.module, use_cache=False)
 
     def gradient(
-        self,
-        logits: Float[Tensor, "rows heads"],
-        prompts: Prompts,
-        laid: Laid,
-        objective: Objective,
+        self, logits: Float[Tensor, "rows heads"], laid: Laid, objective: Objective
     ) -> Float[Tensor, "rows heads"]:
         """The gradient in `logits` of the objective, summed over each row's prompts."""
         while True:
             try:
                 if self.unmeasured:
-                    self._measure(logits, prompts, laid, objective)
+                    self._measure(logits, laid, objective)
                 total = torch.zeros_like(logits)
-                for one in passes(laid, self.tokens, prompts.mixed):
-                    total += self.one_pass(logits, prompts, laid, one, objective)
+                for some in passes(laid, self.tokens):
+                    total += self.one_pass(logits, laid, some, objective)
                 return total
             except RuntimeError as error:
                 if not out_of_memory(error):
@@ -70,25 +66,18 @@ class GatedPasses:
             self._shrink(laid)
 
     def one_pass(
-        self,
-        logits: Float[Tensor, "rows heads"],
-        prompts: Prompts,
-        laid: Laid,
-        one: Pass,
-        objective: Objective,
+        self, logits: Float[Tensor, "rows heads"], laid: Laid, some: Pass, objective: Objective
     ) -> Float[Tensor, "rows heads"]:
         """What one pass adds to the gradient."""
-        places = slice(one.start, one.stop)
         leaf = logits.detach().requires_grad_()
         rows = torch.arange(len(logits), device=logits.device)
         # A product with ones and zeros in place of an index: its derivative adds up in one order.
-        chosen = (laid.rows[places, None] == rows).float()  # (places, rows)
+        chosen = (laid.rows[some.places, None] == rows).float()  # (places, rows)
         try:
             with torch.enable_grad():
                 gates = chosen @ leaf.sigmoid()  # (places, heads)
                 with self._gated(gates):
-                    values = self._logprobs(prompts, laid.examples[places], one)
-                    loss = objective(values, places).sum()
+                    loss = objective(self._logprobs(laid, some), some.places).sum()
                     # Inside, since blocks that are recomputed need their gates once more.
                     (gradient,) = torch.autograd.grad(loss, leaf)
         except RuntimeError as error:
@@ -97,14 +86,14 @@ class GatedPasses:
             raise
         return gradient
 
-    def _logprobs(
-        self, prompts: Prompts, examples: Int[Tensor, "places"], one: Pass
-    ) -> Float[Tensor, "places"]:
+    def _logprobs(self, laid: Laid, some: Pass) -> Float[Tensor, "places"]:
         """The mean log-probability per target token of each prompt."""
-        ids = prompts.ids[:, : one.tokens].index_select(0, examples)
-        scored = prompts.scored[:, : one.targets].index_select(0, examples)
-        targets = prompts.targets[:, : one.targets].index_select(0, examples)
-        weights = prompts.weights[:, : one.targets].index_select(0, examples)
+        prompts, examples = laid.prompts, laid.examples[some.places]
+        ids = prompts.ids[:, : some.tokens].index_select(0, examples)
+        scored, targets, weights = (
+            table[:, : some.targets].index_select(0, examples)
+            for table in (prompts.scored, prompts.targets, prompts.weights)
+        )
         module = self.model.module
         with ExitStack() as stack:
             if self.model.short_cuts.head:
@@ -137,16 +126,16 @@ class GatedPasses:
                     stack.enter_context(instead(named[name], again))
             yield
 
-    def _measure(self, logits: Tensor, prompts: Prompts, laid: Laid, objective: Objective) -> None:
+    def _measure(self, logits: Tensor, laid: Laid, objective: Objective) -> None:
         """Choose how many tokens run at once by what a first pass takes of a GPU's memory."""
         device = self.model.device
-        one = next(passes(laid, self.tokens, prompts.mixed))
+        first = next(passes(laid, self.tokens))
         before = torch.cuda.memory_allocated(device)
         torch.cuda.reset_peak_memory_stats(device)
-        self.one_pass(logits, prompts, laid, one, objective)
+        self.one_pass(logits, laid, first, objective)
         taken = torch.cuda.max_memory_allocated(device) - before
         free = torch.cuda.mem_get_info(device)[0] + torch.cuda.memory_reserved(device) - before
-        fits = ROOM * free / taken * (one.stop - one.start) * one.tokens
+        fits = ROOM * free / taken * len(laid.lengths[first.places]) * first.tokens
         self.tokens = max(self.tokens // 2, min(int(fits), MOST_TOKENS))
         self.unmeasured = False
 

@@ -36,10 +36,9 @@ class Prompts:
 
 @dataclass(frozen=True)
 class Pass:
-    """One pass over some of an update's prompts: places `start` to `stop` of its layout."""
+    """One pass over some of an update's prompts."""
 
-    start: int
-    stop: int
+    places: slice  # of the update's layout
     tokens: int  # of the longest prompt
     targets: int  # of the longest target
 
@@ -48,6 +47,7 @@ class Pass:
 class Laid:
     """The prompts of one update, rows × batch, longest first."""
 
+    prompts: Prompts
     examples: Int[Tensor, "places"]
     rows: Int[Tensor, "places"]  # whose gates each is under
     slots: Int[np.ndarray, "places"]  # row · batch + its place in the row's batch
@@ -102,16 +102,17 @@ def lay_out(prompts: Prompts, batches: Int[np.ndarray, "rows batch"]) -> Laid:
     chosen = examples[slots]
     both = torch.from_numpy(np.stack([chosen, slots // batches.shape[1]]).astype(np.int64))
     on_device = both.to(prompts.ids.device, non_blocking=True)
-    return Laid(on_device[0], on_device[1], slots, prompts.lengths[chosen], prompts.counts[chosen])
+    lengths, counts = prompts.lengths[chosen], prompts.counts[chosen]
+    return Laid(prompts, on_device[0], on_device[1], slots, lengths, counts)
 
 
-def passes(laid: Laid, tokens: int, mixed: bool) -> Iterator[Pass]:
+def passes(laid: Laid, tokens: int) -> Iterator[Pass]:
     """Cut an update into passes of up to `tokens` tokens, as even as can be.
 
     Unless lengths may be mixed, all prompts of a pass have one.
     """
     borders = [0, len(laid.lengths)]
-    if not mixed:
+    if not laid.prompts.mixed:
         borders[1:1] = (np.flatnonzero(np.diff(laid.lengths)) + 1).tolist()
     for first, last in pairwise(borders):
         start = first
@@ -120,5 +121,5 @@ def passes(laid: Laid, tokens: int, mixed: bool) -> Iterator[Pass]:
             left = last - start
             pieces = -(-left // max(1, tokens // longest))
             stop = start - (-left // pieces)
-            yield Pass(start, stop, longest, int(laid.counts[start:stop].max()))
+            yield Pass(slice(start, stop), longest, int(laid.counts[start:stop].max()))
             start = stop

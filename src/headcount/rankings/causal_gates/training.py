@@ -23,6 +23,8 @@ KEEP = 100  # updates between two checkpoints
 # From logits M and the number of the update to the gradient, in M, of each row's mean log-
 # probability term, negated.
 Gradient = Callable[[Tensor, int], Tensor]
+# What makes it from the prompts of each task, and from which of them each row sees in each update.
+MakeGradient = Callable[[GatedPasses, Sequence[Prompts], Sequence[np.ndarray]], Gradient]
 
 
 @dataclass(eq=False)
@@ -80,17 +82,23 @@ def push(
     return -strength[:, None] * inside / logits.shape[1]
 
 
+def improbability(logprobs: Tensor, _: slice) -> Tensor:
+    """What a plain fit makes small, prompt by prompt."""
+    return -logprobs
+
+
 def fidelity(
-    run: GatedPasses, prompts: Prompts, orders: Int[np.ndarray, "rows updates batch"]
+    run: GatedPasses,
+    prompts: Sequence[Prompts],
+    orders: Sequence[Int[np.ndarray, "rows updates batch"]],
 ) -> Gradient:
-    """The gradient of −mean over a row's batch(mean over target tokens of log p)."""
-    batch = orders.shape[2]
+    """The gradient of −mean over a row's batch(mean over target tokens of log p), of one task."""
+    ((its, order),) = zip(prompts, orders, strict=True)
 
     def gradient(logits: Tensor, update: int) -> Tensor:
-        laid = lay_out(prompts, orders[:, update])
         # Divided after the sum: small numbers would be lost on their way back in half precision.
-        total = run.gradient(logits, prompts, laid, lambda values, _: -values)
-        return total.div_(batch)
+        total = run.gradient(logits, lay_out(its, order[:, update]), improbability)
+        return total.div_(order.shape[2])
 
     return gradient
 

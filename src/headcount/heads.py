@@ -158,6 +158,17 @@ class HeadScores:
                 "check the model's dtype and the task."
             )
 
+    @classmethod
+    def averaged(
+        cls,
+        layout: HeadLayout,
+        samples: Float[np.ndarray, "samples heads"],
+        method: str,
+        parameters: Mapping[str, Any] | None = None,
+    ) -> HeadScores:
+        """The mean of samples: one row per example or seed."""
+        return cls(layout, samples.mean(0), method, dict(parameters or {}), samples)
+
     def order(self) -> Int[np.ndarray, "heads"]:
         """Head numbers from the highest score to the lowest; equal scores in head order."""
         return np.argsort(-self.values, kind="stable")

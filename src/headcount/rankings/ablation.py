@@ -48,10 +48,5 @@ def _effects(method: str, sweep: Sweep, lab: Lab) -> HeadScores:
     whole = measured.of("whole")  # (1, examples)
     heads = range(sweep.model.layout.total)
     samples = np.concatenate([whole - measured.of(head) for head in heads]).T  # (examples, heads)
-    return HeadScores(
-        sweep.model.layout,
-        samples.mean(0),
-        method,
-        parameters={"whole": float(whole.mean()), "stand_in_used": measured.stand_in},
-        samples=samples,
-    )
+    facts = {"whole": float(whole.mean()), "stand_in_used": measured.stand_in}
+    return HeadScores.averaged(sweep.model.layout, samples, method, facts)

@@ -35,7 +35,7 @@ def attribution(
 ) -> HeadScores:
     """The derivative of the metric in each head's gate at 1, averaged over the ranking part."""
     samples, _ = _derivatives(model, task, metric, stand_in, lab)
-    return HeadScores(model.layout, samples.mean(0), "attribution", samples=samples)
+    return HeadScores.averaged(model.layout, samples, "attribution")
 
 
 def integrated_gradients(
@@ -55,13 +55,8 @@ def integrated_gradients(
     if steps < 1:
         raise HeadcountError(f"Integrated gradients need at least 1 step, not {steps}.")
     samples, ends = _derivatives(model, task, metric, stand_in, lab, steps)
-    return HeadScores(
-        model.layout,
-        samples.mean(0),
-        "integrated-gradients",
-        parameters={"sum": float(samples.sum(1).mean()), "difference": float(ends.mean())},
-        samples=samples,
-    )
+    facts = {"sum": float(samples.sum(1).mean()), "difference": float(ends.mean())}
+    return HeadScores.averaged(model.layout, samples, "integrated-gradients", facts)
 
 
 @dataclass(frozen=True, eq=False)

@@ -43,8 +43,7 @@ class ContrastiveGates:
 
     def ranking(self) -> HeadScores:
         """The heads that only the forgotten skill needs, first: 1 − G."""
-        shut = 1 - self.gates
-        return HeadScores(self.layout, shut.mean(0), "contrast", dict(self.parameters), shut)
+        return HeadScores.averaged(self.layout, 1 - self.gates, "contrast", self.parameters)
 
 
 def contrast(

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import numpy as np
 
+from headcount.engine.measure.cost import Counter
 from headcount.engine.measure.head_sets import Entry, HeadSets
 from headcount.engine.measure.sweep import Sweep
 from headcount.heads import HeadScores
 from headcount.lab import Lab
 from headcount.metrics import get_metric
 from headcount.models.model import Model
+from headcount.rankings.ranking import Settings
 from headcount.tasks import Task
 
 
@@ -41,6 +43,11 @@ def single_heads(model: Model, task: Task, metric: str, stand_in: str) -> Sweep:
     entries = [Entry("whole", np.ones_like(gates[0])), *map(Entry, range(len(gates)), gates)]
     table = HeadSets.build(model.layout, entries)
     return Sweep(model, task, get_metric(metric), table, "ranking", stand_in)
+
+
+def count_single_heads(counter: Counter, model: Model, task: Task, settings: Settings) -> None:
+    """Tell what `ablation` and `patching` measure."""
+    counter.sweep(single_heads(model, task, settings["metric"], settings["stand_in"]))
 
 
 def _effects(method: str, sweep: Sweep, lab: Lab) -> HeadScores:

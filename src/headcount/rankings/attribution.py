@@ -16,6 +16,7 @@ from jaxtyping import Float
 
 from headcount.engine.measure.ablations import StandIn, make_stand_in
 from headcount.engine.measure.batch import Batch, make_batches
+from headcount.engine.measure.cost import Counter
 from headcount.engine.measure.executor import Emit, Unit
 from headcount.engine.measure.forward import check_finite, frozen, measuring, score
 from headcount.engine.measure.plan import default_tokens
@@ -25,9 +26,9 @@ from headcount.lab import Lab
 from headcount.metrics import METRICS, Metric, get_logit_metric
 from headcount.models.gate import gating
 from headcount.models.model import Model
-from headcount.rankings.ranking import examples_key
+from headcount.rankings.ranking import Settings, examples_key, ranking_tokens
 from headcount.system.progress import progress as progress_bar
-from headcount.tasks import Encoded, Task, encode, require_foils
+from headcount.tasks import Encoded, Task, encode, require_foils, require_twin
 
 
 def attribution(
@@ -57,6 +58,18 @@ def integrated_gradients(
     samples, ends = _derivatives(model, task, metric, stand_in, lab, steps)
     facts = {"sum": float(samples.sum(1).mean()), "difference": float(ends.mean())}
     return HeadScores.averaged(model.layout, samples, "integrated-gradients", facts)
+
+
+def count_derivatives(counter: Counter, model: Model, task: Task, settings: Settings) -> None:
+    """Tell one backward pass for each point of the path; both ends where there are several."""
+    tokens, steps = ranking_tokens(model, task), settings.get("steps", 0)
+    if settings["stand_in"] == "corrupted":
+        require_twin(encode(task.part("ranking"), model.tokenizer))
+    if settings["stand_in"] != "zero":
+        counter.passes(model, tokens)
+    counter.passes(model, tokens * max(steps, 1), "gradients")
+    if steps:
+        counter.passes(model, 2 * tokens)
 
 
 @dataclass(frozen=True, eq=False)

@@ -12,12 +12,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from headcount.engine.measure.cost import Counter
 from headcount.engine.read.attention import attend
 from headcount.errors import HeadcountError
 from headcount.heads import HeadScores
 from headcount.lab import Lab
 from headcount.models.model import Model
 from headcount.models.sites import HeadSite, plain
+from headcount.rankings.ranking import Settings, ranking_tokens
 from headcount.tasks import Task, encode
 
 
@@ -84,6 +86,17 @@ def attention_retrieval(model: Model, task: Task, *, lab: Lab) -> HeadScores:
     texts = [(*one.prompt, *one.target[:-1]) for one in examples]
     samples = attend(model, texts, reduce, progress=lab.progress)
     return HeadScores.averaged(model.layout, samples, "attention-retrieval")
+
+
+def count_induction(counter: Counter, model: Model, task: Task, settings: Settings) -> None:
+    """Tell the passes over random tokens that are said twice."""
+    counter.passes(model, 2 * settings["length"] * settings["sequences"])
+
+
+def count_retrieval(counter: Counter, model: Model, task: Task, settings: Settings) -> None:
+    """Tell one pass; refuses a task whose prompts do not hold their answers."""
+    answer_positions(task, model)
+    counter.passes(model, ranking_tokens(model, task))
 
 
 def answer_positions(task: Task, model: Model) -> list[list[int]]:

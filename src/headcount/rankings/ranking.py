@@ -22,10 +22,11 @@ from headcount.tasks import Encoded, Task, encode
 RANKINGS: Registry[HeadScores] = Registry("ranking")
 """Ranking methods: each takes model and task, its settings by keyword, and a `lab`."""
 
+Settings = Mapping[str, Any]
 # Methods whose cost is not one pass over the ranking part: they tell a counter themselves.
-COSTS: dict[str, Callable[[Counter, Model, Task, Mapping[str, Any]], None]] = {}
+COSTS: dict[str, Callable[[Counter, Model, Task, Settings], None]] = {}
 # What determines the scores of some methods besides model, task and settings.
-FURTHER: dict[str, Callable[[Model, Task, Mapping[str, Any]], dict[str, Any]]] = {}
+FURTHER: dict[str, Callable[[Model, Task, Settings], dict[str, Any]]] = {}
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,7 +36,7 @@ class Ranking:
     model: Model
     task: Task
     method: str
-    settings: Mapping[str, Any]
+    settings: Settings
 
     @classmethod
     def of(cls, model: Model, task: Task, method: str, **settings: Any) -> Ranking:

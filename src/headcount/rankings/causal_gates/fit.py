@@ -48,7 +48,7 @@ from headcount.rankings.causal_gates.training import (
     fidelity,
     improbability,
 )
-from headcount.rankings.ranking import examples_key
+from headcount.rankings.ranking import Settings, examples_key
 from headcount.store import Store
 from headcount.system.files import canonical, digest
 from headcount.system.progress import progress as progress_bar
@@ -349,6 +349,11 @@ def irrelevance(model: Model, task: Task, settings: RoleSettings, *, lab: Lab) -
 def interference(model: Model, task: Task, settings: RoleSettings, *, lab: Lab) -> HeadScores:
     """Learned gates: how shut a head stays when pushed open."""
     return _role_fit(model, task, settings).result(lab).ranking("interference")
+
+
+def count_gates(counter: Counter, model: Model, task: Task, settings: Settings) -> None:
+    """Tell what a ranking by one of the roles fits."""
+    GateFit(model, task, FitSettings(**settings)).count(counter)
 
 
 def _role_fit(model: Model, task: Task, settings: RoleSettings) -> GateFit:

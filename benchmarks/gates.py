@@ -23,8 +23,7 @@ from shapes import random_model
 
 from headcount.engine.measure.forward import measuring
 from headcount.models.model import Model, wrap
-from headcount.rankings.causal_gates.passes import GatedPasses
-from headcount.rankings.causal_gates.prompts import Prompts, load_prompts
+from headcount.rankings.causal_gates.passes import GatedPasses, Prompts, load_prompts
 from headcount.rankings.causal_gates.schedule import Stage, batch_order, first_logits
 from headcount.rankings.causal_gates.training import State, fidelity, train
 from headcount.tasks import Encoded, Example

@@ -34,8 +34,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from headcount.engine.measure.forward import measuring
 from headcount.models.gate import gating
 from headcount.models.model import Model, wrap
-from headcount.rankings.causal_gates.passes import GatedPasses
-from headcount.rankings.causal_gates.prompts import Prompts, load_prompts
+from headcount.rankings.causal_gates.passes import GatedPasses, Prompts, load_prompts
 from headcount.rankings.causal_gates.schedule import Row, Schedule, first_logits, make_schedule
 from headcount.rankings.causal_gates.training import State, fidelity, train
 from headcount.tasks import Encoded, Example

@@ -15,8 +15,7 @@ from toy import toy_task
 from headcount import Example, HeadcountError, Lab, Task
 from headcount.engine.measure.forward import frozen, measuring
 from headcount.rankings.causal_gates.contrast import contrast, fit_contrastive
-from headcount.rankings.causal_gates.passes import GatedPasses
-from headcount.rankings.causal_gates.prompts import Prompts, lay_out, passes
+from headcount.rankings.causal_gates.passes import GatedPasses, Prompts, lay_out, passes
 from headcount.store import Store
 
 

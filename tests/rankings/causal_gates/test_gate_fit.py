@@ -95,7 +95,7 @@ def test_both_signs_start_from_the_free_stage(monkeypatch: pytest.MonkeyPatch) -
         train(state, stage, slope, strength, **rest)
         ended.append(state.logits.numpy().copy())
 
-    monkeypatch.setattr("headcount.rankings.causal_gates.checkpoints.train", noting)
+    monkeypatch.setattr("headcount.rankings.causal_gates.training.train", noting)
     fit_gates(built(), toy_task(40), updates=3, batch=4, seeds=2)
     (first, free), (second, pushed) = begun
     np.testing.assert_array_equal(first, [first_logits(seed, first.shape[1]) for seed in (0, 1)])

@@ -13,8 +13,7 @@ from tiny import tiny_model
 from toy import toy_task, toy_tokenizer
 
 from headcount import HeadcountError, evaluate, wrap
-from headcount.rankings.causal_gates.passes import GatedPasses
-from headcount.rankings.causal_gates.prompts import Laid, Pass, lay_out, passes
+from headcount.rankings.causal_gates.passes import GatedPasses, Laid, Pass, lay_out, passes
 from headcount.rankings.causal_gates.schedule import Stage, first_logits
 from headcount.rankings.causal_gates.training import State, push
 

@@ -24,8 +24,7 @@ from headcount.heads import HeadLayout, HeadScores
 from headcount.lab import Lab
 from headcount.models.model import Model
 from headcount.rankings.causal_gates.fit import FitSettings, StagedFit, open_gates
-from headcount.rankings.causal_gates.passes import GatedPasses
-from headcount.rankings.causal_gates.prompts import Laid, Prompts, lay_out
+from headcount.rankings.causal_gates.passes import GatedPasses, Laid, Prompts, lay_out
 from headcount.rankings.causal_gates.schedule import Schedule, Stage
 from headcount.rankings.causal_gates.training import Gradient
 from headcount.tasks import Task

@@ -29,9 +29,13 @@ from headcount.heads import HeadScores
 from headcount.lab import Lab
 from headcount.models.forward_modes import synchronize
 from headcount.models.model import Model
-from headcount.rankings.causal_gates.checkpoints import TICK, Event, Rows, stored_rows
-from headcount.rankings.causal_gates.passes import GatedPasses
-from headcount.rankings.causal_gates.prompts import Prompts, lay_out, load_prompts, passes
+from headcount.rankings.causal_gates.passes import (
+    GatedPasses,
+    Prompts,
+    lay_out,
+    load_prompts,
+    passes,
+)
 from headcount.rankings.causal_gates.result import CausalGates
 from headcount.rankings.causal_gates.schedule import (
     VARIANTS,
@@ -42,11 +46,15 @@ from headcount.rankings.causal_gates.schedule import (
     make_schedule,
 )
 from headcount.rankings.causal_gates.training import (
+    TICK,
+    Event,
     Gradient,
     MakeGradient,
+    Rows,
     State,
     fidelity,
     improbability,
+    stored_rows,
 )
 from headcount.rankings.ranking import Settings, examples_key
 from headcount.store import Store

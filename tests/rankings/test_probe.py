@@ -31,7 +31,7 @@ from headcount.rankings.probe import (
     surprisals,
 )
 from headcount.rankings.probe_classifier import Training, train_probe
-from headcount.registry import Entry
+from headcount.registry import Factory
 from headcount.tasks import TASKS, encode
 
 LAYOUT = HeadLayout((3, 2, 3))
@@ -319,7 +319,7 @@ def functions(monkeypatch: pytest.MonkeyPatch) -> list[str]:
             made.append(name)
             return replace(toy_task(n, seed=seed), name=name)
 
-        monkeypatch.setitem(TASKS.entries, name, Entry(name, name, make))
+        monkeypatch.setitem(TASKS.entries, name, Factory(name, name, make))
     return made
 
 

@@ -23,9 +23,8 @@ from shapes import random_model
 
 from headcount.engine.measure.forward import measuring
 from headcount.models.model import Model, wrap
-from headcount.rankings.causal_gates.passes import GatedPasses
-from headcount.rankings.causal_gates.prompts import Prompts, load_prompts
-from headcount.rankings.causal_gates.schedule import Stage, first_logits, orders
+from headcount.rankings.causal_gates.passes import GatedPasses, Prompts, load_prompts
+from headcount.rankings.causal_gates.schedule import Stage, batch_order, first_logits
 from headcount.rankings.causal_gates.training import State, fidelity, train
 from headcount.tasks import Encoded, Example
 
@@ -90,7 +89,7 @@ def per_update(model: Model, updates: int, run: Callable[[int], object]) -> tupl
 def plain_loop(model: Model, prompts: Prompts, batch: int) -> Callable[[int], object]:
     """One seed, one sign; the batch is padded on the right and needs no mask."""
     module, heads = model.module, model.layout.counts[0]
-    order = orders([0], 0, len(prompts), batch, 200)[0]
+    order = batch_order(0, 0, len(prompts), batch, 200)
     logits = torch.from_numpy(first_logits(0, model.layout.total)).to(model.device)
     logits.requires_grad_()
     adam = torch.optim.Adam([logits], lr=0.1)
@@ -134,14 +133,14 @@ def folded(
 ) -> Callable[[int], object]:
     """So many rows side by side, two of each seed where there are more than ten."""
     seeds = [row % 10 for row in range(rows)]
-    order = orders(seeds, 0, len(prompts), batch, 200)
+    order = np.stack([batch_order(seed, 0, len(prompts), batch, 200) for seed in seeds])
     strength = np.where(np.arange(rows) < 10, 0.1, -0.1)
     starts = [first_logits(seed, model.layout.total) for seed in seeds]
 
     def updates(count: int) -> None:
         state = State.at(starts, model.device)
         stage = Stage(count, 0.5, 0.1)
-        train(state, stage, fidelity(run, prompts, order), strength)
+        train(state, stage, fidelity(run, [prompts], [order]), strength)
 
     return updates
 

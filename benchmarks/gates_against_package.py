@@ -34,9 +34,8 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from headcount.engine.measure.forward import measuring
 from headcount.models.gate import gating
 from headcount.models.model import Model, wrap
-from headcount.rankings.causal_gates.passes import GatedPasses
-from headcount.rankings.causal_gates.prompts import Prompts, load_prompts
-from headcount.rankings.causal_gates.schedule import Schedule, first_logits, make_schedule, orders
+from headcount.rankings.causal_gates.passes import GatedPasses, Prompts, load_prompts
+from headcount.rankings.causal_gates.schedule import Row, Schedule, first_logits, make_schedule
 from headcount.rankings.causal_gates.training import State, fidelity, train
 from headcount.tasks import Encoded, Example
 
@@ -73,8 +72,8 @@ def make_sequences(model: Model, n: int, seed: int) -> torch.Tensor:
 
 
 def batch_orders(seeds: list[int], n: int, schedule: Schedule) -> list[np.ndarray]:
-    stages = (schedule.free, schedule.pushed)
-    return [orders(seeds, i, n, schedule.batch, stage.updates) for i, stage in enumerate(stages)]
+    stages = ([Row(seed, name) for seed in seeds] for name in ("free", "plus"))
+    return [schedule.orders(rows, [n])[0] for rows in stages]
 
 
 def ours(
@@ -86,12 +85,11 @@ def ours(
     heads, n = model.layout.total, len(seeds)
     with measuring(model):
         first = State.at([first_logits(seed, heads) for seed in seeds], model.device)
-        train(first, schedule.free, fidelity(run, prompts, free), np.zeros(n))
+        train(first, schedule.free, fidelity(run, [prompts], [free]), np.zeros(n))
         both = State.at([*first.logits.numpy(), *first.logits.numpy()], model.device)
         signs = schedule.push * np.repeat([1.0, -1.0], n)
-        train(
-            both, schedule.pushed, fidelity(run, prompts, np.concatenate([pushed, pushed])), signs
-        )
+        twice = fidelity(run, [prompts], [np.concatenate([pushed, pushed])])
+        train(both, schedule.pushed, twice, signs)
     gates = both.logits.sigmoid().numpy()
     return {
         "none": first.logits.sigmoid().numpy(),

@@ -60,9 +60,9 @@ def counting() -> Iterator[Counter[str]]:
         ran["gradients" if torch.is_grad_enabled() else "passes"] += batch.ids.numel()
         return usual["score"](model, batch)
 
-    def one_pass(self: GatedPasses, logits: Any, prompts: Any, laid: Any, one: Any, v: Any) -> Any:
-        ran["gradients"] += int(laid.lengths[one.start : one.stop].sum())
-        return usual["one_pass"](self, logits, prompts, laid, one, v)
+    def one_pass(self: GatedPasses, logits: Any, laid: Any, some: Any, objective: Any) -> Any:
+        ran["gradients"] += int(laid.lengths[some.places].sum())
+        return usual["one_pass"](self, logits, laid, some, objective)
 
     with (
         mock.patch.object(Runner, "whole", whole),

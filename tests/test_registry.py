@@ -11,7 +11,7 @@ import pytest
 
 from headcount import HeadcountError
 from headcount.errors import did_you_mean
-from headcount.registry import Entry, Registry
+from headcount.registry import Factory, Registry
 
 
 @pytest.fixture
@@ -134,4 +134,4 @@ def test_suggestions_do_not_mind_capitals() -> None:
 
 
 def test_entries_are_values() -> None:
-    assert Entry("a", "A", dict) == Entry("a", "A", dict)
+    assert Factory("a", "A", dict) == Factory("a", "A", dict)

@@ -86,21 +86,17 @@ class HeadLayout:
     def head(self, number: int) -> Head:
         """The head with this number."""
         layer = int(self.layers[number])
-        return Head(layer, number - self.starts[layer])
+        return Head(layer, int(number) - self.starts[layer])
 
     def number(self, head: Head) -> int:
         """The place of `head` in the order of all heads."""
-        layer, index = head.layer, head.index
-        if not 0 <= layer < len(self.counts):
-            raise HeadcountError(
-                f"There is no head {head}: this model has attention layers 0 to "
-                f"{len(self.counts) - 1}."
-            )
-        if not 0 <= index < self.counts[layer]:
-            raise HeadcountError(
-                f"There is no head {head}: layer {layer} has heads 0 to {self.counts[layer] - 1}."
-            )
-        return self.starts[layer] + index
+        layer, index, layers = head.layer, head.index, len(self.counts)
+        there = f"this model has attention layers 0 to {layers - 1}"
+        if 0 <= layer < layers:
+            if 0 <= index < self.counts[layer]:
+                return self.starts[layer] + index
+            there = f"layer {layer} has heads 0 to {self.counts[layer] - 1}"
+        raise HeadcountError(f"There is no head {head}: {there}.")
 
     def parse(self, text: str) -> Head:
         """Read a head written as LAYER.HEAD, such as 3.4, and check that the model has it."""
@@ -120,12 +116,10 @@ class HeadLayout:
         """One gate per head: 0 for the heads in `off` (or for all but those in `keep`), else 1."""
         if (off is None) == (keep is None):
             raise ValueError("give either off or keep")
-        named = list((keep if off is None else off) or ())
-        heads = [self.parse(head) if isinstance(head, str) else head for head in named]
-        chosen = [self.number(head) for head in heads]
-        gates = np.full(self.total, 0.0 if off is None else 1.0, dtype=np.float32)
-        gates[chosen] = 1.0 if off is None else 0.0
-        return gates
+        named = (keep if off is None else off) or ()
+        heads = (self.parse(head) if isinstance(head, str) else head for head in named)
+        chosen = np.isin(np.arange(self.total), [self.number(head) for head in heads])
+        return np.asarray(chosen if off is None else ~chosen, dtype=np.float32)
 
 
 @dataclass(frozen=True, eq=False)
@@ -158,13 +152,24 @@ class HeadScores:
                 "check the model's dtype and the task."
             )
 
+    @classmethod
+    def averaged(
+        cls,
+        layout: HeadLayout,
+        samples: Float[np.ndarray, "samples heads"],
+        method: str,
+        parameters: Mapping[str, Any] | None = None,
+    ) -> HeadScores:
+        """The mean of samples: one row per example or seed."""
+        return cls(layout, samples.mean(0), method, dict(parameters or {}), samples)
+
     def order(self) -> Int[np.ndarray, "heads"]:
         """Head numbers from the highest score to the lowest; equal scores in head order."""
         return np.argsort(-self.values, kind="stable")
 
     def top(self, count: int) -> list[Head]:
         """The `count` heads with the highest scores, best first."""
-        return [self.layout.head(int(number)) for number in self.order()[:count]]
+        return [self.layout.head(number) for number in self.order()[:count]]
 
     def intervals(
         self, clusters: Sequence[Any] | np.ndarray | None = None, *, resamples: int = 2000
@@ -188,13 +193,15 @@ class HeadScores:
         return np.asarray(np.quantile(means, [0.025, 0.975], axis=0).T)
 
     def __repr__(self) -> str:
-        best = ", ".join(f"{head} {self._text(self.values[n])}" for n, head in self._best(3))
+        best = ", ".join(
+            f"{self.layout.head(n)} {self._text(self.values[n])}" for n in self.order()[:3]
+        )
         return f"<HeadScores by {self.method}: {self.layout}; best {best}>"
 
     def __str__(self) -> str:
         lines = [f"{'head':>8}{'score':>11}  95 % interval"]
         for head, value, *ends in self._table():
-            lines.append(f"{head!s:>8}{value:>11}" + "".join(f"  {text}" for text in ends))
+            lines.append(f"{head:>8}{value:>11}" + "".join(f"  {text}" for text in ends))
         rest = self.layout.total - (len(lines) - 1)
         return "\n".join([*lines, f"… and {rest} others"] if rest else lines)
 
@@ -215,16 +222,13 @@ class HeadScores:
         ends = self.intervals()
         known = bool(np.isfinite(ends).all())
         return [
-            [str(head), self._text(self.values[n])]
+            [str(self.layout.head(n)), self._text(self.values[n])]
             + [f"{self._text(ends[n, 0])} to {self._text(ends[n, 1])}"] * known
-            for n, head in self._best(10)
+            for n in self.order()[:10]
         ]
 
     def _text(self, value: float) -> str:
         return f"{value:+.{decimals(float(np.abs(self.values).max()))}f}"
-
-    def _best(self, count: int) -> list[tuple[int, Head]]:
-        return [(int(number), self.layout.head(int(number))) for number in self.order()[:count]]
 
     def to_json(self) -> dict[str, Any]:
         """A JSON object that `from_json` reads back, bit for bit."""
@@ -299,18 +303,13 @@ def _read_samples(path: Path, layout: HeadLayout) -> Float[np.ndarray, "samples 
 
 def check_gates(gates: Any, layout: HeadLayout) -> Float[np.ndarray, "sets heads"]:
     """Return `gates` as one row of numbers per head set, or say what is wrong with their shape."""
+    needed = f"Gates need shape (head sets, {layout.total}), one number for each head of the model"
     try:
         array = np.atleast_2d(np.asarray(gates, dtype=np.float32))
     except (TypeError, ValueError) as error:  # rows of different lengths, or no numbers at all
-        raise HeadcountError(
-            f"Gates need shape (head sets, {layout.total}), one number for each head of the model: "
-            f"{error}."
-        ) from error
+        raise HeadcountError(f"{needed}: {error}.") from error
     if array.ndim != 2 or array.shape[1] != layout.total:
-        raise HeadcountError(
-            f"Gates need shape (head sets, {layout.total}), one number for each head of the model, "
-            f"not {np.shape(gates)}."
-        )
+        raise HeadcountError(f"{needed}, not {np.shape(gates)}.")
     if not np.isfinite(array).all():
         raise HeadcountError("Gates must be finite numbers: there is a NaN or an infinity in them.")
     return array

@@ -28,7 +28,7 @@ _KINDS: dict[type, tuple[str, tuple[type, ...]]] = {
 
 
 @dataclass(frozen=True)
-class Entry(Generic[T]):
+class Factory(Generic[T]):
     """One registered factory: listing, plotting and calling share this object."""
 
     key: str
@@ -119,7 +119,7 @@ class Registry(Generic[T]):
     """
 
     kind: str
-    entries: dict[str, Entry[T]] = field(default_factory=dict)
+    entries: dict[str, Factory[T]] = field(default_factory=dict)
 
     def register(
         self, key: str, name: str, config: type | None = None
@@ -133,15 +133,15 @@ class Registry(Generic[T]):
         def decorate(function: Callable[..., T]) -> Callable[..., T]:
             if key in self.entries:
                 raise ValueError(f"{self.kind} {key!r} is registered twice")
-            self.entries[key] = Entry(key, name, function, config)
+            self.entries[key] = Factory(key, name, function, config)
             return function
 
         return decorate
 
-    def __getitem__(self, key: str) -> Entry[T]:
+    def __getitem__(self, key: str) -> Factory[T]:
         if key not in self.entries:
             raise unknown(self.kind, key, self.entries)
         return self.entries[key]
 
-    def __iter__(self) -> Iterator[Entry[T]]:
+    def __iter__(self) -> Iterator[Factory[T]]:
         return iter(self.entries.values())

@@ -19,6 +19,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
+from functools import reduce
+from operator import add
 from statistics import NormalDist
 from typing import Any, TypeAlias
 
@@ -75,22 +77,19 @@ def bootstrap(
     0.75 [0.333, 1]
     """
     table = _table(values)
-    labels = _labels(clusters, table.shape[1])
-    rng = np.random.default_rng(seed)
-    drawn = _draw(rng, int(labels.max()) + 1, resamples)  # (resamples, clusters)
+    items = Resampling(_names(clusters, table), resamples=resamples, seed=seed)
     if statistic is None:
         value = float(table.mean())
         # Drawing deviations, not values, keeps a constant's interval at zero width.
-        samples = value + _means(table - value, labels, drawn, rng)
-        return _interval(value, samples, drawn, level)
-    rows = _draw(rng, len(table), resamples)  # (resamples, seeds)
-    items, seeds = np.arange(table.shape[1]), np.arange(len(table))
+        return items.interval(value, value + items.means(table - value), level)
+    rows = _draw(items.rng, len(table), resamples)  # (resamples, seeds)
+    seeds, columns = map(np.arange, table.shape)
     chosen = (
-        np.ix_(np.repeat(seeds, some), np.repeat(items, others[labels]))
-        for some, others in zip(rows, drawn, strict=True)
+        np.ix_(np.repeat(seeds, some), np.repeat(columns, others[items.labels]))
+        for some, others in zip(rows, items.drawn, strict=True)
     )
-    found = np.array([float(statistic(table[places])) for places in chosen])
-    return _interval(float(statistic(table)), found, drawn, level)
+    samples = np.array([float(statistic(table[places])) for places in chosen])
+    return items.interval(float(statistic(table)), samples, level)
 
 
 def paired_difference(
@@ -111,12 +110,10 @@ def paired_difference(
     >>> print(paired_difference([1.0, 2.0, 3.0], [0.5, 1.5, 2.5]))
     0.5 [0.5, 0.5]
     """
-    first, second, labels = _pair(a, b, clusters)
-    rng = np.random.default_rng(seed)
-    drawn = _draw(rng, int(labels.max()) + 1, resamples)
+    first, second = _pair(a, b)
+    items = Resampling(_names(clusters, first), resamples=resamples, seed=seed)
     value = float(first.mean() - second.mean())
-    samples = _means(first, labels, drawn, rng) - _means(second, labels, drawn, rng)
-    return _interval(value, samples, drawn, level)
+    return items.interval(value, items.means(first) - items.means(second), level)
 
 
 def ratio_of_means(
@@ -137,17 +134,16 @@ def ratio_of_means(
     >>> print(ratio_of_means([1.0, 2.0, 3.0], [2.0, 4.0, 6.0]))
     0.5 [0.5, 0.5]
     """
-    above, below, labels = _pair(numerator, denominator, clusters)
-    rng = np.random.default_rng(seed)
-    drawn = _draw(rng, int(labels.max()) + 1, resamples)
-    tops, bottoms = _means(above, labels, drawn, rng), _means(below, labels, drawn, rng)
+    above, below = _pair(numerator, denominator)
+    items = Resampling(_names(clusters, above), resamples=resamples, seed=seed)
+    tops, bottoms = items.means(above), items.means(below)
     mean = float(below.mean())
     value = float(above.mean()) / mean if mean else math.nan
-    whole = _interval(mean, bottoms, drawn, level)
+    whole = items.interval(mean, bottoms, level)
     if not whole.known or whole.low <= 0 <= whole.high:
         return Interval(value, math.nan, math.nan, whole.n)
     some = bottoms != 0  # all but a few beyond the ends of that interval
-    return _interval(value, tops[some] / bottoms[some], drawn, level)
+    return items.interval(value, tops[some] / bottoms[some], level)
 
 
 class Resampling:
@@ -164,13 +160,28 @@ class Resampling:
     """
 
     def __init__(self, clusters: Clusters, *, resamples: int = 2000, seed: int = 0) -> None:
-        self.labels = _labels(clusters, len(clusters))
+        numbers: dict[Any, int] = {}  # of the clusters, in order of appearance
+        named = [numbers.setdefault(cluster, len(numbers)) for cluster in clusters]
+        self.labels: Int[np.ndarray, " items"] = np.array(named)
         self.rng = np.random.default_rng(seed)
-        self.drawn = _draw(self.rng, int(self.labels.max()) + 1, resamples)
+        self.drawn = _draw(self.rng, len(numbers), resamples)  # (resamples, clusters)
 
     def means(self, values: ArrayLike) -> Float[np.ndarray, " times"]:
-        """The mean of (seeds, items) in each resample."""
-        return _means(_table(values), self.labels, self.drawn, self.rng)
+        """The mean of (seeds, items) in each resample, by the sums and sizes of the clusters."""
+        table, labels = _table(values), self.labels
+        sizes = np.bincount(labels)  # (clusters,)
+        sums = np.stack([np.bincount(labels, weights=row) for row in table])  # (seeds, clusters)
+        rows = _draw(self.rng, len(table), len(self.drawn))  # (times, seeds)
+        totals = ((rows @ sums) * self.drawn).sum(1)
+        means: Float[np.ndarray, " times"] = totals / (rows.sum(1) * (self.drawn @ sizes))
+        return means
+
+    def interval(
+        self, value: float, samples: Float[np.ndarray, " times"], level: float = 0.95
+    ) -> Interval:
+        """A statistic with its interval, from its value in each resample."""
+        ends = (1 - level) / 2, (1 + level) / 2
+        return percentile_interval(value, samples, self.drawn.shape[1], ends)
 
 
 @dataclass(frozen=True, eq=False)
@@ -213,10 +224,7 @@ class Estimate:
 
 def mean_of(some: Sequence[Estimate]) -> Estimate:
     """The mean of several estimates."""
-    total = some[0]
-    for other in some[1:]:
-        total = total + other
-    return total * (1 / len(some))
+    return reduce(add, some) * (1 / len(some))
 
 
 def percentile_interval(
@@ -304,23 +312,21 @@ def _table(values: ArrayLike) -> Float[np.ndarray, "seeds items"]:
     return table
 
 
-def _labels(clusters: Clusters | None, items: int) -> Int[np.ndarray, " items"]:
-    """The number of each item's cluster, counted in order of appearance."""
-    if clusters is None:
-        return np.arange(items)
-    if len(clusters) != items:
+def _names(clusters: Clusters | None, table: Float[np.ndarray, "seeds items"]) -> Clusters:
+    """The name of each item's cluster; without any, every item is its own."""
+    items = table.shape[1]
+    if clusters is not None and len(clusters) != items:
         raise ValueError(f"{len(clusters)} cluster names for {items} items")
-    numbers: dict[Any, int] = {}
-    return np.array([numbers.setdefault(cluster, len(numbers)) for cluster in clusters])
+    return range(items) if clusters is None else clusters
 
 
 def _pair(
-    a: ArrayLike, b: ArrayLike, clusters: Clusters | None
-) -> tuple[Float[np.ndarray, "a items"], Float[np.ndarray, "b items"], Int[np.ndarray, " items"]]:
+    a: ArrayLike, b: ArrayLike
+) -> tuple[Float[np.ndarray, "a items"], Float[np.ndarray, "b items"]]:
     first, second = _table(a), _table(b)
     if first.shape[1] != second.shape[1]:
         raise ValueError(f"{first.shape[1]} items cannot be paired with {second.shape[1]}")
-    return first, second, _labels(clusters, first.shape[1])
+    return first, second
 
 
 def _draw(rng: np.random.Generator, units: int, resamples: int) -> Int[np.ndarray, "times units"]:
@@ -328,27 +334,3 @@ def _draw(rng: np.random.Generator, units: int, resamples: int) -> Int[np.ndarra
     picks = rng.integers(units, size=(resamples, max(units - 1, 1)))
     picks += units * np.arange(resamples)[:, None]
     return np.bincount(picks.ravel(), minlength=resamples * units).reshape(resamples, units)
-
-
-def _means(
-    table: Float[np.ndarray, "seeds items"],
-    labels: Int[np.ndarray, " items"],
-    drawn: Int[np.ndarray, "times clusters"],
-    rng: np.random.Generator,
-) -> Float[np.ndarray, " times"]:
-    """The mean of each resample, by the sums and sizes of the clusters: no loop over resamples."""
-    sizes = np.bincount(labels)  # (clusters,)
-    sums = np.stack([np.bincount(labels, weights=row) for row in table])  # (seeds, clusters)
-    rows = _draw(rng, len(table), len(drawn))  # (times, seeds)
-    totals = ((rows @ sums) * drawn).sum(1)
-    means: Float[np.ndarray, " times"] = totals / (rows.sum(1) * (drawn @ sizes))
-    return means
-
-
-def _interval(
-    value: float,
-    samples: Float[np.ndarray, " times"],
-    drawn: Int[np.ndarray, "draws clusters"],
-    level: float,
-) -> Interval:
-    return percentile_interval(value, samples, drawn.shape[1], ((1 - level) / 2, (1 + level) / 2))

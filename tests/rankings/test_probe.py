@@ -17,22 +17,21 @@ from toy import toy_task, toy_tokenizer
 from headcount import HeadcountError, HeadLayout, Store, Task, collect, generate, rank, wrap
 from headcount.lab import Lab
 from headcount.models.model import Model
+from headcount.rankings import probe as probe_file
 from headcount.rankings.probe import (
     FUNCTIONS,
+    Features,
     ProbeSettings,
+    answer_features,
     elbow,
     fit_probe,
-    probe_features,
-)
-from headcount.rankings.probe_classifier import fit
-from headcount.rankings.probe_features import (
-    Features,
-    answer_features,
     held_out,
     one_template_each,
+    probe_features,
     surprisals,
 )
-from headcount.registry import Entry
+from headcount.rankings.probe_classifier import Training, train_probe
+from headcount.registry import Factory
 from headcount.tasks import TASKS, encode
 
 LAYOUT = HeadLayout((3, 2, 3))
@@ -125,12 +124,13 @@ def test_importance_is_gradient_times_feature() -> None:
     """Of a function's own logit, on its own held-out items: no others have a say."""
     features = made_up({1: 0}, functions=2)
     tested = held_out(features, 0)
-    one = fit(features.sites, features.labels, tested, QUICK, 0, show=False)
+    training = Training(**QUICK)
+    one = train_probe(features.sites, features.labels, tested, training, 0, show=False)
     assert one.importance.shape == (2, 8)
     spoilt = [z.copy() for z in features.sites]
     for z in spoilt:
         z[tested & (features.labels == 1)] *= 5
-    other = fit(spoilt, features.labels, tested, QUICK, 0, show=False)
+    other = train_probe(spoilt, features.labels, tested, training, 0, show=False)
     np.testing.assert_array_equal(one.importance[0], other.importance[0])
     assert not np.array_equal(one.importance[1], other.importance[1])
 
@@ -235,8 +235,8 @@ def tasks(n: int = 24) -> dict[str, Task]:
 
 
 def features_of(answers: str, tokens: int | None = None, **options: Any) -> Features:
-    chosen = {"items": 100, "max_new_tokens": 4, "progress": False, **options}
-    return answer_features(built(), tasks(), answers=answers, tokens=tokens, **chosen)
+    settings = ProbeSettings(answers=answers, tokens=tokens, **{"max_new_tokens": 4, **options})
+    return answer_features(built(), tasks(), settings, progress=False)
 
 
 def test_features_are_read_where_gold_answers_are_consumed() -> None:
@@ -281,8 +281,8 @@ def test_the_most_surprising_tokens_alone() -> None:
     expected = [-float(logs[start + i - 1, token]) for i, token in enumerate(one.target)]
     np.testing.assert_allclose(found[0], expected, atol=1e-4)
     pair = {"a": toy_task(12, targets=(3,)), "b": toy_task(12, seed=1, targets=(3,))}
-    options: Any = {"answers": "gold", "items": 100, "max_new_tokens": 4, "progress": False}
-    features = answer_features(model, pair, tokens=1, **options)
+    settings = ProbeSettings(answers="gold", tokens=1)
+    features = answer_features(model, pair, settings, progress=False)
     first = encode(pair["a"].part("ranking"), model.tokenizer)[0]
     worst = int(np.argmax(surprisals(model, [first])[0]))
     where = [[len(first.prompt) + worst]]
@@ -301,7 +301,7 @@ def test_a_probe_of_a_model_from_end_to_end() -> None:
     assert result.importance.shape == (2, 2, 8)
     again = fit_probe(built(), tasks(), settings, progress=False)
     assert result.importance.tobytes() == again.importance.tobytes()
-    with pytest.raises(HeadcountError, match='knows no function "c"'):
+    with pytest.raises(HeadcountError, match='no function of this probe "c"'):
         result.scores("c")
 
 
@@ -319,7 +319,7 @@ def functions(monkeypatch: pytest.MonkeyPatch) -> list[str]:
             made.append(name)
             return replace(toy_task(n, seed=seed), name=name)
 
-        monkeypatch.setitem(TASKS.entries, name, Entry(name, name, make))
+        monkeypatch.setitem(TASKS.entries, name, Factory(name, name, make))
     return made
 
 
@@ -383,7 +383,6 @@ def test_what_a_probe_cannot_do_is_refused(functions: list[str]) -> None:
 def test_answers_of_nothing_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     """A model that ends the line at once has said nothing that could be read."""
     from headcount.engine.write.decode import Generation
-    from headcount.rankings import probe_features as answers
 
     newline = built().tokenizer.unk_token_id
 
@@ -392,8 +391,8 @@ def test_answers_of_nothing_are_left_out(monkeypatch: pytest.MonkeyPatch) -> Non
         return [texts[place % 2] for place in range(len(prompts))]
 
     decode = built().tokenizer.decode
-    monkeypatch.setattr(answers, "generate", silent)
-    monkeypatch.setattr(answers, "STOP", decode([newline]))
+    monkeypatch.setattr(probe_file, "generate", silent)
+    monkeypatch.setattr(probe_file, "STOP", decode([newline]))
     features = features_of("generated")
     assert features.dropped == {
         name: (len(task.part("ranking")) + 1) // 2 for name, task in tasks().items()

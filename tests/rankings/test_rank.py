@@ -16,7 +16,7 @@ from headcount import HeadcountError, HeadLayout, HeadScores, Store, Task, rank,
 from headcount.lab import Lab
 from headcount.models.model import Model
 from headcount.rankings import RANKINGS
-from headcount.registry import Entry
+from headcount.registry import Factory
 
 
 @pytest.fixture(scope="module")
@@ -133,7 +133,7 @@ def upside_down(model: Model, task: Task, *, seed: int = 0) -> HeadScores:
 def test_what_differs_in_anything_does_not_collide(
     model: Model, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(RANKINGS.entries, "upside-down", Entry("upside-down", "-", upside_down))
+    monkeypatch.setitem(RANKINGS.entries, "upside-down", Factory("upside-down", "-", upside_down))
     other = wrap(tiny_model("llama", seed=1), toy_tokenizer(), name="tiny")
     cases: list[tuple[Model, Task, str, dict[str, Any]]] = [
         (model, toy_task(), "attribution", {}),

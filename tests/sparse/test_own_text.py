@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -46,6 +47,7 @@ def test_every_token_is_a_likely_one_after_those_before_it(name: str) -> None:
 
 def test_blocks_begin_anywhere_in_the_vocabulary_but_not_with_special_tokens() -> None:
     model = tiny()
+    model = replace(model, tokenizer=deepcopy(model.tokenizer))  # other tests share the tokenizer
     model.tokenizer.add_special_tokens({"additional_special_tokens": ["dog"]})
     special = {*model.tokenizer.all_special_ids, model.tokenizer.convert_tokens_to_ids("dog")}
     first = written(model, 400, 2)[:, 0]

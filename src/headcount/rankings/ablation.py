@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import numpy as np
 
+from headcount.engine.measure.cost import Counter
 from headcount.engine.measure.head_sets import HeadSetEntry, HeadSets
 from headcount.engine.measure.sweep import Sweep
 from headcount.heads import HeadScores
 from headcount.lab import Lab
 from headcount.metrics import get_metric
 from headcount.models.model import Model
+from headcount.rankings.ranking import Settings
 from headcount.tasks import Task
 
 
@@ -46,15 +48,15 @@ def single_heads(model: Model, task: Task, metric: str, stand_in: str) -> Sweep:
     return Sweep(model, task, get_metric(metric), table, "ranking", stand_in)
 
 
+def count_single_heads(counter: Counter, model: Model, task: Task, settings: Settings) -> None:
+    """Tell what `ablation` and `patching` measure."""
+    counter.sweep(single_heads(model, task, settings["metric"], settings["stand_in"]))
+
+
 def _effects(method: str, sweep: Sweep, lab: Lab) -> HeadScores:
     measured = lab.measure(sweep)
     whole = measured.of("whole")  # (1, examples)
     heads = range(sweep.model.layout.total)
     samples = np.concatenate([whole - measured.of(head) for head in heads]).T  # (examples, heads)
-    return HeadScores(
-        sweep.model.layout,
-        samples.mean(0),
-        method,
-        parameters={"whole": float(whole.mean()), "stand_in_used": measured.stand_in},
-        samples=samples,
-    )
+    facts = {"whole": float(whole.mean()), "stand_in_used": measured.stand_in}
+    return HeadScores.averaged(sweep.model.layout, samples, method, facts)

@@ -68,17 +68,16 @@ class Agreement:
         for name, row in zip(self.names, self.correlation, strict=True):
             lines.append(f"{name:{wide}}" + "".join(f"{value:{wide}.2f}" for value in row))
         if self.overlaps:
-            pairs = [f"{one} / {other}" for one, other in combinations(self.names, 2)]
+            pairs = {f"{one.one} / {one.other}": "share" for one in self.overlaps}
+            first = next(iter(pairs))
             wide = max(16, *(len(pair) + 2 for pair in pairs))
             lines += ["", "Share of the best K heads in common; below, what chance gives"]
             lines.append(f"{'K':{wide}}" + "".join(f"{count:7}" for count in self.counts))
-            for one, other in combinations(self.names, 2):
-                shares = [o.share for o in self.overlaps if (o.one, o.other) == (one, other)]
-                lines.append(f"{f'{one} / {other}':{wide}}" + _cells(shares))
-            first = [o for o in self.overlaps if (o.one, o.other) == self.names[:2]]
-            lines.append(f"{'chance':{wide}}" + _cells([o.chance for o in first]))
-            lines.append(f"{'  95 % from':{wide}}" + _cells([o.chance_low for o in first]))
-            lines.append(f"{'  to':{wide}}" + _cells([o.chance_high for o in first]))
+            chance = {"chance": "chance", "  95 % from": "chance_low", "  to": "chance_high"}
+            for label, fact in (pairs | chance).items():
+                pair = label if label in pairs else first
+                its = [o for o in self.overlaps if f"{o.one} / {o.other}" == pair]
+                lines.append(f"{label:{wide}}" + "".join(f"{getattr(o, fact):7.2f}" for o in its))
         known = {name: value for name, value in self.stability.items() if value.n > 1}
         if known:
             lines += ["", "Stability: Spearman correlation of rankings from halves of the samples"]
@@ -87,10 +86,6 @@ class Agreement:
                 for name, own in known.items()
             ]
         return "\n".join(lines)
-
-
-def _cells(values: Sequence[float]) -> str:
-    return "".join(f"{value:7.2f}" for value in values)
 
 
 def agreement(
@@ -165,20 +160,16 @@ def chance_overlap(total: int, count: int) -> tuple[float, float, float]:
     >>> [round(x, 3) for x in chance_overlap(100, 10)]
     [0.1, 0.0, 0.3]
     """
-    common = np.arange(max(0, 2 * count - total), count + 1)
-    logs = np.array(
-        [
-            _choose(count, int(k)) + _choose(total - count, count - int(k)) - _choose(total, count)
-            for k in common
-        ]
-    )
+
+    def choose(n: int, k: int) -> float:  # on a log scale
+        return math.lgamma(n + 1) - math.lgamma(k + 1) - math.lgamma(n - k + 1)
+
+    common = range(max(0, 2 * count - total), count + 1)
+    of = choose(total, count)
+    logs = [choose(count, k) + choose(total - count, count - k) - of for k in common]
     below = np.cumsum(np.exp(logs))  # P(X ≤ k)
-    low, high = (int(common[np.searchsorted(below, q - 1e-12)]) for q in (0.025, 0.975))
+    low, high = (common[int(np.searchsorted(below, q - 1e-12))] for q in (0.025, 0.975))
     return count / total, low / count, high / count
-
-
-def _choose(n: int, k: int) -> float:
-    return math.lgamma(n + 1) - math.lgamma(k + 1) - math.lgamma(n - k + 1)
 
 
 def stability(

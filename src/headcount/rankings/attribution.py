@@ -16,6 +16,7 @@ from jaxtyping import Float
 
 from headcount.engine.measure.ablations import StandIn, make_stand_in
 from headcount.engine.measure.batch import Batch, make_batches
+from headcount.engine.measure.cost import Counter
 from headcount.engine.measure.executor import Emit, Unit
 from headcount.engine.measure.forward import check_finite, frozen, measuring, score
 from headcount.engine.measure.plan import default_tokens
@@ -25,9 +26,9 @@ from headcount.lab import Lab
 from headcount.metrics import METRICS, Metric, get_logit_metric
 from headcount.models.gate import gating
 from headcount.models.model import Model
-from headcount.system.files import digest
+from headcount.rankings.ranking import Settings, examples_key, ranking_tokens
 from headcount.system.progress import progress as progress_bar
-from headcount.tasks import Encoded, Task, encode, require_foils
+from headcount.tasks import Encoded, Task, encode, require_foils, require_twin
 
 
 def attribution(
@@ -35,7 +36,7 @@ def attribution(
 ) -> HeadScores:
     """The derivative of the metric in each head's gate at 1, averaged over the ranking part."""
     samples, _ = _derivatives(model, task, metric, stand_in, lab)
-    return HeadScores(model.layout, samples.mean(0), "attribution", samples=samples)
+    return HeadScores.averaged(model.layout, samples, "attribution")
 
 
 def integrated_gradients(
@@ -55,13 +56,20 @@ def integrated_gradients(
     if steps < 1:
         raise HeadcountError(f"Integrated gradients need at least 1 step, not {steps}.")
     samples, ends = _derivatives(model, task, metric, stand_in, lab, steps)
-    return HeadScores(
-        model.layout,
-        samples.mean(0),
-        "integrated-gradients",
-        parameters={"sum": float(samples.sum(1).mean()), "difference": float(ends.mean())},
-        samples=samples,
-    )
+    facts = {"sum": float(samples.sum(1).mean()), "difference": float(ends.mean())}
+    return HeadScores.averaged(model.layout, samples, "integrated-gradients", facts)
+
+
+def count_derivatives(counter: Counter, model: Model, task: Task, settings: Settings) -> None:
+    """Tell one backward pass for each point of the path; both ends where there are several."""
+    tokens, steps = ranking_tokens(model, task), settings.get("steps", 0)
+    if settings["stand_in"] == "corrupted":
+        require_twin(encode(task.part("ranking"), model.tokenizer))
+    if settings["stand_in"] != "zero":
+        counter.passes(model, tokens)
+    counter.passes(model, tokens * max(steps, 1), "gradients")
+    if steps:
+        counter.passes(model, 2 * tokens)
 
 
 @dataclass(frozen=True, eq=False)
@@ -143,7 +151,7 @@ def _derivatives(
     job = DerivativeJob(examples, chosen, stand_in, tokens, points, weights, bool(steps))
     units = [
         Unit(
-            digest("".join(examples[place].key for place in batch.examples)),
+            examples_key(examples[place] for place in batch.examples),
             f"{task.name}, derivatives of {batch.rows} examples",
             batch.examples,
         )

@@ -12,23 +12,19 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from headcount.engine.measure.cost import Counter
 from headcount.engine.read.attention import attend
 from headcount.errors import HeadcountError
 from headcount.heads import HeadScores
 from headcount.lab import Lab
 from headcount.models.model import Model
 from headcount.models.sites import HeadSite, plain
-from headcount.tasks import Encoded, Task, encode
+from headcount.rankings.ranking import Settings, ranking_tokens
+from headcount.tasks import Task, encode
 
 
 def attention_induction(
-    model: Model,
-    task: Task,
-    *,
-    length: int = 24,
-    sequences: int = 16,
-    seed: int = 0,
-    lab: Lab,
+    model: Model, task: Task, *, length: int = 24, sequences: int = 16, seed: int = 0, lab: Lab
 ) -> HeadScores:
     """On random tokens said twice, the attention to what followed last time.
 
@@ -40,7 +36,9 @@ def attention_induction(
             f"Induction needs at least 1 sequence of at least 2 tokens, not {sequences} of "
             f"{length}."
         )
-    front = _front(task, model)
+    # The special token that prompts start with, if any: heads rest their gaze on it.
+    start = encode(task.part("ranking"), model.tokenizer)[0].prompt[:1]
+    front = start if start[0] in model.tokenizer.all_special_ids else ()
     texts = repeated_tokens(model, length, sequences, seed)
     first = torch.arange(length) + len(front)  # positions of the first copy
 
@@ -48,7 +46,7 @@ def attention_induction(
         return weights[:, :, first + length, first + 1].float().mean(-1)
 
     samples = attend(model, [(*front, *text) for text in texts], reduce, progress=lab.progress)
-    return HeadScores(model.layout, samples.mean(0), "attention-induction", samples=samples)
+    return HeadScores.averaged(model.layout, samples, "attention-induction")
 
 
 def attention_previous(model: Model, task: Task, *, lab: Lab) -> HeadScores:
@@ -65,7 +63,7 @@ def attention_previous(model: Model, task: Task, *, lab: Lab) -> HeadScores:
         return weights.diagonal(-1, 2, 3).float().mean(-1)
 
     samples = attend(model, prompts, reduce, progress=lab.progress)
-    return HeadScores(model.layout, samples.mean(0), "attention-previous", samples=samples)
+    return HeadScores.averaged(model.layout, samples, "attention-previous")
 
 
 def attention_retrieval(model: Model, task: Task, *, lab: Lab) -> HeadScores:
@@ -87,32 +85,43 @@ def attention_retrieval(model: Model, task: Task, *, lab: Lab) -> HeadScores:
 
     texts = [(*one.prompt, *one.target[:-1]) for one in examples]
     samples = attend(model, texts, reduce, progress=lab.progress)
-    return HeadScores(model.layout, samples.mean(0), "attention-retrieval", samples=samples)
+    return HeadScores.averaged(model.layout, samples, "attention-retrieval")
+
+
+def count_induction(counter: Counter, model: Model, task: Task, settings: Settings) -> None:
+    """Tell the passes over random tokens that are said twice."""
+    counter.passes(model, 2 * settings["length"] * settings["sequences"])
+
+
+def count_retrieval(counter: Counter, model: Model, task: Task, settings: Settings) -> None:
+    """Tell one pass; refuses a task whose prompts do not hold their answers."""
+    answer_positions(task, model)
+    counter.passes(model, ranking_tokens(model, task))
 
 
 def answer_positions(task: Task, model: Model) -> list[list[int]]:
-    """Where each prompt of the ranking part holds its answer; refuses a task where some do not."""
-    examples = encode(task.part("ranking"), model.tokenizer)
-    places = [answer_places(one, model) for one in examples]
+    """Where each prompt of the ranking part holds its answer's tokens, all times that it does.
+
+    Refuses a task where some prompts do not.
+    """
+    places = []
+    for example in encode(task.part("ranking"), model.tokenizer):
+        word, prompt = example.example.target.strip(), example.prompt
+        bare = tuple(model.tokenizer.encode(word, add_special_tokens=False))
+        held: set[int] = set()
+        for answer in {example.target, bare} - {()}:  # after a line break words have no space
+            for start in range(len(prompt) - len(answer) + 1):
+                if prompt[start : start + len(answer)] == answer:
+                    held.update(range(start, start + len(answer)))
+        places.append(sorted(held))
     having = sum(map(bool, places))
-    if having < len(examples):
+    if having < len(places):
         raise HeadcountError(
-            f'Only {having} of {len(examples)} prompts of the task "{task.name}" '
-            f"({having / len(examples):.0%}) hold their answer's tokens, and retrieval is "
+            f'Only {having} of {len(places)} prompts of the task "{task.name}" '
+            f"({having / len(places):.0%}) hold their answer's tokens, and retrieval is "
             "attention to them: choose a task in which every prompt holds the answer."
         )
     return places
-
-
-def answer_places(one: Encoded, model: Model) -> list[int]:
-    """The positions in the prompt that hold the answer's tokens, all times that it is there."""
-    bare = tuple(model.tokenizer.encode(one.example.target.strip(), add_special_tokens=False))
-    found: set[int] = set()
-    for answer in {one.target, bare} - {()}:  # after a line break there is no space before a word
-        for start in range(len(one.prompt) - len(answer) + 1):
-            if one.prompt[start : start + len(answer)] == answer:
-                found.update(range(start, start + len(answer)))
-    return sorted(found)
 
 
 def repeated_tokens(model: Model, length: int, sequences: int, seed: int) -> list[tuple[int, ...]]:
@@ -121,7 +130,10 @@ def repeated_tokens(model: Model, length: int, sequences: int, seed: int) -> lis
     No token comes twice in one copy, so that "what followed last time" has one meaning.
     """
     rows = int(plain(model.module).get_input_embeddings().weight.shape[0])  # type: ignore[operator]
-    usable = np.setdiff1d(np.arange(min(rows, len(model.tokenizer))), _special(model))
+    # Added tokens are roles, tools and the like: no part of running text either.
+    added = getattr(model.tokenizer, "added_tokens_decoder", {})
+    special = [*model.tokenizer.all_special_ids, *added]
+    usable = np.setdiff1d(np.arange(min(rows, len(model.tokenizer))), special)
     if len(usable) < length:
         raise HeadcountError(
             f"The vocabulary has {len(usable)} ordinary tokens, too few for {length} different "
@@ -130,15 +142,3 @@ def repeated_tokens(model: Model, length: int, sequences: int, seed: int) -> lis
     rng = np.random.default_rng(seed)
     copies = [rng.choice(usable, length, replace=False).tolist() for _ in range(sequences)]
     return [(*copy, *copy) for copy in copies]
-
-
-def _special(model: Model) -> list[int]:
-    # Added tokens are roles, tools and the like: no part of running text either.
-    added = getattr(model.tokenizer, "added_tokens_decoder", {})
-    return [*model.tokenizer.all_special_ids, *added]
-
-
-def _front(task: Task, model: Model) -> tuple[int, ...]:
-    """The special token that the task's prompts start with, if any: heads rest their gaze on it."""
-    first = encode(task.part("ranking"), model.tokenizer)[0].prompt[0]
-    return (first,) if first in model.tokenizer.all_special_ids else ()

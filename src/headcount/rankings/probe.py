@@ -5,28 +5,35 @@ One classifier reads all heads at once, on answer tokens, and names the function
 heads *differ* between functions, not what the answers *need*: hold it against ablation. And since
 each feature holds the mean of its layer, a telling head lends some of its score to its neighbours.
 
-This file is about items and scores; the classifier is in `classifier.py`.
+This file is about items and scores; the classifier is in `probe_classifier.py`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float, Int
+import torch
+from jaxtyping import Bool, Float, Int
 
+from headcount.engine.measure.batch import make_batches
+from headcount.engine.measure.cost import Counter
+from headcount.engine.measure.forward import measuring, score, within_memory
+from headcount.engine.measure.plan import default_tokens
+from headcount.engine.read.collect import collect
+from headcount.engine.write.decode import generate
 from headcount.errors import HeadcountError, did_you_mean, unknown
 from headcount.heads import HeadLayout, HeadScores
 from headcount.lab import Lab
 from headcount.models.model import Model
-from headcount.rankings.probe_classifier import Fit, Training, fit
-from headcount.rankings.probe_features import Features, answer_features, held_out, one_template_each
-from headcount.system.files import digest
-from headcount.tasks import FUNCTIONS, TASKS, Task, encode, make_task
+from headcount.rankings.probe_classifier import TrainedProbe, Training, train_probe
+from headcount.rankings.ranking import Settings, examples_key
+from headcount.tasks import FUNCTIONS, TASKS, Encoded, Task, encode, make_task
 
 LEAST = 5  # items of a function: one in five is held out
+STOP = "\n"  # ends a generated answer
 
 
 @dataclass(frozen=True)
@@ -64,6 +71,131 @@ class ProbeSettings(Training):
                 f"A probe needs at least 1 seed and {LEAST} items of each function, not "
                 f"{self.seeds} and {self.items}."
             )
+
+
+@dataclass(frozen=True, eq=False)
+class Features:
+    """One item per row: each site's head outputs, the item's function, content and template."""
+
+    sites: Sequence[Float[np.ndarray, "items _ _"]]  # (items, heads, size) at each site
+    labels: Int[np.ndarray, "items"]
+    contents: tuple[str, ...]
+    templates: tuple[str, ...]
+    dropped: Mapping[str, int]  # items without an answer, by function
+
+
+def answer_features(
+    model: Model, tasks: Mapping[str, Task], settings: ProbeSettings, *, progress: bool
+) -> Features:
+    """Each head's output, averaged over the positions that consume an item's answer tokens."""
+    examples: list[Encoded] = []
+    labels: list[int] = []
+    dropped: dict[str, int] = {}
+    for number, (name, task) in enumerate(tasks.items()):
+        items = items_of(task, model, settings.items)
+        if settings.answers == "generated":
+            asked = len(items)
+            items = _answered(model, items, settings.max_new_tokens, progress)
+            dropped[name] = asked - len(items)
+        examples += items
+        labels += [number] * len(items)
+    if not examples:
+        raise HeadcountError(
+            "The model gave no answer to any item, so a probe has nothing to read."
+        )
+    sequences = [(*item.prompt, *item.target) for item in examples]
+    positions: list[Sequence[int]] = [
+        range(len(item.prompt), len(item.prompt) + len(item.target)) for item in examples
+    ]
+    if isinstance(settings.tokens, int):
+        surprise = surprisals(model, examples)
+        for number, (answered, values) in enumerate(zip(positions, surprise, strict=True)):
+            best = np.sort(np.argsort(-values, kind="stable")[: settings.tokens])
+            positions[number] = [answered[int(index)] for index in best]
+    return Features(
+        collect(model, sequences, positions, mean=True, progress=progress),
+        np.array(labels),
+        tuple(item.example.content_id for item in examples),
+        tuple(item.example.template for item in examples),
+        dropped,
+    )
+
+
+def items_of(task: Task, model: Model, most: int) -> list[Encoded]:
+    """The items of a function that a probe reads: of the ranking part, so many at most."""
+    part = task.part("ranking")
+    return encode(part.subset(most) if len(part) > most else part, model.tokenizer)
+
+
+def _answered(model: Model, examples: Sequence[Encoded], new: int, progress: bool) -> list[Encoded]:
+    """The examples with the model's own answers for targets, less those it says nothing to."""
+    prompts = [example.prompt for example in examples]
+    texts = generate(model, prompts, max_new_tokens=new, stop=STOP, progress=progress)
+    answered = []
+    for example, text in zip(examples, texts, strict=True):
+        ids = list(text.ids)
+        while ids and STOP in model.tokenizer.decode(ids):
+            ids.pop()  # the end of the answer is no part of it
+        if ids and model.tokenizer.decode(ids).strip():
+            own = replace(example, target=tuple(ids), foils=(), corrupted=None, also=())
+            answered.append(own)
+    return answered
+
+
+@torch.no_grad()
+def surprisals(model: Model, examples: Sequence[Encoded]) -> list[Float[np.ndarray, "targets"]]:
+    """−log p of each target token, teacher-forced."""
+    by_example: dict[int, Float[np.ndarray, "targets"]] = {}
+
+    def work(tokens: int) -> None:
+        for batch in make_batches(examples, tokens=tokens, device=model.device):
+            scored = score(model, batch)
+            logs = scored.logits.float().log_softmax(-1)  # (rows, targets, vocab)
+            picked = logs.gather(-1, scored.targets[..., None])[..., 0]
+            rows = (-picked).double().cpu().numpy()
+            by_example.update(zip(batch.examples, rows, strict=True))
+
+    longest = max(len(example.prompt) + len(example.target) for example in examples)
+    with measuring(model):
+        within_memory(model, work, default_tokens(model), longest)
+    return [by_example[number] for number in range(len(examples))]
+
+
+def _by_function(
+    features: Features, names: Sequence[str]
+) -> Iterator[tuple[Bool[np.ndarray, "items"], list[Bool[np.ndarray, "items"]]]]:
+    """Which items are of each function, and of these which have each of the function's names."""
+    for number in np.unique(features.labels):
+        own = features.labels == number
+        its = list(dict.fromkeys(np.array(names)[own]))
+        yield own, [own & (np.array(names) == name) for name in its]
+
+
+def held_out(features: Features, seed: int) -> Bool[np.ndarray, "items"]:
+    """A fifth of each function's items, by whole contents, drawn by the seed."""
+    rng = np.random.default_rng([seed, 0])
+    chosen = np.zeros(len(features.labels), dtype=bool)
+    for own, contents in _by_function(features, features.contents):
+        for number in rng.permutation(len(contents))[:-1]:  # at least one content is left
+            if chosen[own].sum() >= max(1, round(own.sum() / 5)):
+                break
+            chosen |= contents[number]
+    return chosen
+
+
+def one_template_each(features: Features, seed: int) -> Bool[np.ndarray, "items"]:
+    """All items of one template of every function that has several, drawn by the seed."""
+    rng = np.random.default_rng([seed, 1])
+    chosen = np.zeros(len(features.labels), dtype=bool)
+    for _, templates in _by_function(features, features.templates):
+        if len(templates) > 1:
+            chosen |= templates[rng.integers(len(templates))]
+    if not chosen.any():
+        raise HeadcountError(
+            "No function has two templates, so that none can be left out of the training: leave "
+            "unseen at False."
+        )
+    return chosen
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,15 +246,7 @@ def fit_probe(
     settings = settings or ProbeSettings()
     if len(tasks) < 2:
         raise HeadcountError("A probe tells functions apart: give it the tasks of at least two.")
-    features = answer_features(
-        model,
-        tasks,
-        answers=settings.answers,
-        tokens=settings.tokens if isinstance(settings.tokens, int) else None,
-        items=settings.items,
-        max_new_tokens=settings.max_new_tokens,
-        progress=progress,
-    )
+    features = answer_features(model, tasks, settings, progress=progress)
     return probe_features(features, tuple(tasks), model.layout, settings, progress=progress)
 
 
@@ -137,31 +261,30 @@ def probe_features(
     """The part of `fit_probe` that needs no model: from head outputs to importance."""
     for number, name in enumerate(functions):
         left = int((features.labels == number).sum())
-        contents = {
-            c for c, n in zip(features.contents, features.labels, strict=True) if n == number
-        }
+        contents = set(np.array(features.contents)[features.labels == number])
         if left < LEAST or len(contents) < 2:
             raise HeadcountError(
                 f'The probe has {left} items of {len(contents)} contents for "{name}" and needs at '
                 f"least {LEAST} of 2: give the task more examples."
             )
-    fits: list[Fit] = []
-    unseen: list[float] = []
-    for seed in range(settings.seed, settings.seed + settings.seeds):
-        chosen = held_out(features, seed)
-        fits.append(fit(features.sites, features.labels, chosen, settings, seed, show=progress))
-        if settings.unseen:
-            left_out = one_template_each(features, seed)
-            again = fit(features.sites, features.labels, left_out, settings, seed, show=progress)
-            unseen.append(again.accuracy)
+
+    def trained(left_out: Bool[np.ndarray, "items"], seed: int) -> TrainedProbe:
+        return train_probe(features.sites, features.labels, left_out, settings, seed, show=progress)
+
+    seeds = range(settings.seed, settings.seed + settings.seeds)
+    fits = [trained(held_out(features, seed), seed) for seed in seeds]
+    unseen = None
+    if settings.unseen:
+        again = [trained(one_template_each(features, seed), seed) for seed in seeds]
+        unseen = float(np.mean([probe.accuracy for probe in again]))
     return ProbeResult(
         layout,
         tuple(functions),
-        np.stack([one.importance for one in fits]),
-        np.sum([one.confusion for one in fits], axis=0),
-        float(np.mean([one.accuracy for one in fits])),
-        float(np.mean([one.trained for one in fits])),
-        float(np.mean(unseen)) if unseen else None,
+        np.stack([probe.importance for probe in fits]),
+        np.sum([probe.confusion for probe in fits], axis=0),
+        float(np.mean([probe.accuracy for probe in fits])),
+        float(np.mean([probe.trained for probe in fits])),
+        unseen,
         {name: features.dropped.get(name, 0) for name in functions},
     )
 
@@ -226,10 +349,23 @@ def probe_tasks(model: Model, task: Task, against: str = "") -> dict[str, Task]:
     return tasks
 
 
-def probe_context(model: Model, task: Task, parameters: Mapping[str, Any]) -> dict[str, Any]:
+def probe_context(model: Model, task: Task, parameters: Settings) -> dict[str, Any]:
     """What determines a probe's scores besides the task under test: the items of the others."""
-    found = {}
-    for name, other in probe_tasks(model, task, parameters["against"]).items():
-        keys = "".join(one.key for one in encode(other.part("ranking"), model.tokenizer))
-        found[name] = [other.version, digest(keys)]
-    return found
+    return {
+        name: [other.version, examples_key(encode(other.part("ranking"), model.tokenizer))]
+        for name, other in probe_tasks(model, task, parameters["against"]).items()
+    }
+
+
+def count_probe(counter: Counter, model: Model, task: Task, settings: Settings) -> None:
+    """Tell the answers to the items of every function, and a pass over each.
+
+    Training is small beside.
+    """
+    new = settings["max_new_tokens"] if settings["answers"] == "generated" else 0
+    for function in probe_tasks(model, task, settings["against"]).values():
+        items = items_of(function, model, settings["items"])
+        tokens = sum(len(item.prompt) + new for item in items)
+        if new:
+            counter.passes(model, tokens, "writing")
+        counter.passes(model, tokens)

@@ -46,7 +46,7 @@ class Training:
 
 
 @dataclass(frozen=True, eq=False)
-class Fit:
+class TrainedProbe:
     """One trained probe, by what it says about items held out."""
 
     importance: Float[np.ndarray, "functions heads"]
@@ -78,19 +78,19 @@ class _Classifier(nn.Module):
         self.outer = _linear(training.hidden, functions, generator)
 
     def features(self, sites: Sequence[Tensor]) -> Float[Tensor, "items heads width"]:
-        found = []
+        projected = []
         for z in sites:  # (items, heads, size)
             both = torch.cat([z, z.mean(1, keepdim=True).expand_as(z)], dim=-1)
-            found.append(self.project[str(z.shape[-1])](both))
-        return torch.cat(found, dim=1)
+            projected.append(self.project[str(z.shape[-1])](both))
+        return torch.cat(projected, dim=1)
 
     def logits(self, features: Float[Tensor, "items heads width"]) -> Tensor:
         hidden = self.inner(features.flatten(1)).relu()  # (items, hidden)
         if self.training and self.dropout:
             kept = torch.rand(hidden.shape, generator=self.generator) >= self.dropout
             hidden = hidden * kept / (1 - self.dropout)
-        found: Tensor = self.outer(hidden)
-        return found
+        logits: Tensor = self.outer(hidden)
+        return logits
 
 
 def _linear(inputs: int, outputs: int, generator: torch.Generator) -> nn.Linear:
@@ -103,7 +103,7 @@ def _linear(inputs: int, outputs: int, generator: torch.Generator) -> nn.Linear:
     return layer
 
 
-def fit(
+def train_probe(
     sites: Sequence[Float[np.ndarray, "items _ _"]],
     labels: Int[np.ndarray, "items"],
     held_out: Bool[np.ndarray, "items"],
@@ -111,7 +111,7 @@ def fit(
     seed: int,
     *,
     show: bool = True,
-) -> Fit:
+) -> TrainedProbe:
     """Train on the items that are not held out; importance and accuracy come from those that are.
 
     Functions without a held-out item have importance 0.
@@ -139,7 +139,7 @@ def fit(
     named = _named(classifier, z, tested)
     confusion = np.zeros((functions, functions), dtype=int)
     np.add.at(confusion, (labels[tested], named), 1)
-    return Fit(
+    return TrainedProbe(
         _importance(classifier, z, labels, tested, functions),
         confusion,
         float((named == labels[tested]).mean()),

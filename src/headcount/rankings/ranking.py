@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -17,15 +17,16 @@ from headcount.models.model import Model
 from headcount.registry import Registry
 from headcount.store import Store
 from headcount.system.files import digest
-from headcount.tasks import Task, encode
+from headcount.tasks import Encoded, Task, encode
 
 RANKINGS: Registry[HeadScores] = Registry("ranking")
 """Ranking methods: each takes model and task, its settings by keyword, and a `lab`."""
 
+Settings = Mapping[str, Any]
 # Methods whose cost is not one pass over the ranking part: they tell a counter themselves.
-COSTS: dict[str, Callable[[Counter, Model, Task, Mapping[str, Any]], None]] = {}
+COSTS: dict[str, Callable[[Counter, Model, Task, Settings], None]] = {}
 # What determines the scores of some methods besides model, task and settings.
-FURTHER: dict[str, Callable[[Model, Task, Mapping[str, Any]], dict[str, Any]]] = {}
+FURTHER: dict[str, Callable[[Model, Task, Settings], dict[str, Any]]] = {}
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,12 +36,17 @@ class Ranking:
     model: Model
     task: Task
     method: str
-    settings: Mapping[str, Any]
+    settings: Settings
 
     @classmethod
     def of(cls, model: Model, task: Task, method: str, **settings: Any) -> Ranking:
         """The request with all settings of the method; refuses what the method does not have."""
         return cls(model, task, method, RANKINGS[method].bind(**settings))
+
+    @cached_property
+    def examples(self) -> list[Encoded]:
+        """The examples of the ranking part."""
+        return encode(self.task.part("ranking"), self.model.tokenizer)
 
     @cached_property
     def context(self) -> dict[str, Any]:
@@ -53,7 +59,7 @@ class Ranking:
             **self.model.identity,
             "task": self.task.name,
             "task_version": self.task.version,
-            "examples": examples_key(self.task, self.model),
+            "examples": examples_key(self.examples),
             "method": self.method,
             **self.settings,
             "measurement": MEASUREMENT,
@@ -63,7 +69,7 @@ class Ranking:
     @cached_property
     def key(self) -> tuple[Any, ...]:
         """What tells this ranking from others in one process, without a fingerprint."""
-        examples = examples_key(self.task, self.model)
+        examples = examples_key(self.examples)
         return id(self.model), examples, self.method, repr(sorted(self.settings.items()))
 
     def known(self, store: Store | None) -> HeadScores | None:
@@ -142,9 +148,8 @@ def fitting(scores: HeadScores, model: Model) -> HeadScores:
     return scores
 
 
-def examples_key(task: Task, model: Model) -> str:
-    """The sha256 of the keys of the ranking part's examples."""
-    examples = encode(task.part("ranking"), model.tokenizer)
+def examples_key(examples: Iterable[Encoded]) -> str:
+    """The sha256 of the keys of some examples."""
     return digest("".join(example.key for example in examples))
 
 

@@ -15,8 +15,7 @@ from toy import toy_tokenizer
 from headcount import Task, wrap
 from headcount.engine.measure.forward import frozen, measuring
 from headcount.models.model import Model
-from headcount.rankings.causal_gates.passes import GatedPasses
-from headcount.rankings.causal_gates.prompts import Prompts, load_prompts
+from headcount.rankings.causal_gates.passes import GatedPasses, Prompts, load_prompts
 from headcount.rankings.causal_gates.schedule import first_logits
 from headcount.rankings.causal_gates.training import State, fidelity
 from headcount.tasks import encode
@@ -64,7 +63,7 @@ def gradient(
     for name, value in how.items():
         setattr(run, name, value)
     with measuring(model), frozen(model):
-        return fidelity(run, prompts, batches[:, None])(start(model, len(batches)), 0).numpy()
+        return fidelity(run, [prompts], [batches[:, None]])(start(model, len(batches)), 0).numpy()
 
 
 def interrupted(monkeypatch: pytest.MonkeyPatch, after: int, error: type[BaseException]) -> None:

@@ -15,8 +15,7 @@ from toy import toy_task
 from headcount import Example, HeadcountError, Lab, Task
 from headcount.engine.measure.forward import frozen, measuring
 from headcount.rankings.causal_gates.contrast import contrast, fit_contrastive
-from headcount.rankings.causal_gates.passes import GatedPasses
-from headcount.rankings.causal_gates.prompts import Prompts, lay_out, passes
+from headcount.rankings.causal_gates.passes import GatedPasses, Prompts, lay_out, passes
 from headcount.store import Store
 
 
@@ -40,9 +39,9 @@ def test_the_contrastive_gradient_is_that_of_the_printed_loss(tokens: int) -> No
         for row, places in enumerate(batch):
             for place in places:
                 laid = lay_out(prompts, np.array([[place]]))
-                (one,) = passes(laid, 100, True)
+                (one,) = passes(laid, 100)
                 with run._gated(leaf[row : row + 1].sigmoid()):
-                    values.append(run._logprobs(prompts, laid.examples, one))
+                    values.append(run._logprobs(laid, one))
         return torch.cat(values).view(batch.shape)
 
     with measuring(model), frozen(model), torch.enable_grad():
@@ -52,7 +51,7 @@ def test_the_contrastive_gradient_is_that_of_the_printed_loss(tokens: int) -> No
         loss = (-ours.mean(1) + gap.clamp(min=-5).mean(1)).sum()
         (expected,) = torch.autograd.grad(loss, leaf)
         run = GatedPasses(model, tokens=tokens)
-        got = contrast(run, keep, forget, kept, forgot)(logits, 0)
+        got = contrast(run, [keep, forget], [kept, forgot])(logits, 0)
     torch.testing.assert_close(got, expected, atol=2e-6, rtol=1e-4)
 
 

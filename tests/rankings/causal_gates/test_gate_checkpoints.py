@@ -184,9 +184,9 @@ def test_what_is_counted_is_what_is_left(store: Store, monkeypatch: pytest.Monke
     ran: list[int] = []
     usual = GatedPasses.one_pass
 
-    def counting(self: GatedPasses, logits: Any, prompts: Any, laid: Any, one: Any, v: Any) -> Any:
-        ran.append(int(laid.lengths[one.start : one.stop].sum()))
-        return usual(self, logits, prompts, laid, one, v)
+    def counting(self: GatedPasses, logits: Any, laid: Any, some: Any, objective: Any) -> Any:
+        ran.append(int(laid.lengths[some.places].sum()))
+        return usual(self, logits, laid, some, objective)
 
     monkeypatch.setattr(GatedPasses, "one_pass", counting)
     with monkeypatch.context() as patch:

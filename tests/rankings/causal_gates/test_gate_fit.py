@@ -15,9 +15,14 @@ from tiny import tiny_model
 from toy import toy_task, toy_tokenizer
 
 from headcount import HeadcountError, Lab, wrap
-from headcount.rankings.causal_gates.fit import RoleSettings, fit_gates
+from headcount.rankings.causal_gates.fit import (
+    RoleSettings,
+    facilitation,
+    fit_gates,
+    interference,
+    irrelevance,
+)
 from headcount.rankings.causal_gates.passes import GatedPasses
-from headcount.rankings.causal_gates.rankings import facilitation, interference, irrelevance
 from headcount.rankings.causal_gates.result import ROLES
 from headcount.rankings.causal_gates.schedule import Stage, batch_order, first_logits, make_schedule
 from headcount.rankings.causal_gates.training import State, train
@@ -90,7 +95,7 @@ def test_both_signs_start_from_the_free_stage(monkeypatch: pytest.MonkeyPatch) -
         train(state, stage, slope, strength, **rest)
         ended.append(state.logits.numpy().copy())
 
-    monkeypatch.setattr("headcount.rankings.causal_gates.checkpoints.train", noting)
+    monkeypatch.setattr("headcount.rankings.causal_gates.training.train", noting)
     fit_gates(built(), toy_task(40), updates=3, batch=4, seeds=2)
     (first, free), (second, pushed) = begun
     np.testing.assert_array_equal(first, [first_logits(seed, first.shape[1]) for seed in (0, 1)])
@@ -153,7 +158,7 @@ def test_too_few_examples_are_refused_and_few_are_noted() -> None:
         ({"variant": "publishd"}, 'Did you mean "published"'),
         ({"updates": 0}, "at least 1 update"),
         ({"batch": 0}, "batch of 1"),
-        ({"seeds": 0}, "at least 1 seed"),
+        ({"seeds": 0}, "and 1 seed, not"),
     ],
 )
 def test_settings_that_make_no_fit_are_refused(settings: dict[str, Any], said: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,8 +13,7 @@ from tiny import tiny_model
 from toy import toy_task, toy_tokenizer
 
 from headcount import HeadcountError, evaluate, wrap
-from headcount.rankings.causal_gates.passes import GatedPasses
-from headcount.rankings.causal_gates.prompts import Prompts, lay_out, passes
+from headcount.rankings.causal_gates.passes import GatedPasses, Laid, Pass, lay_out, passes
 from headcount.rankings.causal_gates.schedule import Stage, first_logits
 from headcount.rankings.causal_gates.training import State, push
 
@@ -93,7 +93,7 @@ def test_lengths_kept_apart_recomputed_blocks_and_whole_logits_give_the_same() -
     batches = np.random.default_rng(0).integers(0, len(prompts), (3, 5))
     expected = gradient(model, prompts, batches)
     assert prompts.mixed
-    apart = Prompts(**{**vars(prompts), "mixed": False})
+    apart = replace(prompts, mixed=False)
     np.testing.assert_allclose(gradient(model, apart, batches), expected, atol=2e-6)
     np.testing.assert_allclose(
         gradient(model, prompts, batches, recompute=True), expected, atol=2e-6
@@ -106,14 +106,15 @@ def test_lengths_kept_apart_recomputed_blocks_and_whole_logits_give_the_same() -
 def test_passes_hold_every_prompt_once_and_keep_to_their_tokens() -> None:
     model = built()
     prompts = prompts_of(model, toy_task(40))
-    laid = lay_out(prompts, np.random.default_rng(0).integers(0, len(prompts), (4, 9)))
+    batches = np.random.default_rng(0).integers(0, len(prompts), (4, 9))
     for mixed in (True, False):
+        laid = lay_out(replace(prompts, mixed=mixed), batches)
         for tokens in (1, 30, 64, 10_000):
-            cut = list(passes(laid, tokens, mixed))
-            assert [p.start for p in cut] == [0, *(p.stop for p in cut[:-1])]
-            assert cut[-1].stop == 36
+            cut = list(passes(laid, tokens))
+            assert [p.places.start for p in cut] == [0, *(p.places.stop for p in cut[:-1])]
+            assert cut[-1].places.stop == 36
             for one in cut:
-                lengths = laid.lengths[one.start : one.stop]
+                lengths = laid.lengths[one.places]
                 assert lengths.max() == one.tokens
                 assert mixed or len(set(lengths)) == 1
                 assert len(lengths) == 1 or len(lengths) * one.tokens <= tokens
@@ -127,11 +128,11 @@ def test_memory_that_runs_out_halves_the_passes(monkeypatch: pytest.MonkeyPatch)
     usual = GatedPasses._logprobs
     sizes: list[int] = []
 
-    def small(self: GatedPasses, some: Prompts, examples: torch.Tensor, one: Any) -> torch.Tensor:
-        sizes.append(len(examples) * one.tokens)
+    def small(self: GatedPasses, laid: Laid, some: Pass) -> torch.Tensor:
+        sizes.append(len(laid.examples[some.places]) * some.tokens)
         if sizes[-1] > 30 and not self.recompute:
             raise torch.OutOfMemoryError("out of memory")
-        return usual(self, some, examples, one)
+        return usual(self, laid, some)
 
     monkeypatch.setattr(GatedPasses, "_logprobs", small)
     np.testing.assert_allclose(gradient(model, prompts, batches, tokens=200), expected, atol=2e-6)

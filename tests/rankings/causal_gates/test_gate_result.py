@@ -19,9 +19,9 @@ def example_gates() -> CausalGates:
 
 def test_scores_and_shares() -> None:
     gates = example_gates()
-    np.testing.assert_allclose(gates.facilitation, gates.minus)
-    np.testing.assert_allclose(gates.interference, 1 - gates.plus)
-    np.testing.assert_allclose(gates.irrelevance, gates.plus * (1 - gates.minus))
+    np.testing.assert_allclose(gates.score("facilitation"), gates.minus)
+    np.testing.assert_allclose(gates.score("interference"), 1 - gates.plus)
+    np.testing.assert_allclose(gates.score("irrelevance"), gates.plus * (1 - gates.minus))
     names = ["facilitation", "irrelevance", "interference", "undecided"]
     assert gates.labels(0).tolist() == names
     shares = {row["role"]: row for row in gates.shares()}
@@ -30,7 +30,9 @@ def test_scores_and_shares() -> None:
     assert (shares["facilitation"]["always"], shares["facilitation"]["any"]) == (0.25, 0.5)
     assert (shares["interference"]["always"], shares["interference"]["any"]) == (0.0, 0.25)
     assert shares["facilitation or interference"]["any"] == 0.75
-    assert gates.ranking("irrelevance").values.tolist() == gates.irrelevance.mean(0).tolist()
+    assert (
+        gates.ranking("irrelevance").values.tolist() == gates.score("irrelevance").mean(0).tolist()
+    )
     with pytest.raises(HeadcountError, match='Did you mean "irrelevance"'):
         gates.ranking("irelevance")
 

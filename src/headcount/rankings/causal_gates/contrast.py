@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -19,27 +20,16 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from headcount.engine.measure.forward import frozen, measuring
-from headcount.errors import HeadcountError
 from headcount.heads import HeadLayout, HeadScores
 from headcount.lab import Lab
 from headcount.models.model import Model
-from headcount.rankings.causal_gates.checkpoints import Checkpoints, Row
-from headcount.rankings.causal_gates.fit import FitSettings
-from headcount.rankings.causal_gates.passes import GatedPasses
-from headcount.rankings.causal_gates.prompts import Laid, Prompts, lay_out, load_prompts
-from headcount.rankings.causal_gates.schedule import (
-    Schedule,
-    Stage,
-    check_examples,
-    first_logits,
-    orders,
-)
+from headcount.rankings.causal_gates.fit import FitSettings, StagedFit, open_gates
+from headcount.rankings.causal_gates.passes import GatedPasses, Laid, Prompts, lay_out
+from headcount.rankings.causal_gates.schedule import Schedule, Stage
 from headcount.rankings.causal_gates.training import Gradient
-from headcount.tasks import Task, encode
+from headcount.tasks import Task
 
 FORGOTTEN = -5.0
-KEPT, FORGOT = 2, 3  # numbers of the two batch orders: not those of the stages of a plain fit
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,70 +42,21 @@ class ContrastiveGates:
 
     def ranking(self) -> HeadScores:
         """The heads that only the forgotten skill needs, first: 1 − G."""
-        shut = 1 - self.gates
-        return HeadScores(self.layout, shut.mean(0), "contrast", dict(self.parameters), shut)
-
-
-def fit_contrastive(
-    model: Model, keep: Task, forget: Task, *, lab: Lab | None = None, **settings: Any
-) -> ContrastiveGates:
-    """Fit gates that keep the skill of one task and lose that of another, on their ranking parts.
-
-    Settings are those of `FitSettings`; there is one stage, whose learning rate goes from 0.1 to
-    0.01.
-    """
-    lab, chosen = lab or Lab(), FitSettings(**settings)
-    updates, batch, seeds = chosen.updates, chosen.batch, chosen.seeds
-    if updates < 1 or batch < 1 or seeds < 1:
-        raise HeadcountError(
-            f"A fit needs at least 1 update, a batch of 1 and 1 seed, not {updates}, {batch} and "
-            f"{seeds}."
-        )
-    encoded = [encode(task.part("ranking"), model.tokenizer) for task in (keep, forget)]
-    notes = []
-    for task, examples in zip((keep, forget), encoded, strict=True):
-        batch, note = check_examples(len(examples), task.name, batch)
-        notes += [f"{task.name}: {note}"] if note else []
-    stage = Stage(updates, 0.1, 0.01)
-    prompts = [load_prompts(model, examples) for examples in encoded]
-    run = GatedPasses(model, tokens=chosen.tokens)
-
-    def gradient(group: Sequence[Row]) -> Gradient:
-        kept, forgot = (
-            orders([row.seed for row in group], number, len(some), batch, updates)
-            for number, some in zip((KEPT, FORGOT), prompts, strict=True)
-        )
-        return contrast(run, prompts[0], prompts[1], kept, forgot)
-
-    names = list(zip((keep, forget), encoded, strict=True))
-    checkpoints = Checkpoints(lab.store, model, names, Schedule(stage, stage, batch))
-    numbered = [Row(seed, "contrast") for seed in range(seeds)]
-    rows = checkpoints.load(numbered)
-    starts = [first_logits(row.seed, model.layout.total) for row in numbered]
-    where = f" of {model.name} that keep {keep.name} and forget {forget.name}"
-    total = updates * len(rows.pending(numbered))
-    shown = rows.shown("contrast: gates", total, show=lab.progress)
-    with shown, measuring(model), frozen(model):
-        logits = rows.fit(
-            numbered, starts, stage, gradient, device=model.device, where=where
-        ).astype(np.float64)
-    facts = {"keep": keep.name, "forget": forget.name, "updates": updates, "batch": batch}
-    facts |= {"seeds": seeds, **({"note": "; ".join(notes)} if notes else {})}
-    return ContrastiveGates(model.layout, 1 / (1 + np.exp(-logits)), facts)
+        return HeadScores.averaged(self.layout, 1 - self.gates, "contrast", self.parameters)
 
 
 def contrast(
     run: GatedPasses,
-    keep: Prompts,
-    forget: Prompts,
-    kept: Int[np.ndarray, "rows updates batch"],
-    forgot: Int[np.ndarray, "rows updates batch"],
+    prompts: Sequence[Prompts],
+    orders: Sequence[Int[np.ndarray, "rows updates batch"]],
 ) -> Gradient:
-    """The gradient of the loss but for its push, row by row."""
-    batch = kept.shape[2]
+    """The gradient of the loss but for its push, row by row: of the task to keep and the other."""
+    batch = orders[0].shape[2]
 
     def gradient(logits: Tensor, update: int) -> Tensor:
-        ours, theirs = lay_out(keep, kept[:, update]), lay_out(forget, forgot[:, update])
+        ours, theirs = (
+            lay_out(some, order[:, update]) for some, order in zip(prompts, orders, strict=True)
+        )
         # By slot, row · batch + place: that is how prompts of the two tasks are paired.
         known = torch.zeros(len(ours.slots), device=logits.device)
         of_ours, of_theirs = _slots(ours, logits), _slots(theirs, logits)
@@ -127,8 +68,8 @@ def contrast(
         def to_forget(values: Tensor, places: slice) -> Tensor:
             return (values - known[of_theirs[places]]).clamp(min=FORGOTTEN)
 
-        total = run.gradient(logits, keep, ours, to_keep)
-        total += run.gradient(logits, forget, theirs, to_forget)
+        total = run.gradient(logits, ours, to_keep)
+        total += run.gradient(logits, theirs, to_forget)
         return total.div_(batch)
 
     return gradient
@@ -136,3 +77,48 @@ def contrast(
 
 def _slots(laid: Laid, like: Tensor) -> Tensor:
     return torch.from_numpy(laid.slots).to(like.device, non_blocking=True)
+
+
+@dataclass(frozen=True, eq=False)
+class ContrastFit(StagedFit):
+    """A request for contrastive gates; `task` is the one to keep."""
+
+    forget: Task = field(kw_only=True)
+    stages = (("contrast",),)
+    gradient = staticmethod(contrast)
+
+    @property
+    def tasks(self) -> tuple[Task, ...]:
+        """The task to keep and the one to forget."""
+        return self.task, self.forget
+
+    @cached_property
+    def schedule(self) -> Schedule:
+        """One stage, whose learning rate goes from 0.1 to 0.01."""
+        stage = Stage(self.settings.updates, 0.1, 0.01)
+        return Schedule(stage, stage, self.batch[0])
+
+    @property
+    def where(self) -> str:
+        """What the gates are of, in words."""
+        return f" of {self.model.name} that keep {self.task.name} and forget {self.forget.name}"
+
+    def result(self, lab: Lab) -> ContrastiveGates:
+        """The gates: what the lab's store holds is not fitted again."""
+        gates = open_gates(self.fitted(lab).logits(self.rows(["contrast"])))
+        batch, notes = self.batch
+        facts: dict[str, Any] = {"keep": self.task.name, "forget": self.forget.name}
+        facts |= {"updates": self.settings.updates, "batch": batch, "seeds": self.settings.seeds}
+        if notes:
+            facts["note"] = "; ".join(f"{name}: {note}" for name, note in notes.items())
+        return ContrastiveGates(self.model.layout, gates, facts)
+
+
+def fit_contrastive(
+    model: Model, keep: Task, forget: Task, *, lab: Lab | None = None, **settings: Any
+) -> ContrastiveGates:
+    """Fit gates that keep the skill of one task and lose that of another, on their ranking parts.
+
+    Settings are those of `FitSettings`; there is one stage.
+    """
+    return ContrastFit(model, keep, FitSettings(**settings), forget=forget).result(lab or Lab())

@@ -13,36 +13,53 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from itertools import cycle, islice
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
-import torch
-from jaxtyping import Int
+from jaxtyping import Float, Int
 
 from headcount.engine.measure.cost import Counter
 from headcount.engine.measure.executor import Emit, Unit
 from headcount.engine.measure.forward import frozen, measuring
-from headcount.errors import HeadcountError
+from headcount.errors import HeadcountError, unknown
+from headcount.heads import HeadScores
 from headcount.lab import Lab
 from headcount.models.forward_modes import synchronize
 from headcount.models.model import Model
-from headcount.rankings.causal_gates.checkpoints import FINISHED, Checkpoints, Row, Rows
-from headcount.rankings.causal_gates.passes import GatedPasses
-from headcount.rankings.causal_gates.prompts import Prompts, lay_out, load_prompts, passes
+from headcount.rankings.causal_gates.passes import (
+    GatedPasses,
+    Prompts,
+    lay_out,
+    load_prompts,
+    passes,
+)
 from headcount.rankings.causal_gates.result import CausalGates
 from headcount.rankings.causal_gates.schedule import (
+    VARIANTS,
+    Row,
     Schedule,
     check_examples,
     first_logits,
     make_schedule,
-    orders,
 )
-from headcount.rankings.causal_gates.training import State, fidelity
+from headcount.rankings.causal_gates.training import (
+    TICK,
+    Event,
+    Gradient,
+    MakeGradient,
+    Rows,
+    State,
+    fidelity,
+    improbability,
+    stored_rows,
+)
+from headcount.rankings.ranking import Settings, examples_key
 from headcount.store import Store
 from headcount.system.files import canonical, digest
+from headcount.system.progress import progress as progress_bar
 from headcount.tasks import Encoded, Task, encode
 
 TIMED = 3  # passes, after a first one to warm up
@@ -63,6 +80,15 @@ class RoleSettings:
     seeds: int = 10
     variant: str = "published"
 
+    def __post_init__(self) -> None:
+        if self.variant not in VARIANTS:
+            raise unknown("variant of the fit", self.variant, VARIANTS)
+        if min(self.updates, self.batch, self.seeds) < 1:
+            raise HeadcountError(
+                f"A fit needs at least 1 update, a batch of 1 and 1 seed, not {self.updates}, "
+                f"{self.batch} and {self.seeds}."
+            )
+
 
 @dataclass(frozen=True)
 class FitSettings(RoleSettings):
@@ -77,112 +103,115 @@ class FitSettings(RoleSettings):
 
 
 @dataclass(frozen=True, eq=False)
-class GateFit:
-    """A request for the causal gates of a model on a task, fitted on the task's ranking part."""
+class StagedFit:
+    """Gates to be fitted, stage by stage, on the ranking part of a task; or of several.
+
+    `stages` names the rows that run side by side; each stage starts where the last one ended.
+    """
 
     model: Model
     task: Task
     settings: FitSettings = FitSettings()
+    stages: ClassVar[tuple[tuple[str, ...], ...]]
+    gradient: ClassVar[MakeGradient]
+
+    @property
+    def tasks(self) -> tuple[Task, ...]:
+        """All tasks of the fit."""
+        return (self.task,)
 
     @cached_property
-    def examples(self) -> list[Encoded]:
-        """The examples of the ranking part."""
-        return encode(self.task.part("ranking"), self.model.tokenizer)
+    def examples(self) -> list[list[Encoded]]:
+        """The examples of each task's ranking part."""
+        return [encode(task.part("ranking"), self.model.tokenizer) for task in self.tasks]
+
+    @cached_property
+    def batch(self) -> tuple[int, dict[str, str]]:
+        """The prompts of an update, and by task what to say where it has fewer than were asked for.
+
+        Refuses a task that has too few.
+        """
+        batch, notes = self.settings.batch, {}
+        for task, examples in zip(self.tasks, self.examples, strict=True):
+            batch, note = check_examples(len(examples), task.name, batch)
+            notes |= {task.name: note} if note else {}
+        return batch, notes
 
     @cached_property
     def schedule(self) -> Schedule:
-        """How long, how fast, and on how many prompts at a time; refuses what cannot be fitted."""
-        chosen = self.settings
-        schedule = make_schedule(chosen.variant, chosen.updates, chosen.batch)
-        if chosen.seeds < 1:
-            raise HeadcountError(f"A fit needs at least 1 seed, not {chosen.seeds}.")
-        batch, _ = check_examples(len(self.examples), self.task.name, chosen.batch)
-        return replace(schedule, batch=batch)
+        """How long, how fast, and on how many prompts at a time."""
+        return make_schedule(self.settings.variant, self.settings.updates, self.batch[0])
 
-    def rows(self, stage: str) -> list[Row]:
-        """The rows of the free or of the pushed stage."""
-        stages = ("free",) if stage == "free" else ("plus", "minus")
-        return [Row(seed, name) for name in stages for seed in range(self.settings.seeds)]
+    @property
+    def where(self) -> str:
+        """What the gates are of, in words."""
+        return f' of {self.model.name} on "{self.task.name}"'
+
+    def rows(self, stage: Sequence[str]) -> list[Row]:
+        """The rows of a stage."""
+        return [Row(seed, name) for name in stage for seed in range(self.settings.seeds)]
 
     def progress(self, store: Store | None) -> Rows:
         """How far the store has this fit."""
-        checkpoints = Checkpoints(store, self.model, [(self.task, self.examples)], self.schedule)
-        return checkpoints.load([*self.rows("free"), *self.rows("pushed")])
+        rows = [row for stage in self.stages for row in self.rows(stage)]
+        tasks = list(zip(self.tasks, self.examples, strict=True))
+        return stored_rows(store, self.model, tasks, self.schedule, rows)
 
     def pending(self, rows: Rows) -> list[tuple[int, list[Row]]]:
-        """The rows of both stages that run side by side, after the updates that are behind them."""
-        stages = (self.rows("free"), self.rows("pushed"))
-        return [group for stage in stages for group in rows.pending(stage).items()]
-
-    def job(self, rows: Rows) -> FitJob:
-        """The fit as executors take it, from where `rows` are."""
-        where = f' of {self.model.name} on "{self.task.name}"'
-        return FitJob(self.examples, self.settings, self.schedule, rows.documents, where)
+        """The rows of a stage that run side by side, after the updates that are behind them."""
+        return [group for stage in self.stages for group in rows.pending(self.rows(stage)).items()]
 
     def tokens(self, rows: Rows) -> int:
         """How many tokens the updates that are still to be made run over."""
-        lengths = np.array([example.length for example in self.examples])
+        lengths = [np.array([example.length for example in some]) for some in self.examples]
+        sizes = list(map(len, lengths))
         return sum(
-            int(lengths[_orders(group, len(lengths), self.schedule)[:, done:]].sum())
+            int(its[order[:, done:]].sum())
             for done, group in self.pending(rows)
+            for its, order in zip(lengths, self.schedule.orders(group, sizes), strict=True)
         )
 
     @property
     def key(self) -> tuple[Any, ...]:
         """What tells this fit from others in one process, without a fingerprint."""
-        examples = digest("".join(example.key for example in self.examples))
-        return "gates", id(self.model), examples, repr(self.settings)
-
-    def known(self, store: Store | None) -> CausalGates | None:
-        """The gates, if the store holds all of them."""
-        rows = self.progress(store)
-        return None if self.pending(rows) else self._gates(rows)
+        return "gates", id(self.model), *map(examples_key, self.examples), repr(self.settings)
 
     def count(self, counter: Counter) -> None:
         """Tell the updates that are still to be made."""
         if counter.first(self.key):
             counter.passes(self.model, self.tokens(self.progress(counter.store)), "gradients")
 
-    def result(self, lab: Lab) -> CausalGates:
-        """The gates: what the lab's store holds is not fitted again."""
+    def job(self, rows: Rows) -> FitJob:
+        """The fit as executors take it, from where `rows` are."""
+        how = self.settings, self.schedule, self.stages, self.gradient
+        return FitJob(self.examples, *how, rows.documents, self.where)
+
+    def fitted(self, lab: Lab) -> Rows:
+        """All rows, finished: what the lab's store holds is not fitted again."""
         rows = self.progress(lab.store)
         pending = self.pending(rows)
         units = self._units(sorted({row.seed for _, group in pending for row in group}), lab)
         updates = self.settings.updates * len(pending) * len(units)
-        with rows.shown(f"{self.task.name}: gates", updates, show=lab.progress):
-            if units:
-                lab.run(
-                    self.model,
-                    self.job(rows),
-                    units,
-                    lambda unit, event: rows.note(event),
-                    tokens=self.tokens(rows),
-                    kind="gradients",
-                )
-        return self._gates(rows)
+        label = f"{self.task.name}: gates"
+        with progress_bar(label, updates, show=lab.progress, unit="update") as bar:
 
-    def _gates(self, rows: Rows) -> CausalGates:
-        """The gates of rows that are all finished."""
-        logits = np.stack([rows.documents[FINISHED, row]["logits"] for row in self.rows("pushed")])
-        gates = 1 / (1 + np.exp(-logits))  # (signs · seeds, heads)
-        _, note = check_examples(len(self.examples), self.task.name, self.settings.batch)
-        seeds = self.settings.seeds
-        parameters = {
-            "variant": self.settings.variant,
-            "updates": self.settings.updates,
-            "batch": self.schedule.batch,
-            "seeds": seeds,
-            "examples": len(self.examples),
-            **({"note": note} if note else {}),
-        }
-        return CausalGates(self.model.layout, gates[:seeds], gates[seeds:], parameters)
+            def keep(unit: Unit, event: Event) -> None:
+                if event[0] == TICK:
+                    bar.update(event[2])
+                else:
+                    rows.note(event)
+
+            if units:
+                tokens = self.tokens(rows)
+                lab.run(self.model, self.job(rows), units, keep, tokens=tokens, kind="gradients")
+        return rows
 
     def _units(self, seeds: list[int], lab: Lab) -> list[Unit]:
         """All seeds side by side here; for workers, as many groups of them as there are workers."""
         workers = lab.executor.workers(self.model)
         facts = {
             "model": self.model.identity if workers else {},
-            "fit": [str(part) for part in self.key[2:]],
+            "fit": [self.stages, *self.key[2:]],
         }
         groups = min(max(workers, 1), len(seeds))
         units = []
@@ -192,15 +221,49 @@ class GateFit:
             units.append(Unit(digest(canonical({**facts, "seeds": some})), name, some))
         return units
 
+
+class GateFit(StagedFit):
+    """A request for the causal gates of a model on a task, fitted on the task's ranking part."""
+
+    stages = (("free",), ("plus", "minus"))
+    gradient = staticmethod(fidelity)
+
+    def known(self, store: Store | None) -> CausalGates | None:
+        """The gates, if the store holds all of them."""
+        rows = self.progress(store)
+        return None if self.pending(rows) else self._gates(rows)
+
+    def result(self, lab: Lab) -> CausalGates:
+        """The gates: what the lab's store holds is not fitted again."""
+        return self._gates(self.fitted(lab))
+
+    def _gates(self, rows: Rows) -> CausalGates:
+        (examples,) = self.examples
+        plus, minus = (open_gates(rows.logits(self.rows([sign]))) for sign in self.stages[1])
+        batch, notes = self.batch
+        parameters = {
+            "variant": self.settings.variant,
+            "updates": self.settings.updates,
+            "batch": batch,
+            "seeds": self.settings.seeds,
+            "examples": len(examples),
+            **({"note": notes[self.task.name]} if notes else {}),
+        }
+        return CausalGates(self.model.layout, plus, minus, parameters)
+
     def seconds(self, store: Store | None) -> float:
         """About how long the fit will take here, by timing a few passes."""
         rows = self.progress(store)
         groups = [group for _, group in self.pending(rows)]
         if not groups:
             return 0.0
-        largest = max(groups, key=len)
-        order = _orders(largest, len(self.examples), self.schedule)[:, 0]
-        return self.job(rows).seconds_per_token(self.model, order) * self.tokens(rows)
+        (order,) = self.schedule.orders(max(groups, key=len), list(map(len, self.examples)))
+        return self.job(rows).seconds_per_token(self.model, order[:, 0]) * self.tokens(rows)
+
+
+def open_gates(logits: Float[np.ndarray, "rows heads"]) -> Float[np.ndarray, "rows heads"]:
+    """How far the gates of these logits are open: G = σ(M)."""
+    return np.asarray(1 / (1 + np.exp(-logits)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -210,9 +273,11 @@ class FitJob:
     `documents` are those of `Rows`: what is finished, and where an interruption left the others.
     """
 
-    examples: Sequence[Encoded]
+    examples: Sequence[Sequence[Encoded]]
     settings: FitSettings
     schedule: Schedule
+    stages: Sequence[Sequence[str]]
+    gradient: MakeGradient
     documents: dict[tuple[str, Row], Any]
     where: str
 
@@ -220,46 +285,44 @@ class FitJob:
         """Fit the gates of some seeds with a model."""
         prompts, run = self._prepared(model)
 
-        def gradient(group: Sequence[Row]) -> Any:
-            return fidelity(run, prompts, _orders(group, len(prompts), self.schedule))
+        def gradient(group: Sequence[Row]) -> Gradient:
+            orders = self.schedule.orders(group, list(map(len, prompts)))
+            return self.gradient(run, prompts, orders)
 
         def fit(seeds: Sequence[int], emit: Emit) -> None:
             rows = Rows(self.schedule, dict(self.documents), tell=emit)
-            options: dict[str, Any] = {"device": model.device, "where": self.where}
-            free = [Row(seed, "free") for seed in seeds]
-            pushed = [Row(seed, sign) for sign in ("plus", "minus") for seed in seeds]
-            starts = [first_logits(seed, model.layout.total) for seed in seeds]
+            logits: Any = [first_logits(seed, model.layout.total) for seed in seeds]
             with measuring(model), frozen(model):
-                ends = rows.fit(free, starts, self.schedule.free, gradient, **options)
-                rows.fit(pushed, [*ends, *ends], self.schedule.pushed, gradient, **options)
+                for stage in self.stages:
+                    group = [Row(seed, name) for name in stage for seed in seeds]
+                    starts = [*logits] * len(stage)
+                    logits = rows.fit(
+                        group, starts, gradient, device=model.device, where=self.where
+                    )
 
         return fit
 
-    def _prepared(self, model: Model) -> tuple[Prompts, GatedPasses]:
+    def _prepared(self, model: Model) -> tuple[list[Prompts], GatedPasses]:
         chosen = self.settings
         run = GatedPasses(model, tokens=chosen.tokens, compiled=chosen.compiled)
-        return load_prompts(model, self.examples), run
+        return [load_prompts(model, examples) for examples in self.examples], run
 
-    def seconds_per_token(self, model: Model, batches: np.ndarray) -> float:
+    def seconds_per_token(self, model: Model, batches: Int[np.ndarray, "rows batch"]) -> float:
         """How long a token takes in passes like those of a first update."""
-        prompts, run = self._prepared(model)
+        (prompts, *_), run = self._prepared(model)
         laid = lay_out(prompts, batches)
         starts = [first_logits(row, model.layout.total) for row in range(len(batches))]
         logits = State.at(starts, model.device).logits
-
-        def value(values: torch.Tensor, _: slice) -> torch.Tensor:
-            return -values
-
         with measuring(model), frozen(model):
             if model.device.type == "cuda":  # how much fits at once
-                run.gradient(logits, prompts, laid, value)
-            cut = cycle(passes(laid, run.tokens, prompts.mixed))
-            run.one_pass(logits, prompts, laid, next(cut), value)
+                run.gradient(logits, laid, improbability)
+            cut = cycle(passes(laid, run.tokens))
+            run.one_pass(logits, laid, next(cut), improbability)
             synchronize(model.device)
             begin, done = time.perf_counter(), 0
             for some in islice(cut, TIMED):
-                run.one_pass(logits, prompts, laid, some, value)
-                done += int(laid.lengths[some.start : some.stop].sum())
+                run.one_pass(logits, laid, some, improbability)
+                done += int(laid.lengths[some.places].sum())
             synchronize(model.device)
             return (time.perf_counter() - begin) / done
 
@@ -281,11 +344,25 @@ def fit_gates(model: Model, task: Task, *, lab: Lab | None = None, **settings: A
     return GateFit(model, task, FitSettings(**settings)).result(lab or Lab())
 
 
-def _orders(
-    rows: Sequence[Row], examples: int, schedule: Schedule
-) -> Int[np.ndarray, "rows updates batch"]:
-    """Which examples each row sees; both signs of a seed see the same."""
-    free = rows[0].stage == "free"
-    stage = schedule.free if free else schedule.pushed
-    seeds = [row.seed for row in rows]
-    return orders(seeds, int(not free), examples, schedule.batch, stage.updates)
+def facilitation(model: Model, task: Task, settings: RoleSettings, *, lab: Lab) -> HeadScores:
+    """Learned gates: how open a head stays when pushed shut."""
+    return _role_fit(model, task, settings).result(lab).ranking("facilitation")
+
+
+def irrelevance(model: Model, task: Task, settings: RoleSettings, *, lab: Lab) -> HeadScores:
+    """Learned gates: how freely a head opens and shuts."""
+    return _role_fit(model, task, settings).result(lab).ranking("irrelevance")
+
+
+def interference(model: Model, task: Task, settings: RoleSettings, *, lab: Lab) -> HeadScores:
+    """Learned gates: how shut a head stays when pushed open."""
+    return _role_fit(model, task, settings).result(lab).ranking("interference")
+
+
+def count_gates(counter: Counter, model: Model, task: Task, settings: Settings) -> None:
+    """Tell what a ranking by one of the roles fits."""
+    GateFit(model, task, FitSettings(**settings)).count(counter)
+
+
+def _role_fit(model: Model, task: Task, settings: RoleSettings) -> GateFit:
+    return GateFit(model, task, FitSettings(**asdict(settings)))

@@ -1,15 +1,19 @@
 """Forward and backward passes under gates that are learned: from logits M to their gradients.
 
-All rows of gates share passes: their prompts lie side by side, as many at once as memory allows.
-How they are cut into passes changes no gradient, since each is a sum over prompts.
+The prompts of a fit are on the device once. All rows of gates share passes: their prompts lie side
+by side, as many at once as memory allows. How they are cut into passes changes no gradient, since
+each is a sum over prompts.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Int
@@ -17,14 +21,16 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from headcount.engine.measure.compiled import can_compile, compiled_blocks, static_gating
+from headcount.engine.measure.forward import measuring
 from headcount.engine.measure.plan import default_tokens
 from headcount.errors import HeadcountError
 from headcount.models.forward_modes import instead
 from headcount.models.gate import gating
 from headcount.models.memory import out_of_memory, too_large
 from headcount.models.model import Model
-from headcount.models.sites import accepted, plain
-from headcount.rankings.causal_gates.prompts import Laid, Pass, Prompts, passes
+from headcount.models.sites import accepted, coarsest_dtype, plain, probe_prompt, run
+from headcount.models.slices import tolerance
+from headcount.tasks import Encoded
 
 ROOM = 0.6  # of the free memory of a GPU: allocators waste some, and passes differ
 MOST_TOKENS = 131_072  # of one pass: beyond, no device gets faster
@@ -32,6 +38,113 @@ MOST_TOKENS = 131_072  # of one pass: beyond, no device gets faster
 # From the mean log-probability per target token of some prompts, and their places in the layout, to
 # what is to be made small, prompt by prompt.
 Objective = Callable[[Tensor, slice], Tensor]
+
+
+@dataclass(frozen=True, eq=False)
+class Prompts:
+    """Every prompt with its target, teacher-forced, filled up at the end to one length."""
+
+    lengths: Int[np.ndarray, "examples"]
+    counts: Int[np.ndarray, "examples"]  # target tokens
+    ids: Int[Tensor, "examples tokens"]
+    scored: Int[Tensor, "examples targets"]  # the positions that predict the target's tokens
+    targets: Int[Tensor, "examples targets"]
+    weights: Float[Tensor, "examples targets"]  # of each target token in its example's mean
+    mixed: bool  # whether prompts of different lengths may share a pass
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+
+@dataclass(frozen=True)
+class Pass:
+    """One pass over some of an update's prompts."""
+
+    places: slice  # of the update's layout
+    tokens: int  # of the longest prompt
+    targets: int  # of the longest target
+
+
+@dataclass(frozen=True, eq=False)
+class Laid:
+    """The prompts of one update, rows × batch, longest first."""
+
+    prompts: Prompts
+    examples: Int[Tensor, "places"]
+    rows: Int[Tensor, "places"]  # whose gates each is under
+    slots: Int[np.ndarray, "places"]  # row · batch + its place in the row's batch
+    lengths: Int[np.ndarray, "places"]
+    counts: Int[np.ndarray, "places"]
+
+
+def load_prompts(model: Model, encoded: Sequence[Encoded]) -> Prompts:
+    """Bring prompts and targets to the model's device."""
+    lengths = np.array([len(one.prompt) + len(one.target) - 1 for one in encoded])
+    counts = np.array([len(one.target) for one in encoded])
+    ids = torch.zeros(len(encoded), int(lengths.max()), dtype=torch.long)
+    targets = torch.zeros(len(encoded), int(counts.max()), dtype=torch.long)
+    scored, weights = torch.zeros_like(targets), torch.zeros(targets.shape)
+    for place, one in enumerate(encoded):
+        length, count = int(lengths[place]), int(counts[place])
+        ids[place, :length] = torch.tensor([*one.prompt, *one.target[:-1]])
+        targets[place, :count] = torch.tensor(one.target)
+        scored[place, :count] = torch.arange(length - count, length)
+        weights[place, :count] = 1 / count
+    on = model.device
+    mixed = len(set(lengths.tolist())) > 1 and blind_to_what_follows(model)
+    return Prompts(
+        lengths, counts, ids.to(on), scored.to(on), targets.to(on), weights.to(on), mixed
+    )
+
+
+@torch.no_grad()
+def blind_to_what_follows(model: Model) -> bool:
+    """Whether a prompt gives the same logits when other tokens follow it: then these may be any.
+
+    Filling up at the end needs no mask in such a model, and fused attention stays on.
+    """
+    ids = probe_prompt(model.module, 1)
+    short = ids.shape[1] // 2
+    with measuring(model):
+        try:
+            whole, part = run(model.module, ids), run(model.module, ids[:, :short])
+        except Exception:  # a model that some length breaks does without it
+            return False
+    error = (whole[:, :short].float() - part.float()).abs().max() / part.float().abs().max()
+    return bool(error <= tolerance(coarsest_dtype(model.module)))
+
+
+def lay_out(prompts: Prompts, batches: Int[np.ndarray, "rows batch"]) -> Laid:
+    """Lay out the batch of every row side by side, the longest prompts first.
+
+    Longest first, so that what does not fit into memory is noticed at once.
+    """
+    examples = batches.reshape(-1)
+    slots = np.lexsort((-prompts.counts[examples], -prompts.lengths[examples]))
+    chosen = examples[slots]
+    both = torch.from_numpy(np.stack([chosen, slots // batches.shape[1]]).astype(np.int64))
+    on_device = both.to(prompts.ids.device, non_blocking=True)
+    lengths, counts = prompts.lengths[chosen], prompts.counts[chosen]
+    return Laid(prompts, on_device[0], on_device[1], slots, lengths, counts)
+
+
+def passes(laid: Laid, tokens: int) -> Iterator[Pass]:
+    """Cut an update into passes of up to `tokens` tokens, as even as can be.
+
+    Unless lengths may be mixed, all prompts of a pass have one.
+    """
+    borders = [0, len(laid.lengths)]
+    if not laid.prompts.mixed:
+        borders[1:1] = (np.flatnonzero(np.diff(laid.lengths)) + 1).tolist()
+    for first, last in pairwise(borders):
+        start = first
+        while start < last:
+            longest = int(laid.lengths[start])
+            left = last - start
+            pieces = -(-left // max(1, tokens // longest))
+            stop = start - (-left // pieces)
+            yield Pass(slice(start, stop), longest, int(laid.counts[start:stop].max()))
+            start = stop
 
 
 class GatedPasses:
@@ -49,20 +162,16 @@ class GatedPasses:
         self.options = accepted(model.module, use_cache=False)
 
     def gradient(
-        self,
-        logits: Float[Tensor, "rows heads"],
-        prompts: Prompts,
-        laid: Laid,
-        objective: Objective,
+        self, logits: Float[Tensor, "rows heads"], laid: Laid, objective: Objective
     ) -> Float[Tensor, "rows heads"]:
         """The gradient in `logits` of the objective, summed over each row's prompts."""
         while True:
             try:
                 if self.unmeasured:
-                    self._measure(logits, prompts, laid, objective)
+                    self._measure(logits, laid, objective)
                 total = torch.zeros_like(logits)
-                for one in passes(laid, self.tokens, prompts.mixed):
-                    total += self.one_pass(logits, prompts, laid, one, objective)
+                for some in passes(laid, self.tokens):
+                    total += self.one_pass(logits, laid, some, objective)
                 return total
             except RuntimeError as error:
                 if not out_of_memory(error):
@@ -70,25 +179,18 @@ class GatedPasses:
             self._shrink(laid)
 
     def one_pass(
-        self,
-        logits: Float[Tensor, "rows heads"],
-        prompts: Prompts,
-        laid: Laid,
-        one: Pass,
-        objective: Objective,
+        self, logits: Float[Tensor, "rows heads"], laid: Laid, some: Pass, objective: Objective
     ) -> Float[Tensor, "rows heads"]:
         """What one pass adds to the gradient."""
-        places = slice(one.start, one.stop)
         leaf = logits.detach().requires_grad_()
         rows = torch.arange(len(logits), device=logits.device)
         # A product with ones and zeros in place of an index: its derivative adds up in one order.
-        chosen = (laid.rows[places, None] == rows).float()  # (places, rows)
+        chosen = (laid.rows[some.places, None] == rows).float()  # (places, rows)
         try:
             with torch.enable_grad():
                 gates = chosen @ leaf.sigmoid()  # (places, heads)
                 with self._gated(gates):
-                    values = self._logprobs(prompts, laid.examples[places], one)
-                    loss = objective(values, places).sum()
+                    loss = objective(self._logprobs(laid, some), some.places).sum()
                     # Inside, since blocks that are recomputed need their gates once more.
                     (gradient,) = torch.autograd.grad(loss, leaf)
         except RuntimeError as error:
@@ -97,14 +199,14 @@ class GatedPasses:
             raise
         return gradient
 
-    def _logprobs(
-        self, prompts: Prompts, examples: Int[Tensor, "places"], one: Pass
-    ) -> Float[Tensor, "places"]:
+    def _logprobs(self, laid: Laid, some: Pass) -> Float[Tensor, "places"]:
         """The mean log-probability per target token of each prompt."""
-        ids = prompts.ids[:, : one.tokens].index_select(0, examples)
-        scored = prompts.scored[:, : one.targets].index_select(0, examples)
-        targets = prompts.targets[:, : one.targets].index_select(0, examples)
-        weights = prompts.weights[:, : one.targets].index_select(0, examples)
+        prompts, examples = laid.prompts, laid.examples[some.places]
+        ids = prompts.ids[:, : some.tokens].index_select(0, examples)
+        scored, targets, weights = (
+            table[:, : some.targets].index_select(0, examples)
+            for table in (prompts.scored, prompts.targets, prompts.weights)
+        )
         module = self.model.module
         with ExitStack() as stack:
             if self.model.short_cuts.head:
@@ -137,16 +239,16 @@ class GatedPasses:
                     stack.enter_context(instead(named[name], again))
             yield
 
-    def _measure(self, logits: Tensor, prompts: Prompts, laid: Laid, objective: Objective) -> None:
+    def _measure(self, logits: Tensor, laid: Laid, objective: Objective) -> None:
         """Choose how many tokens run at once by what a first pass takes of a GPU's memory."""
         device = self.model.device
-        one = next(passes(laid, self.tokens, prompts.mixed))
+        first = next(passes(laid, self.tokens))
         before = torch.cuda.memory_allocated(device)
         torch.cuda.reset_peak_memory_stats(device)
-        self.one_pass(logits, prompts, laid, one, objective)
+        self.one_pass(logits, laid, first, objective)
         taken = torch.cuda.max_memory_allocated(device) - before
         free = torch.cuda.mem_get_info(device)[0] + torch.cuda.memory_reserved(device) - before
-        fits = ROOM * free / taken * (one.stop - one.start) * one.tokens
+        fits = ROOM * free / taken * len(laid.lengths[first.places]) * first.tokens
         self.tokens = max(self.tokens // 2, min(int(fits), MOST_TOKENS))
         self.unmeasured = False
 

@@ -59,32 +59,20 @@ class CausalGates:
         """The first fits alone."""
         return replace(self, plus=self.plus[:seeds], minus=self.minus[:seeds])
 
-    @property
-    def facilitation(self) -> Float[np.ndarray, "seeds heads"]:
-        """G⁻, for every seed and head."""
-        return self.minus
-
-    @property
-    def interference(self) -> Float[np.ndarray, "seeds heads"]:
-        """1 − G⁺, for every seed and head."""
-        return 1 - self.plus
-
-    @property
-    def irrelevance(self) -> Float[np.ndarray, "seeds heads"]:
-        """G⁺ · (1 − G⁻), for every seed and head."""
-        return np.asarray(self.plus * (1 - self.minus))
-
     def score(self, role: str) -> Float[np.ndarray, "seeds heads"]:
-        """The score of one role, by its name."""
-        if role not in ROLES:
-            raise unknown("role of a head", role, ROLES)
-        scores: Float[np.ndarray, "seeds heads"] = getattr(self, role)
-        return scores
+        """The score of one role, for every seed and head."""
+        scores = {
+            "facilitation": self.minus,
+            "irrelevance": self.plus * (1 - self.minus),
+            "interference": 1 - self.plus,
+        }
+        if role not in scores:
+            raise unknown("role of a head", role, scores)
+        return scores[role]
 
     def ranking(self, role: str) -> HeadScores:
         """The score of one role as a ranking: the mean over seeds, with one sample per seed."""
-        samples = self.score(role)
-        return HeadScores(self.layout, samples.mean(0), role, dict(self.parameters), samples)
+        return HeadScores.averaged(self.layout, self.score(role), role, self.parameters)
 
     def has_role(self, role: str) -> Bool[np.ndarray, "seeds heads"]:
         """Which heads have the role, in each seed."""
@@ -111,24 +99,21 @@ class CausalGates:
         by the mean scores; `always` and `any` count heads that have the role in all seeds or in at
         least one. The last row is about heads that facilitate or interfere.
         """
-        either = self.has_role("facilitation") | self.has_role("interference")
-        by_mean = self.has_role_on_average("facilitation") | self.has_role_on_average(
-            "interference"
-        )
-        tables = {role: (self.has_role(role), self.has_role_on_average(role)) for role in ROLES}
-        tables["facilitation or interference"] = (either, by_mean)
-        return [
-            {
-                "role": role,
-                "share": float(has.mean()),
-                "lowest": float(has.mean(1).min()),
-                "highest": float(has.mean(1).max()),
-                "by_mean": float(average.mean()),
-                "always": float(has.all(0).mean()),
-                "any": float(has.any(0).mean()),
+        rows = []
+        for roles in (*([role] for role in ROLES), ["facilitation", "interference"]):
+            has = np.any([self.has_role(role) for role in roles], axis=0)  # (seeds, heads)
+            by_mean = np.any([self.has_role_on_average(role) for role in roles], axis=0)
+            row = {
+                "share": has.mean(),
+                "lowest": has.mean(1).min(),
+                "highest": has.mean(1).max(),
+                "by_mean": by_mean.mean(),
+                "always": has.all(0).mean(),
+                "any": has.any(0).mean(),
             }
-            for role, (has, average) in tables.items()
-        ]
+            numbers = {name: float(value) for name, value in row.items()}
+            rows.append({"role": " or ".join(roles), **numbers})
+        return rows
 
     def to_json(self) -> dict[str, Any]:
         """A JSON object that `from_json` reads back, to nine digits."""

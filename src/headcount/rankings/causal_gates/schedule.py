@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float, Int
 
-from headcount.errors import HeadcountError, unknown
+from headcount.errors import HeadcountError
 
 PUSH = 0.1  # λ: what an open gate earns (G⁺) or costs (G⁻)
 CLAMP = 4.0  # a logit beyond ±4 is pushed no further
@@ -39,6 +39,19 @@ class Stage:
 
 
 @dataclass(frozen=True)
+class Row:
+    """One fit of one stage: a seed, and the stage's name."""
+
+    seed: int
+    stage: str
+
+
+SIGNS = {"free": 0.0, "plus": 1.0, "minus": -1.0, "contrast": 1.0}  # of λ, by stage
+# The numbers of a stage's batch orders, task by task: both signs of a seed see the same examples.
+ORDERS = {"free": (0,), "plus": (1,), "minus": (1,), "contrast": (2, 3)}
+
+
+@dataclass(frozen=True)
 class Schedule:
     """A free stage without any push, then one in which gates are pushed open or shut."""
 
@@ -47,10 +60,30 @@ class Schedule:
     batch: int
     push: float = PUSH
 
-    def facts(self, stage: str) -> dict[str, Any]:
-        """What of the schedule determines the result of the "free" or the "pushed" stage."""
-        before = {"batch": self.batch, "free": asdict(self.free)}
-        return before if stage == "free" else {**before, "pushed": asdict(self.pushed)}
+    def stage(self, row: Row) -> Stage:
+        """The stage of a row."""
+        return self.pushed if row.stage in ("plus", "minus") else self.free
+
+    def strength(self, row: Row) -> float:
+        """λ of a row: what an open gate earns."""
+        return SIGNS[row.stage] * self.push
+
+    def facts(self, row: Row) -> dict[str, Any]:
+        """What of the schedule determines the result of a row."""
+        facts: dict[str, Any] = {"batch": self.batch, "free": asdict(self.free)}
+        if row.stage in ("plus", "minus"):
+            facts["pushed"] = asdict(self.pushed)
+        return {**facts, "push": self.strength(row)}
+
+    def orders(
+        self, rows: Sequence[Row], examples: Sequence[int]
+    ) -> list[Int[np.ndarray, "rows updates batch"]]:
+        """Which of a task's so many examples rows of one stage see, task by task."""
+        numbers, updates = ORDERS[rows[0].stage], self.stage(rows[0]).updates
+        return [
+            np.stack([batch_order(row.seed, number, n, self.batch, updates) for row in rows])
+            for number, n in zip(numbers, examples, strict=True)
+        ]
 
 
 # Learning rates of both stages, and the longest gradient.
@@ -62,12 +95,6 @@ VARIANTS: dict[str, tuple[tuple[float, float], tuple[float, float], float | None
 
 def make_schedule(variant: str, updates: int, batch: int) -> Schedule:
     """The schedule as the paper prints it ("published"), or as its code runs it ("released")."""
-    if variant not in VARIANTS:
-        raise unknown("variant of the fit", variant, VARIANTS)
-    if updates < 1 or batch < 1:
-        raise HeadcountError(
-            f"A fit needs at least 1 update and a batch of 1, not {updates} and {batch}."
-        )
     free, pushed, clip = VARIANTS[variant]
     return Schedule(Stage(updates, *free, clip), Stage(updates, *pushed, clip), batch)
 
@@ -97,13 +124,6 @@ def batch_order(
     rounds = -(-updates * batch // examples)
     order = np.concatenate([rng.permutation(examples) for _ in range(rounds)])
     return order[: updates * batch].reshape(updates, batch)
-
-
-def orders(
-    seeds: Sequence[int], stage: int, examples: int, batch: int, updates: int
-) -> Int[np.ndarray, "rows updates batch"]:
-    """The batch order of each row, by its seed: both signs of a seed see the same examples."""
-    return np.stack([batch_order(seed, stage, examples, batch, updates) for seed in seeds])
 
 
 def check_examples(count: int, name: str, batch: int) -> tuple[int, str]:

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from headcount.errors import HeadcountError
 from headcount.rankings.causal_gates.fit import FitSettings
-from headcount.rankings.causal_gates.schedule import VARIANTS, make_schedule
+from headcount.rankings.causal_gates.schedule import VARIANTS
 from headcount.registry import setting
 from headcount.tasks import Task
 
@@ -60,7 +60,7 @@ class Config:
             raise HeadcountError(
                 f"The study needs at least 1 seed, and n of 0 or more: not {self.seeds}, {self.n}."
             )
-        make_schedule(self.variant, self.updates, self.batch)  # refuses what is none
+        _ = self.fit  # refuses what is none
 
     @property
     def fit(self) -> FitSettings:

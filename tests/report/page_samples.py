@@ -93,10 +93,11 @@ def write_sample(folder: Path, study: str = "masked-heads", model: str = "tiny")
     write_table(folder / "agreed.csv", [{"one": NASTY, "share": 0.5}])
     (folder / "figure.svg").write_text(DRAWING)
     (folder / "claims.json").write_text(json.dumps(CLAIMS))
+    command = "curve" if study == "curve" else f"run {study}"
     run = {
         "study": study,
         "title": f"{study} · {model}",
-        "command": f"headcount run {study} --model {model!r} --out out/x",
+        "command": f"headcount {command} --model {model!r} --out out/x",
         "settings": {"n": 12, "task": {"shots": 2}, "note": NASTY},
         "model": {model: {"heads": list(LAYOUT.counts), "weights": "abc"}},
         "notes": [f"A note on {NASTY}"],

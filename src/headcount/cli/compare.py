@@ -14,7 +14,7 @@ from headcount.figures.style import save_figure
 from headcount.heads import HeadScores, check_counts
 from headcount.rankings import RANKINGS, rank
 from headcount.rankings.agreement import agreement
-from headcount.report.folder import versions
+from headcount.report.study import versions
 from headcount.system.files import write_json
 
 

@@ -124,6 +124,14 @@ def _csv(folder: Path, name: str) -> list[dict[str, str]]:
     return list(csv.DictReader(io.StringIO(data.decode("utf-8"), newline="")))
 
 
+def number(value: object) -> float | None:
+    """The number in a cell of a table; None where it holds none."""
+    try:
+        return float(value)  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        return None
+
+
 def _relative(folder: Path, seen_from: str | Path | None) -> str:
     if seen_from is not None and folder.resolve().is_relative_to(Path(seen_from).resolve()):
         return folder.resolve().relative_to(Path(seen_from).resolve()).as_posix()

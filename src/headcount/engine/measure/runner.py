@@ -15,7 +15,7 @@ from headcount.engine.measure.batch import Batch
 from headcount.engine.measure.compiled import can_compile, compiled_blocks, static_gating
 from headcount.engine.measure.graphs import Graphs
 from headcount.engine.measure.plan import Plan
-from headcount.metrics.base import Scored
+from headcount.metrics.logits import Scored
 from headcount.models.fast_paths import scored_end, spread_cache
 from headcount.models.fast_paths.trunk import Recording, recording, replaying
 from headcount.models.forward_modes import empty_cache

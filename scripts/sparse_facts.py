@@ -21,8 +21,8 @@ import torch
 
 from headcount import Task, evaluate, load_model, make_task
 from headcount.models.model import Model
-from headcount.sparse.loss import Loss, measure
 from headcount.sparse.make_sparse import attentions_of, drawing, gate_bias
+from headcount.sparse.objective import Loss, measure
 from headcount.sparse.text import Blocks, load_text
 from headcount.stats import paired_difference
 

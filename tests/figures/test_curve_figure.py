@@ -17,7 +17,9 @@ from PIL import Image
 import headcount.figures
 from headcount import Curve, HeadLayout, HeadScores
 from headcount.curves import Point
-from headcount.figures.panels import plot_panels, plot_rankings
+from headcount.engine.measure.head_sets import HeadSets
+from headcount.engine.measure.sweep import Values
+from headcount.figures.curves import plot_panels, plot_rankings
 from headcount.figures.style import save_figure
 from headcount.metrics import METRICS
 
@@ -25,6 +27,8 @@ from headcount.metrics import METRICS
 def made_up(
     counts: tuple[int, ...] = (0, 1, 2, 4, 8, 16),
     series: tuple[str, ...] = ("top", "random", "matched"),
+    metric: str = "accuracy",
+    stand_in: str = "zero",
     **changes: Any,
 ) -> Curve:
     """A curve that falls, with intervals of a tenth to either side."""
@@ -37,8 +41,11 @@ def made_up(
     )
     layout = HeadLayout((20, 20))
     scores = HeadScores(layout, np.arange(40.0), method="attribution")
-    plain = Curve(points, {}, scores, METRICS["accuracy"], "mask", "zero", np.arange(40))
-    return replace(plain, **changes)
+    whole = HeadSets.of(np.ones((1, 40)), layout)  # a figure is drawn of the points alone
+    examples = tuple(map(str, range(40)))
+    table = np.zeros((1, 40))
+    values = Values(table, whole, examples, np.arange(40), METRICS[metric], stand_in)
+    return replace(Curve(points, values, scores, "mask"), **changes)
 
 
 def texts(figure: Figure) -> list[str]:
@@ -56,7 +63,7 @@ def test_axes_say_what_they_show() -> None:
     assert axes.get_xlabel() == "Number of heads masked (of 40)"
     assert axes.get_ylabel() == "Accuracy"
     assert axes.get_title() == "ioi · tiny · ranked by attribution"
-    (kept,) = made_up(mode="keep", metric=METRICS["logprob"]).plot(title="Mine").axes
+    (kept,) = made_up(mode="keep", metric="logprob").plot(title="Mine").axes
     assert kept.get_xlabel() == "Number of heads kept (of 40)"
     assert kept.get_ylabel() == "Log-probability of target"
     assert kept.get_title() == "Mine"
@@ -107,7 +114,7 @@ def test_accuracies_are_drawn_from_zero_to_one() -> None:
     low, high = axes.get_ylim()
     assert -0.1 < low < 0
     assert 1 < high < 1.1
-    (free,) = made_up(metric=METRICS["logprob"]).plot().axes
+    (free,) = made_up(metric="logprob").plot().axes
     assert free.get_ylim() != (low, high)
 
 

@@ -15,11 +15,11 @@ from matplotlib.figure import Figure
 from matplotlib.text import Text
 
 from headcount.figures.agreement import plot_agreement
+from headcount.figures.curves import plot_panels, plot_rankings
 from headcount.figures.edges import plot_edges
 from headcount.figures.head_map import plot_head_map
 from headcount.figures.inserts import Bar, plot_inserts, plot_sweep
 from headcount.figures.kept import KeptPanel, Line, plot_kept
-from headcount.figures.panels import plot_panels, plot_rankings
 from headcount.figures.roles import plot_role_maps, plot_roles
 from headcount.figures.style import BLUE, ORANGE, save_figure
 

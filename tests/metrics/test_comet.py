@@ -14,7 +14,7 @@ import pytest
 
 from headcount.errors import HeadcountError
 from headcount.metrics import TEXT_METRICS, Written, comet_metric, get_metric
-from headcount.metrics.comet_program import MODEL
+from headcount.metrics.comet import MODEL
 
 # The options of comet-score of unbabel-comet 2.2.7 that count here, and its way with files. The
 # score tells which text came in which place: source, translation and reference by their lengths.

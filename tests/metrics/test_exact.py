@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from headcount.errors import HeadcountError
 from headcount.metrics import METRICS, TEXT_METRICS, TextMetric, Written, get_logit_metric
 from headcount.metrics import get_metric as get
-from headcount.metrics.exact import EXACT_MATCH, is_match
 from headcount.metrics.normalise import normalise
+from headcount.metrics.text import EXACT_MATCH, is_match
 
 WORDS = st.text(st.characters(categories=["Ll", "Lu", "Nd"]), min_size=1, max_size=12)
 NUMBERS = st.integers(-(10**30), 10**30)

@@ -9,9 +9,8 @@ from hypothesis import strategies as st
 
 from headcount.metrics import Written
 from headcount.metrics import published_accuracy as published
-from headcount.metrics.bleu import bleu, rouge_1
-from headcount.metrics.encoder import encoder_identity
-from headcount.metrics.published_accuracy import PUBLISHED_ACCURACY
+from headcount.metrics.published_accuracy import PUBLISHED_ACCURACY, bleu, rouge_1
+from headcount.metrics.similarity import encoder_identity
 
 
 @pytest.mark.parametrize(

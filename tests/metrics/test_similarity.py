@@ -16,9 +16,18 @@ from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
 
 from headcount.cli import main
 from headcount.errors import HeadcountError
-from headcount.metrics import Written, encoder
-from headcount.metrics.encoder import EMPTY, ENCODER, embed, encoder_identity, load_encoder
-from headcount.metrics.similarity import GOLD_SIMILARITY, SIMILARITY, cosine
+from headcount.metrics import Written
+from headcount.metrics import similarity as encoder
+from headcount.metrics.similarity import (
+    EMPTY,
+    ENCODER,
+    GOLD_SIMILARITY,
+    SIMILARITY,
+    cosine,
+    embed,
+    encoder_identity,
+    load_encoder,
+)
 from headcount.models.bundled import BUNDLED
 from headcount.system import bundled
 from headcount.system.bundled import BundledModel, is_complete, kept_folder

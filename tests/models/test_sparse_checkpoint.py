@@ -21,8 +21,8 @@ from headcount.engine.read.edges import open_edges
 from headcount.models.gate import gating
 from headcount.models.model import Model
 from headcount.sparse.checkpoint import SHIPPED, SparseFacts, write_adapters, write_facts
-from headcount.sparse.low_rank import LowRank, attach, block_layers, detach, merge
 from headcount.sparse.make_sparse import make_sparse
+from headcount.sparse.tunable import LowRank, attach, block_layers, detach, merge
 
 
 def ids(rows: int = 2, length: int = 10) -> Tensor:

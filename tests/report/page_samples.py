@@ -93,7 +93,7 @@ def write_sample(folder: Path, study: str = "masked-heads", model: str = "tiny")
     write_table(folder / "agreed.csv", [{"one": NASTY, "share": 0.5}])
     (folder / "figure.svg").write_text(DRAWING)
     (folder / "claims.json").write_text(json.dumps(CLAIMS))
-    command = study if study == "curve" else f"run {study}"
+    command = "curve" if study == "curve" else f"run {study}"
     run = {
         "study": study,
         "title": f"{study} · {model}",

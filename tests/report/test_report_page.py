@@ -18,8 +18,8 @@ from headcount import HeadcountError
 from headcount.cli import main
 from headcount.cli.arguments import build_parser
 from headcount.report import find_results, page, read_result, write_page
-from headcount.report.go_on import go_on
-from headcount.report.head_data import head_data, top_heads
+from headcount.report.head_rows import head_data, top_heads
+from headcount.report.page_texts import next_commands
 
 UNJUDGED = ("not comparable", "not tested")
 RESULTS = Path(__file__).parents[2] / "docs" / "results"
@@ -161,12 +161,12 @@ def test_the_page_is_the_same_twice_and_ends_what_it_starts(tmp_path: Path) -> N
 
 @pytest.mark.parametrize("study", ["masked-heads", "curve"])
 def test_every_command_to_go_on_with_is_one(tmp_path: Path, study: str) -> None:
-    found = go_on(read_result(write_sample(tmp_path / "one", study, model="a b")))
+    found = next_commands(read_result(write_sample(tmp_path / "one", study, model="a b")))
     assert {shlex.split(command)[1] for _, command in found} >= {"ablate", "export", "generate"}
     for _, command in found:
         words = shlex.split(command)
         assert words[0] == "headcount"
-        build_parser(words).parse_args(words[1:])
+        build_parser(words[1:]).parse_args(words[1:])
         if words[1] in ("ablate", "export"):
             assert words[words.index("--model") + 1] == "a b"
             assert words[words.index("--heads") + 1 :][:2] == ["1.2", "1.0"]

@@ -16,11 +16,10 @@ from test_sparsify import SMALL
 
 from headcount import HeadcountError, load_model
 from headcount.models.model import Model
-from headcount.sparse import own_text
-from headcount.sparse.own_text import LEAST, write_own_text
+from headcount.sparse import text as own_text
 from headcount.sparse.settings import Settings
 from headcount.sparse.sparsify import sparsify
-from headcount.sparse.text import Blocks, load_text, training_batches
+from headcount.sparse.text import LEAST, Blocks, load_text, training_batches, write_own_text
 
 
 def written(model: Model, blocks: int, tokens: int, **options: Any) -> Blocks:

@@ -23,7 +23,7 @@ from headcount.cli import main
 from headcount.engine.read.edges import open_edges
 from headcount.models.sites import run as logits_of
 from headcount.sparse import train
-from headcount.sparse.loss import training_loss
+from headcount.sparse.objective import training_loss
 from headcount.sparse.settings import Settings
 from headcount.sparse.sparsify import sparsify
 

@@ -21,7 +21,7 @@ from headcount.errors import HeadcountError
 from headcount.lab import Lab
 from headcount.models.model import Model, load_model
 from headcount.report import write_page
-from headcount.report.folder import versions
+from headcount.report.study import versions
 from headcount.studies import STUDIES, study_kind
 from headcount.studies.description import Description, resume_key
 from headcount.system.progress import duration

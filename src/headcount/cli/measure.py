@@ -36,7 +36,7 @@ from headcount.models.model import Model
 from headcount.rankings import RANKINGS, Ranking, fitting
 from headcount.rankings.agreement import agreement
 from headcount.report.curve_study import curve_study
-from headcount.report.folder import versions
+from headcount.report.study import versions
 from headcount.stats import accuracy_interval, bootstrap, paired_difference
 from headcount.studies.masked_heads.metrics import check_functions
 from headcount.system.files import write_json

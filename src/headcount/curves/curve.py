@@ -26,7 +26,7 @@ from headcount.engine.measure.head_sets import HeadSetEntry, HeadSets, Pending, 
 from headcount.engine.measure.sweep import Sweep, Values
 from headcount.engine.write.writing import Scope
 from headcount.errors import HeadcountError, unknown
-from headcount.figures.curve import plot_curve
+from headcount.figures.curves import plot_curve
 from headcount.figures.html import frame, picture, table
 from headcount.figures.style import SERIES
 from headcount.heads import HeadLayout, HeadScores, check_counts

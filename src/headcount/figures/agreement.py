@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from textwrap import fill
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from headcount.figures.style import GREY, PALETTE, Row, count_axis, figure_of_texts, new_figure
 
 if TYPE_CHECKING:
@@ -42,9 +44,8 @@ def plot_agreement(agreement: Row, *, title: str | None = None) -> Figure:
         figure.suptitle(fill(title, 80))
     handles, labels = right.get_legend_handles_labels()
     if handles:
-        figure.legend(
-            handles, labels, loc="outside lower right", ncols=2, frameon=False, fontsize=8
-        )
+        where = {"loc": "outside lower right", "ncols": 2}
+        figure.legend(handles, labels, frameon=False, fontsize=8, **where)
     return figure
 
 
@@ -55,27 +56,22 @@ def _matrix(
     stability: Sequence[float],
 ) -> None:
     """Correlations as numbers on a colour that is white at 0; the diagonal is the stability."""
-    shown = [list(row) for row in correlation]
-    for number, value in enumerate(stability):
-        shown[number][number] = value
+    shown = np.array(correlation)
+    np.fill_diagonal(shown, stability)
     axes.set_facecolor("#E6E6E6")  # what is not known
     axes.imshow(shown, vmin=-1, vmax=1, cmap="RdBu")
-    for row, values in enumerate(shown):
-        for column, value in enumerate(values):
-            # + 0.0: a correlation that rounds to nothing has no sign
-            text = "–" if math.isnan(value) else f"{round(value, 2) + 0.0:.2f}".replace("-", "−")
-            ink = "white" if abs(value) > 0.65 else "black"
-            style = "italic" if row == column else "normal"
-            axes.text(column, row, text, ha="center", va="center", color=ink, fontstyle=style)
+    for (row, column), value in np.ndenumerate(shown):
+        # + 0.0: a correlation that rounds to nothing has no sign
+        text = "–" if math.isnan(value) else f"{round(value, 2) + 0.0:.2f}".replace("-", "−")
+        ink = "white" if abs(value) > 0.65 else "black"
+        style = "italic" if row == column else "normal"
+        axes.text(column, row, text, ha="center", va="center", color=ink, fontstyle=style)
     axes.set_xticks(range(len(names)), names, rotation=40, ha="right", rotation_mode="anchor")
     axes.set_yticks(range(len(names)), names)
     axes.tick_params(length=0)
-    for spine in axes.spines.values():
-        spine.set_visible(False)
-    axes.set_title(
-        "Spearman correlation, all heads\n(diagonal: between halves of its own samples)",
-        fontsize=10,
-    )
+    axes.spines[:].set_visible(False)
+    title = "Spearman correlation, all heads\n(diagonal: between halves of its own samples)"
+    axes.set_title(title, fontsize=10)
 
 
 def _overlaps(
@@ -102,17 +98,11 @@ def _overlaps(
         label = "other pairs" if pair == others[0] else "_"
         axes.plot(*line(pair), color="#AAAAAA", linewidth=0.6, label=label)
     for number, pair in enumerate(named):
-        turn = number // len(PALETTE)
-        axes.plot(
-            *line(pair),
-            color=PALETTE[number % len(PALETTE)],
-            linestyle=DASHES[turn % len(DASHES)],
-            marker=MARKERS[turn % len(MARKERS)],
-            markersize=4,
-            label=" / ".join(pair),
-        )
+        turn, place = divmod(number, len(PALETTE))
+        look = {"color": PALETTE[place], "marker": MARKERS[turn % len(MARKERS)]}
+        look["linestyle"] = DASHES[turn % len(DASHES)]
+        axes.plot(*line(pair), markersize=4, label=" / ".join(pair), **look)
     count_axis(axes, counts, "log")
-    axes.set_ylim(-0.03, 1.03)
     axes.grid(alpha=0.25)
-    axes.set_ylabel("Share of the best K in common")
+    axes.set(ylim=(-0.03, 1.03), ylabel="Share of the best K in common")
     axes.set_title("Overlap of the best heads", fontsize=10)

@@ -27,8 +27,7 @@ def plot_edges(log: Log, *, control: Log = (), title: str = "Sparse post-trainin
     averaged = [100 * share for share in _column(shown, "averaged_edges")]
     dots = {"marker": "o", "linestyle": "", "markersize": 4}
     edges.plot(_column(shown, "step"), averaged, color=BLUE, label="averaged weights", **dots)
-    edges.set_yscale("log")
-    edges.set_ylabel("Open edges (%)")
+    edges.set(yscale="log", ylabel="Open edges (%)", title=title)
     edges.yaxis.set_major_formatter(LogFormatter())
     edges.yaxis.set_minor_formatter(LogFormatter())  # labels where a decade has few others
     edges.grid(alpha=0.25, which="both")
@@ -38,12 +37,10 @@ def plot_edges(log: Log, *, control: Log = (), title: str = "Sparse post-trainin
         loss.plot(*dense, color=GREY, linestyle="--", label="dense control")
     if log and math.isfinite(log[-1]["limit"]):
         loss.plot(steps, _column(log, "limit"), color=ORANGE, linestyle=":", label="limit")
-    loss.set_ylabel("Held-out loss (nats per token)")
-    loss.set_xlabel("Training step")
+    loss.set(xlabel="Training step", ylabel="Held-out loss (nats per token)")
     loss.grid(alpha=0.25)
     edges.legend(frameon=False)
     loss.legend(frameon=False)
-    edges.set_title(title)
     return figure
 
 

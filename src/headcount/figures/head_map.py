@@ -10,6 +10,7 @@ import numpy as np
 from headcount.figures.style import BLUE, ORANGE, figure_of_texts, new_figure
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 
@@ -20,7 +21,6 @@ def plot_head_map(values: Sequence[float], counts: Sequence[int], *, title: str 
     `values` are in the order of all heads; `counts` are the heads of each layer.
     """
     from matplotlib.colors import LinearSegmentedColormap
-    from matplotlib.ticker import MaxNLocator
 
     picture = by_layer(values, counts)  # (layers, heads)
     cell = 0.13 if max(picture.shape) <= 40 else 0.07
@@ -31,13 +31,19 @@ def plot_head_map(values: Sequence[float], counts: Sequence[int], *, title: str 
     shades = LinearSegmentedColormap.from_list("scores", [ORANGE, "white", BLUE])
     image = axes.imshow(picture, cmap=shades, vmin=-most, vmax=most, aspect="auto")
     figure.colorbar(image, ax=axes)
-    axes.set_xlabel("head")
-    axes.set_ylabel("layer")
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    axes.yaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.set(xlabel="head", ylabel="layer")
+    whole_ticks(axes)
     if title:
         axes.set_title(title, fontsize=10)
     return figure
+
+
+def whole_ticks(axes: Axes) -> None:
+    """Ticks at whole numbers alone: layers and heads have no halves."""
+    from matplotlib.ticker import MaxNLocator
+
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_locator(MaxNLocator(integer=True))
 
 
 def by_layer(values: Sequence[float], counts: Sequence[int]) -> np.ndarray:
@@ -48,6 +54,5 @@ def by_layer(values: Sequence[float], counts: Sequence[int]) -> np.ndarray:
            [ 3., nan]])
     """
     picture = np.full((len(counts), max(counts)), np.nan)
-    there = np.arange(max(counts)) < np.asarray(counts)[:, None]
-    picture[there] = values
+    picture[np.arange(max(counts)) < np.asarray(counts)[:, None]] = values
     return picture

@@ -58,8 +58,7 @@ def plot_inserts(
     else:
         grid = figure.add_gridspec(2, 2, width_ratios=[wide, 6.2])
         _bars(figure.add_subplot(grid[:, 0]), bars, title)
-        above, below = figure.add_subplot(grid[0, 1]), figure.add_subplot(grid[1, 1])
-        _charts(above, below, profiles)
+        _charts(*(figure.add_subplot(grid[row, 1]) for row in range(2)), profiles)
     small_print(figure, note)
     return figure
 
@@ -74,23 +73,16 @@ def _bars(axes: Axes, bars: Mapping[str, Mapping[str, Bar]], title: str) -> None
         axes.bar(x, heights, width * 0.94, label=name, color=INSERTS.get(name, OTHER))
         _whiskers(axes, x, own, fmt="none", ecolor="#333333", linewidth=1)
         for at, bar in zip(x, own, strict=True):
-            axes.annotate(
-                f"{bar.value:.1f}",
-                (at, max(bar.value, np.nan_to_num(bar.high))),
-                xytext=(0, 3),
-                textcoords="offset points",
-                ha="center",
-                fontsize=8,
-            )
+            top = (at, max(bar.value, np.nan_to_num(bar.high)))
+            how: dict[str, Any] = {"textcoords": "offset points", "ha": "center", "fontsize": 8}
+            axes.annotate(f"{bar.value:.1f}", top, xytext=(0, 3), **how)
     for model, of_model in enumerate(bars.values()):
         base = of_model["w/o"].value
         axes.hlines(base, model - 0.4, model + 0.4, INSERTS["w/o"], "--", linewidth=0.8)
     every = [bar for of_model in bars.values() for bar in of_model.values()]
     tops = [bar.value if np.isnan(bar.high) else bar.high for bar in every]
-    axes.set_ylim(0, min(108, 1.18 * max([10, *tops])))
+    axes.set(ylim=(0, min(108, 1.18 * max([10, *tops]))), ylabel="Accuracy (%)", title=title)
     axes.set_xticks(range(len(bars)), [fill(name, 22) for name in bars])
-    axes.set_ylabel("Accuracy (%)")
-    axes.set_title(title)
     axes.grid(axis="y", alpha=0.25)
     axes.set_axisbelow(True)
     axes.legend(frameon=False, ncols=len(series), loc="upper center", fontsize=9)
@@ -105,10 +97,9 @@ def _whiskers(axes: Axes, x: Sequence[float], bars: Sequence[Bar], **how: Any) -
 
 def _charts(above: Axes, below: Axes, profiles: Profiles) -> None:
     for name, full in profiles.full.items():
-        look = {"label": SHORT.get(name, name), "color": INSERTS.get(name, OTHER)}
-        _filled(above, profiles.original(name), **look)
+        _filled(above, profiles.original(name), name)
         if profiles.spans[name]:
-            _filled(below, full, **look)
+            _filled(below, full, name)
     above.set_xlabel("Original tokens (inserted positions removed)")
     below.set_xlabel("Full sequence")
     spans = [span for span in profiles.spans.values() if span]
@@ -123,41 +114,30 @@ def _charts(above: Axes, below: Axes, profiles: Profiles) -> None:
         axes.legend(frameon=False, fontsize=8, ncols=3, loc="upper right")
 
 
-def _filled(axes: Axes, values: Float[np.ndarray, "tokens"], label: str, color: str) -> None:
-    x = np.arange(len(values))
-    axes.plot(x, values, label=label, color=color, linewidth=1.2)
-    axes.fill_between(x, 0, values, color=color, alpha=0.25, linewidth=0)
+def _filled(axes: Axes, values: Float[np.ndarray, "tokens"], name: str) -> None:
+    x, colour = np.arange(len(values)), INSERTS.get(name, OTHER)
+    axes.plot(x, values, label=SHORT.get(name, name), color=colour, linewidth=1.2)
+    axes.fill_between(x, 0, values, color=colour, alpha=0.25, linewidth=0)
 
 
 @figure_of_texts
 def plot_sweep(
-    lines: Mapping[str, Sequence[tuple[str, Bar]]],
-    *,
-    label: str,
-    title: str,
-    note: str = "",
+    lines: Mapping[str, Sequence[tuple[str, Bar]]], *, label: str, title: str, note: str = ""
 ) -> Figure:
     """Accuracy against the length or the place of the insert, one line for each kind of it."""
     figure = new_figure(6.4, 4.4)
     axes = figure.add_subplot()
     ticks = list(dict.fromkeys(x for points in lines.values() for x, _ in points))
+    joined = label.startswith("Tokens")  # lengths follow each other, places do not
+    dots = {"marker": "o", "markersize": 4}
     for number, (name, points) in enumerate(lines.items()):
         shift = 0.06 * (number - (len(lines) - 1) / 2)
-        _whiskers(
-            axes,
-            [ticks.index(x) + shift for x, _ in points],
-            [bar for _, bar in points],
-            label=name,
-            color=INSERTS.get(name),
-            marker="o",
-            markersize=4,
-            linestyle="-" if label.startswith("Tokens") else "none",
-        )
+        x = [ticks.index(tick) + shift for tick, _ in points]
+        look = {"color": INSERTS.get(name), "linestyle": "-" if joined else "none", **dots}
+        _whiskers(axes, x, [bar for _, bar in points], label=name, **look)
     axes.set_xticks(range(len(ticks)), ticks)
-    axes.set_xlabel(label)
-    axes.set_ylabel("Accuracy (%)")
+    axes.set(xlabel=label, ylabel="Accuracy (%)", title=title)
     axes.set_ylim(bottom=0)
-    axes.set_title(title)
     axes.grid(alpha=0.25)
     axes.legend(frameon=False)
     small_print(figure, note, signs=108)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from headcount.figures import style
@@ -57,25 +58,21 @@ def plot_kept(panels: Sequence[KeptPanel], *, threshold: float, note: str = "") 
             values += [value for _, value, _, _ in known]
             ends += [end for _, _, *both in line.points for end in both if math.isfinite(end)]
         _threshold(axes, panel, threshold)
-        axes.set_title(panel.title)
-        axes.set_xlabel("Number of Heads Kept")
-        axes.set_yticks([0.0, 0.5, 1.0])
+        axes.set(title=panel.title, xlabel="Number of Heads Kept", yticks=[0.0, 0.5, 1.0])
         axes.set_xlim(left=0)
         axes.grid(alpha=0.25)
     # A row for each pair of colours.
-    found = [zip(*axes.get_legend_handles_labels(), strict=True) for axes in grid[:4:2]]
     columns = min(len(grid), 4)
-    entries = style.row_by_row([entry for pair in found for entry in pair], columns)
+    pairs = [zip(*axes.get_legend_handles_labels(), strict=True) for axes in grid[:4:2]]
+    entries = style.row_by_row(list(chain(*pairs)), columns)
     style.legend_above(figure, *zip(*entries, strict=True), ncols=columns, fontsize=8)
-    grid[0].set_ylabel("Explained Effect")
     lowest, highest = min(*values, *ends), max(*values, *ends)
     bottom, top = max(lowest, BOTTOM) - 0.12, min(highest, TOP) + 0.12
-    grid[0].set_ylim(bottom, top)
+    grid[0].set(ylabel="Explained Effect", ylim=(bottom, top))
     if lowest < BOTTOM or highest > TOP:
         cut = "bands" if all(bottom <= value <= top for value in values) else "curves"
         note = f"{note} · some {cut} go on beyond the frame".removeprefix(" · ")
-    if note:
-        style.small_print(figure, note)
+    style.small_print(figure, note)
     return figure
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from headcount.figures import style
-from headcount.figures.head_map import by_layer
+from headcount.figures.head_map import by_layer, whole_ticks
 from headcount.figures.style import Points
 
 if TYPE_CHECKING:
@@ -28,25 +28,21 @@ def plot_roles(panels: Mapping[tuple[str, str], Mapping[str, Points]], *, note: 
     size = (max(3.0 * len(columns) + 1.2, 4.8), 2.0 * len(rows) + 1.1)
     figure = style.new_figure(*size)
     grid = figure.subplots(len(rows), len(columns), squeeze=False, sharex=True, sharey="row")
-    for i, row in enumerate(rows):
-        for j, column in enumerate(columns):
-            axes = grid[i, j]
-            axes.axhline(0, color="#888888", linewidth=0.7)
-            for role, points in panels.get((row, column), {}).items():
-                label = role.capitalize()
-                style.draw_line(
-                    axes, points, style.ROLES[role], band=0.18, label=label, linewidth=1.6
-                )
-            axes.grid(alpha=0.25)
-            axes.margins(x=0.02)
-            if i == 0:
-                axes.set_title(fill(column, 34), fontsize=10)
-            if i == len(rows) - 1:
-                axes.set_xlabel("Number of Ablated Heads")
-                axes.xaxis.get_major_locator().set_params(integer=True)
-        last = grid[i, -1]
-        last.yaxis.set_label_position("right")
-        last.set_ylabel(row, rotation=270, va="bottom", fontsize=10)
+    for (i, j), axes in np.ndenumerate(grid):
+        axes.axhline(0, color="#888888", linewidth=0.7)
+        for role, points in panels.get((rows[i], columns[j]), {}).items():
+            look = {"band": 0.18, "linewidth": 1.6, "label": role.capitalize()}
+            style.draw_line(axes, points, style.ROLES[role], **look)
+        axes.grid(alpha=0.25)
+        axes.margins(x=0.02)
+    for axes, column in zip(grid[0], columns, strict=True):
+        axes.set_title(fill(column, 34), fontsize=10)
+    for axes in grid[-1]:
+        axes.set_xlabel("Number of Ablated Heads")
+        axes.xaxis.get_major_locator().set_params(integer=True)
+    for axes, row in zip(grid[:, -1], rows, strict=True):
+        axes.yaxis.set_label_position("right")
+        axes.set_ylabel(row, rotation=270, va="bottom", fontsize=10)
     figure.supylabel("Δ Log Probability of Target Response", fontsize=10)
     how: dict[str, Any] = {"title": "Metric", "ncols": 3, "fontsize": 9, "handlelength": 1.6}
     style.legend_above(figure, *grid[0, 0].get_legend_handles_labels(), **how)
@@ -67,32 +63,27 @@ def plot_role_maps(
     """
     from matplotlib.colors import ListedColormap
     from matplotlib.patches import Patch
-    from matplotlib.ticker import MaxNLocator
 
     colours = {**style.ROLES, "undecided": style.UNDECIDED}
-    numbers = {name: number for number, name in enumerate(colours)}
+    order = list(colours)
     shades = ListedColormap(list(colours.values()))
     columns = list(dict.fromkeys(task for task, _ in maps))
     rows = list(dict.fromkeys(model for _, model in maps))
     heights = [max(1.2, 0.13 * len(counts[row])) for row in rows]
     size = (max(2.2 * len(columns) + 0.8, 4.6), sum(heights) + 0.7 * len(rows) + 0.6)
     figure = style.new_figure(*size)
-    grid = figure.subplots(
-        len(rows), len(columns), squeeze=False, sharey="row", height_ratios=heights
-    )
-    for i, row in enumerate(rows):
-        for j, column in enumerate(columns):
-            axes = grid[i, j]
-            picture = by_layer([numbers[str(name)] for name in maps[column, row]], counts[row])
-            shown: dict[str, Any] = {"cmap": shades, "vmin": -0.5, "vmax": 3.5}
-            axes.imshow(picture, aspect="auto", interpolation="nearest", **shown)
-            title = column if len(rows) == 1 else f"{column}\n{fill(row, 34)}"
-            axes.set_title(title, fontsize=9)
-            axes.set_xlabel("head")
-            axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-            axes.yaxis.set_major_locator(MaxNLocator(integer=True))
-        grid[i, 0].set_ylabel("layer")
+    how: dict[str, Any] = {"sharey": "row", "height_ratios": heights, "squeeze": False}
+    grid = figure.subplots(len(rows), len(columns), **how)
+    for (i, j), axes in np.ndenumerate(grid):
+        row, column = rows[i], columns[j]
+        picture = by_layer([order.index(str(name)) for name in maps[column, row]], counts[row])
+        shown: dict[str, Any] = {"cmap": shades, "vmin": -0.5, "vmax": 3.5}
+        axes.imshow(picture, aspect="auto", interpolation="nearest", **shown)
+        title = column if len(rows) == 1 else f"{column}\n{fill(row, 34)}"
+        axes.set_title(title, fontsize=9)
+        axes.set(xlabel="head", ylabel="" if j else "layer")
+        whole_ticks(axes)
     patches = [Patch(color=colour) for colour in colours.values()]
-    names = [name.capitalize() for name in colours]
+    names = [name.capitalize() for name in order]
     style.legend_above(figure, patches, names, ncols=4 if len(columns) > 2 else 2, fontsize=8)
     return figure

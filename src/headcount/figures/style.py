@@ -97,9 +97,10 @@ def row_by_row(entries: Sequence[Any], columns: int) -> list[Any]:
 
 
 def small_print(figure: Figure, text: str, *, signs: int | None = None, size: float = 7) -> None:
-    """Print a note below the panels, in as many lines as it takes."""
-    wide = int(17 * figure.get_figwidth()) if signs is None else signs
-    figure.supxlabel(fill(text, wide), fontsize=size, color="#666666")
+    """Print a note below the panels, in as many lines as it takes; nothing where there is none."""
+    if text:
+        wide = int(17 * figure.get_figwidth()) if signs is None else signs
+        figure.supxlabel(fill(text, wide), fontsize=size, color="#666666")
 
 
 def save_figure(figure: Figure, folder: str | Path, name: str = "figure") -> list[Path]:

@@ -6,21 +6,12 @@ METRICS are read off the logits at the target's positions, TEXT_METRICS off the 
 from __future__ import annotations
 
 from headcount.errors import HeadcountError, unknown
-from headcount.metrics.base import Metric, Scored
 from headcount.metrics.comet import COMET, comet_metric
-from headcount.metrics.exact import EXACT_MATCH
-from headcount.metrics.logits import (
-    ACCURACY,
-    CHOICE,
-    LOGIT_DIFFERENCE,
-    LOGPROB,
-    LOGPROB_MEAN,
-    MASS_DIFFERENCE,
-)
+from headcount.metrics.logits import LOGIT_METRICS, Metric, Scored
 from headcount.metrics.maths import MATHS, PUBLISHED_MATHS
 from headcount.metrics.published_accuracy import PUBLISHED_ACCURACY
 from headcount.metrics.similarity import GOLD_SIMILARITY, SIMILARITY
-from headcount.metrics.text import TextMetric, Written, floor, shuffled
+from headcount.metrics.text import EXACT_MATCH, TextMetric, Written, floor, shuffled
 
 __all__ = [
     "METRICS",
@@ -36,21 +27,10 @@ __all__ = [
     "shuffled",
 ]
 
-METRICS: dict[str, Metric] = {
-    metric.key: metric
-    for metric in (LOGPROB, LOGPROB_MEAN, ACCURACY, LOGIT_DIFFERENCE, MASS_DIFFERENCE, CHOICE)
-}
+METRICS: dict[str, Metric] = {metric.key: metric for metric in LOGIT_METRICS}
+_WORDS = (EXACT_MATCH, PUBLISHED_ACCURACY, SIMILARITY, GOLD_SIMILARITY, COMET)
 TEXT_METRICS: dict[str, TextMetric] = {
-    metric.key: metric
-    for metric in (
-        EXACT_MATCH,
-        PUBLISHED_ACCURACY,
-        SIMILARITY,
-        GOLD_SIMILARITY,
-        COMET,
-        MATHS,
-        PUBLISHED_MATHS,
-    )
+    metric.key: metric for metric in (*_WORDS, MATHS, PUBLISHED_MATHS)
 }
 
 

@@ -1,17 +1,47 @@
-"""Metrics that are read off the logits under teacher forcing."""
+"""Metrics that are read off the logits under teacher forcing, and what they are given."""
 
 from __future__ import annotations
 
 import math
 import sys
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from jaxtyping import Float, Int
 
-from headcount.metrics.base import Metric, Scored
-
 if TYPE_CHECKING or "torch" in sys.modules:  # nobody waits for torch only to list the metrics
     from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Scored:
+    """What a model said where the target stands, for examples of equal target length."""
+
+    logits: Float[Tensor, "rows tokens vocab"]  # at the positions that predict the target's tokens
+    targets: Int[Tensor, "rows tokens"]
+    foils: Int[Tensor, "rows foils"]  # the first token of each; -1 where a row has fewer
+    also: Int[Tensor, "rows also"] | None = None  # the same of further right answers
+
+
+@dataclass(frozen=True)
+class Metric:
+    """One number per example.
+
+    key             its name on the command line and in the store
+    name            its name on axes and in tables
+    function        from `Scored` to one value per row
+    differentiable  whether rankings by derivative can use it
+    needs_foils     whether examples must have foils with a first token of their own
+    binary          whether its values are 0 or 1, so that its mean is an accuracy
+    """
+
+    key: str
+    name: str
+    function: Callable[[Scored], Float[Tensor, "rows"]]
+    differentiable: bool = True
+    needs_foils: bool = False
+    binary: bool = False
 
 
 def _token_logprobs(scored: Scored) -> Float[Tensor, "rows tokens"]:
@@ -72,23 +102,25 @@ def _choice(scored: Scored) -> Float[Tensor, "rows"]:
     return (margin > 0).float().masked_fill(margin.isnan(), math.nan)
 
 
-LOGPROB = Metric("logprob", "Log-probability of target", _logprob)
-LOGPROB_MEAN = Metric("logprob_mean", "Mean log-probability per target token", _logprob_mean)
-ACCURACY = Metric("accuracy", "Accuracy", _accuracy, differentiable=False, binary=True)
-LOGIT_DIFFERENCE = Metric(
-    "logit_difference", "Logit difference, target against foil", _foil_margin, needs_foils=True
-)
-MASS_DIFFERENCE = Metric(
-    "mass_difference",
-    "Probability of right answers less that of wrong ones",
-    _mass_margin,
-    needs_foils=True,
-)
-CHOICE = Metric(
-    "choice",
-    "Choice accuracy, target against foils",
-    _choice,
-    differentiable=False,
-    needs_foils=True,
-    binary=True,
+LOGIT_METRICS = (
+    Metric("logprob", "Log-probability of target", _logprob),
+    Metric("logprob_mean", "Mean log-probability per target token", _logprob_mean),
+    Metric("accuracy", "Accuracy", _accuracy, differentiable=False, binary=True),
+    Metric(
+        "logit_difference", "Logit difference, target against foil", _foil_margin, needs_foils=True
+    ),
+    Metric(
+        "mass_difference",
+        "Probability of right answers less that of wrong ones",
+        _mass_margin,
+        needs_foils=True,
+    ),
+    Metric(
+        "choice",
+        "Choice accuracy, target against foils",
+        _choice,
+        differentiable=False,
+        needs_foils=True,
+        binary=True,
+    ),
 )

@@ -120,3 +120,15 @@ def _codes(texts: Sequence[str]) -> Int[np.ndarray, "texts"]:
     """One number per text, equal for texts that say the same."""
     known: dict[str, int] = {}
     return np.array([known.setdefault(normalise(text), len(known)) for text in texts], dtype=int)
+
+
+def is_match(text: str, gold: str) -> bool:
+    """Whether `text` is the answer `gold`, all of it and nothing besides.
+
+    >>> is_match("The Nile.", "nile"), is_match("56.0", "56"), is_match("560", "56")
+    (True, True, False)
+    """
+    return normalise(text) == normalise(gold)
+
+
+EXACT_MATCH = TextMetric("exact_match", "Accuracy (exact match)", by_rule(is_match), binary=True)

@@ -20,7 +20,7 @@ from jaxtyping import Bool, Float, Int
 
 from headcount.engine.measure.batch import make_batches
 from headcount.engine.measure.cost import Counter
-from headcount.engine.measure.forward import measuring, score, within_memory
+from headcount.engine.measure.forward import measuring, score, WM
 from headcount.engine.measure.plan import default_tokens
 from headcount.engine.read.collect import collect
 from headcount.engine.write.decode import generate

@@ -20,10 +20,9 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from headcount.report.about import CAPTIONS, VERDICTS, about
-from headcount.report.go_on import go_on
-from headcount.report.head_data import head_data
-from headcount.report.read import Result, read_result
+from headcount.report.head_rows import head_data
+from headcount.report.page_texts import CAPTIONS, QUESTIONS, SOURCES, VERDICTS, next_commands
+from headcount.report.read import Result, number, read_result
 from headcount.system.files import write_file
 
 MOST_ROWS = 600  # of a table on the page; its file has them all
@@ -52,35 +51,28 @@ def page(results: Sequence[Result], failures: Mapping[str, str] | None = None) -
     names = _ids(results)
     models = dict.fromkeys(name for result in results for name in result.run["model"])
     made_by = {str(result.run["versions"].get("headcount", "?")) for result in results}
-    return (
-        _environment()
-        .get_template("page.html")
-        .render(
-            style=Markup(style),
-            script=Markup(script),
-            policy=Markup(
-                f"default-src 'none'; img-src data:; style-src '{_hash(style)}'; "
-                f"script-src '{_hash(script)}'; base-uri 'none'; form-action 'none'"
-            ),
-            results=list(zip(names, results, strict=True)),
-            failures=failures or {},
-            single=len(results) == 1 and not failures,
-            models=", ".join(models) or "no model",
-            heads=head_data(results, names),
-            made_by=", ".join(sorted(made_by)),
-        )
+    policy = (
+        f"default-src 'none'; img-src data:; style-src '{_hash(style)}'; "
+        f"script-src '{_hash(script)}'; base-uri 'none'; form-action 'none'"
+    )
+    return (_environment().get_template("page.html")).render(
+        style=Markup(style),
+        script=Markup(script),
+        policy=Markup(policy),
+        results=list(zip(names, results, strict=True)),
+        failures=failures or {},
+        single=len(results) == 1 and not failures,
+        models=", ".join(models) or "no model",
+        heads=head_data(results, names),
+        made_by=", ".join(sorted(made_by)),
     )
 
 
 @cache
 def _environment() -> Environment:
-    environment = Environment(
-        loader=PackageLoader("headcount.report"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
+    how: dict[str, Any] = {"autoescape": True, "undefined": StrictUndefined}
+    how |= {"trim_blocks": True, "lstrip_blocks": True}
+    environment = Environment(loader=PackageLoader("headcount.report"), **how)
     environment.policies["json.dumps_kwargs"] = {"ensure_ascii": False, "separators": (",", ":")}
     environment.filters |= {
         "short": short,
@@ -90,8 +82,9 @@ def _environment() -> Environment:
         "tally": lambda claims: Counter(str(claim.get("verdict")) for claim in claims),
     }
     environment.globals |= {
-        "about": about,
-        "go_on": go_on,
+        "question": lambda study: QUESTIONS.get(study, study),  # one's own has only a name
+        "sources": SOURCES,
+        "next_commands": next_commands,
         "captions": CAPTIONS,
         "verdicts": VERDICTS,
         "most_rows": MOST_ROWS,
@@ -113,7 +106,7 @@ def _ids(results: Sequence[Result]) -> list[str]:
 def _columns(rows: Sequence[Mapping[str, Any]]) -> list[tuple[str, bool]]:
     """The names of a table's columns, and whether all that is shown of one are numbers."""
     return [
-        (name, all(_number(row.get(name)) is not None or not row.get(name) for row in rows))
+        (name, all(number(row.get(name)) is not None or not row.get(name) for row in rows))
         for name in rows[0]
     ]
 
@@ -137,28 +130,20 @@ def _flat(value: Any, name: str) -> Iterator[tuple[str, str]]:
         yield name, "none" if value in (None, "", {}) else str(value)
 
 
-def _number(value: Any) -> float | None:
-    try:
-        return float(value)
-    except (TypeError, ValueError):
-        return None
-
-
 def short(value: Any) -> str:
     """A number as it is read: whole ones whole, others to three places, small ones to two digits.
 
-    >>> [short(one) for one in ("12", "0.123456", "0.00012", None, "nan", 2.0)]
+    >>> [short(text) for text in ("12", "0.123456", "0.00012", None, "nan", 2.0)]
     ['12', '0.123', '0.00012', '', '', '2.000']
     >>> short(-0.5)
     '−0.500'
     """
-    number = _number(value)
-    if number is None or not math.isfinite(number):
+    read = number(value)
+    if read is None or not math.isfinite(read):
         return ""
     if isinstance(value, int) or str(value).lstrip("-").isdecimal():
         return str(value).replace("-", "−")
-    small = number and abs(number) < 0.01
-    return (f"{number:.2g}" if small else f"{number:.3f}").replace("-", "−")
+    return (f"{read:.2g}" if 0 < abs(read) < 0.01 else f"{read:.3f}").replace("-", "−")
 
 
 def _hash(text: str) -> str:

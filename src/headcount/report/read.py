@@ -16,7 +16,7 @@ from headcount.errors import HeadcountError
 
 Rows = Sequence[Mapping[str, str]]
 LARGE = 400_000  # bytes of a drawing, above which its picture is taken instead
-# What run.json has, and the type of each.
+# What a page needs of run.json, and the type of each.
 RUN: dict[str, type] = {
     **dict.fromkeys(("study", "title", "command"), str),
     **dict.fromkeys(("settings", "model", "tables", "versions"), dict),
@@ -122,6 +122,14 @@ def _csv(folder: Path, name: str) -> list[dict[str, str]]:
         raise HeadcountError(f"Cannot read {packed}: {error}.") from error
     csv.field_size_limit(10_000_000)
     return list(csv.DictReader(io.StringIO(data.decode("utf-8"), newline="")))
+
+
+def number(value: object) -> float | None:
+    """The number in a cell of a table; None where it holds none."""
+    try:
+        return float(value)  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        return None
 
 
 def _relative(folder: Path, seen_from: str | Path | None) -> str:

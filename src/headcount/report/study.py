@@ -1,17 +1,21 @@
-"""A finished result: points, claims, pictures and how they came about, of a study or one curve."""
+"""A finished result, of a study or of one curve, and the one writer of result folders."""
 
 from __future__ import annotations
 
+import platform
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from headcount import __version__
 from headcount.claims import Claim
 from headcount.figures.html import frame, picture, table
-from headcount.figures.style import Row
-from headcount.report.folder import write_folder
+from headcount.figures.style import Row, save_figure
+from headcount.report.page import write_page
+from headcount.system.files import safe_name, write_csv, write_json
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -79,13 +83,51 @@ class Study:
         asked: str = "",
         page: str = "report.html",
     ) -> list[Path]:
-        """Write figures, tables, claims, settings and the page; returns the paths, picture first.
+        """Write all that the study has; returns the paths, the picture first and the page last.
 
-        `command` makes the same result again. `asked` is the key by which a finished run
-        is known again. `page` is the name of the page's file.
+        `command` makes the same result again. `asked` is the key by which a finished run is known
+        again. run.json comes after all that it speaks of, so that a folder that has one is whole.
+        The page, whose name is `page`, is made of the other files, and `headcount report` can make
+        it again.
         """
-        return write_folder(self, Path(folder), command=command, asked=asked, page=page)
+        folder = Path(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        for name in ("run.json", "heads.csv", "heads.csv.gz", "values.csv.gz"):
+            (folder / name).unlink(missing_ok=True)
+        paths = []
+        for name, figure in self.figures.items():
+            paths += save_figure(figure, folder, name)
+        paths.append(write_csv(folder / "curves.csv", self.rows))
+        names = {title: f"{safe_name(title.lower())}.csv" for title in self.tables}
+        tables = {"heads.csv": self.heads, "values.csv.gz": self.values}
+        tables |= {names[title]: rows for title, rows in self.tables.items()}
+        paths += [write_csv(folder / name, rows) for name, rows in tables.items() if rows]
+        for name, scores in self.scores.items():
+            *inside, last = map(safe_name, name.split("/"))
+            scores.save(folder.joinpath("scores", *inside, f"{last}.json"))
+        run = {
+            "study": self.name,
+            "title": self.title,
+            "command": command,
+            "asked": asked,
+            "settings": dict(self.settings),
+            "model": dict(self.model),
+            "notes": list(self.notes),
+            "figures": list(self.figures),
+            "tables": names,
+            "versions": versions(),
+        }
+        claims = write_json(folder / "claims.json", [asdict(claim) for claim in self.claims])
+        paths += [claims, write_json(folder / "run.json", run)]
+        return [*paths, write_page([folder], folder / page)]
 
 
 def _ends(low: float, high: float) -> str:
     return f"{low:.2f} to {high:.2f}" if low <= high else "unknown"
+
+
+def versions() -> dict[str, str]:
+    """The version of everything that may move a number in its last digits."""
+    packages = ("torch", "transformers", "numpy", "tokenizers")
+    ours = {"headcount": __version__, "python": platform.python_version()}
+    return ours | {package: version(package) for package in packages}

@@ -13,7 +13,7 @@ in the backward pass, so that what is kept between the two is as large as querie
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,7 +21,7 @@ import torch
 from torch import Tensor, nn
 
 from headcount.errors import HeadcountError
-from headcount.sparse.gate_noise import logistic_noise
+from headcount.system.transformers_compat import replaced
 
 SPARSE = "sparse"  # the kernel's name in transformers
 # Queries × keys (of all rows and heads) at once: few fit a processor's cache, many fill a GPU.
@@ -30,6 +30,14 @@ AT_ONCE_ELSEWHERE = 1 << 27
 SHUT = torch.finfo(torch.float32).min  # the score of a key that may not be seen
 # What other kernels do to scores, and this one does not.
 NOT_OURS = ("softcap", "s_aux", "position_bias")
+# lowbias32, a hash of 32 bits in which every bit of the input changes half of the output's.
+FIRST = 0x7FEB352D
+SECOND = 0x846CA68B - (1 << 32)
+GOLDEN = 0x9E3779B1 - (1 << 32)
+
+# What passes are asked for beside their output.
+_form_weights = False
+_calls: list[nn.Module] | None = None
 
 
 @dataclass(eq=False)
@@ -51,13 +59,6 @@ class Draw:
     possible: Tensor = field(init=False)  # (rows,): edges that the mask allows
 
 
-class _Passes:
-    """What passes are asked for beside their output."""
-
-    weights = False
-    calls: list[nn.Module] | None = None
-
-
 def sparse_attention(
     module: nn.Module,
     query: Tensor,  # (rows, heads, queries, size)
@@ -74,8 +75,8 @@ def sparse_attention(
     Returns (rows, queries, heads, width). Shapes are said in words in this file: the checks of the
     tests would break compiled passes apart.
     """
-    if _Passes.calls is not None:
-        _Passes.calls.append(module)
+    if _calls is not None:
+        _calls.append(module)
     _refuse_others(module, dropout, kwargs)
     causal = is_causal if is_causal is not None else getattr(module, "is_causal", True)
     queries = query.shape[2]
@@ -91,21 +92,17 @@ def sparse_attention(
     if groups > 1:
         key, value = (x.repeat_interleave(groups, dim=1) for x in (key, value))
     draw: Draw | None = getattr(module, "sparse_draw", None)
-    bias = query.new_full((), _bias(module), dtype=torch.float32) if draw is None else draw.bias
-    spread = bias if draw is None else draw.spread  # counts only where there is a seed
-    seed = None if draw is None else draw.seed
-    pressure = 0.0 if draw is None else draw.pressure
+    gates = draw or Draw(bias := query.new_full((), _bias(module), dtype=torch.float32), bias)
     scale = query.shape[-1] ** -0.5 if scaling is None else float(scaling)
-    output, expected, opened = _Attend.apply(
-        query, key, value, attention_mask, bias, seed, spread, scale, causal, pressure
-    )
+    scored = (query, key, attention_mask, gates.bias, gates.seed, gates.spread)
+    output, expected, opened = _Attend.apply(value, *scored, (scale, causal, gates.pressure))
     if draw is not None:
         draw.expected, draw.open = expected, opened
-        draw.possible = possible_edges(attention_mask, causal, query, key)
+        draw.possible = _possible_edges(attention_mask, causal, query, key)
     weights = None
-    if _Passes.weights:
-        whole = _Part(query, key, attention_mask, bias, seed, spread, scale, causal, range(queries))
-        weights = whole.kept().to(query.dtype)
+    if _form_weights:
+        part = _Part(*scored, scale, causal, range(queries))
+        weights = part.scores.softmax(-1).masked_fill(~part.open, 0).to(query.dtype)
         weights = nn.functional.pad(weights, (0, key.shape[2] - weights.shape[-1]))
     return output.transpose(1, 2).contiguous(), weights
 
@@ -177,10 +174,6 @@ class _Part:
         """P, which sums to 1 over all keys, open or not."""
         return (self.scores - logsumexp).exp()
 
-    def kept(self) -> Tensor:
-        """P ⊙ A."""
-        return self.scores.softmax(-1).masked_fill(~self.open, 0)
-
 
 def _parts(query: Tensor, key: Tensor) -> Iterator[range]:
     rows, heads, queries = query.shape[:3]
@@ -196,17 +189,17 @@ class _Attend(torch.autograd.Function):
     @staticmethod
     def forward(
         ctx: Any,
+        value: Tensor,
         query: Tensor,
         key: Tensor,
-        value: Tensor,
         mask: Tensor | None,
         bias: Tensor,
         seed: Tensor | None,
         spread: Tensor,
-        scale: float,
-        causal: bool,
-        pressure: float,
+        constants: tuple[float, bool, float],
     ) -> tuple[Tensor, Tensor, Tensor]:
+        scale, causal, ctx.pressure = constants
+        ctx.scale, ctx.causal = scale, causal
         outputs, norms, expected, opened = [], [], [], []
         for queries in _parts(query, key):
             part = _Part(query, key, mask, bias, seed, spread, scale, causal, queries)
@@ -218,8 +211,7 @@ class _Attend(torch.autograd.Function):
             opened.append((part.certain > 0).float().sum((-1, -2)))
         output = torch.cat(outputs, 2)  # (rows, heads, queries, width)
         norm = torch.cat(norms, 2)
-        ctx.save_for_backward(query, key, value, mask, bias, seed, spread, output, norm)
-        ctx.scale, ctx.causal, ctx.pressure = scale, causal, pressure
+        ctx.save_for_backward(value, query, key, mask, bias, seed, spread, output, norm)
         total = torch.stack(opened).sum(0)
         ctx.mark_non_differentiable(total)
         return output, torch.stack(expected).sum(0), total
@@ -228,13 +220,14 @@ class _Attend(torch.autograd.Function):
     def backward(
         ctx: Any, d_output: Tensor, d_expected: Tensor, _: Tensor
     ) -> tuple[Tensor | None, ...]:
-        query, key, value, mask, bias, seed, spread, output, norms = ctx.saved_tensors
+        value, *scored, output, norms = ctx.saved_tensors
+        query, key, *_, seed, _ = scored
         d_queries = []
         d_key = torch.zeros_like(key, dtype=torch.float32)
         d_value = torch.zeros_like(value, dtype=torch.float32)
         for queries in _parts(query, key):
             some = slice(queries.start, queries.stop)
-            part = _Part(query, key, mask, bias, seed, spread, ctx.scale, ctx.causal, queries)
+            part = _Part(*scored, ctx.scale, ctx.causal, queries)
             p = part.weights(norms[:, :, some])
             kept = p.masked_fill(~part.open, 0)
             d_out = d_output[:, :, some]
@@ -252,15 +245,47 @@ class _Attend(torch.autograd.Function):
             d_queries.append(d_score @ part.key)
             d_key[:, :, part.keys] += d_score.transpose(-1, -2) @ part.query
             d_value[:, :, part.keys] += kept.to(value.dtype).transpose(-1, -2) @ d_out
-        return (
-            torch.cat(d_queries, 2),
-            d_key.to(key.dtype),
-            d_value.to(value.dtype),
-            *(None,) * 7,
-        )
+        of_scores = (torch.cat(d_queries, 2), d_key.to(key.dtype))
+        return (d_value.to(value.dtype), *of_scores, *(None,) * 5)
 
 
-def possible_edges(mask: Tensor | None, causal: bool, query: Tensor, key: Tensor) -> Tensor:
+def _hashed(x: Tensor) -> Tensor:
+    # Products wrap around, and shifts move zeros in.
+    x = x ^ ((x >> 16) & 0xFFFF)
+    x = x * FIRST
+    x = x ^ ((x >> 15) & 0x1FFFF)
+    x = x * SECOND
+    return x ^ ((x >> 16) & 0xFFFF)
+
+
+def logistic_noise(seed: Tensor, rows: int, heads: int, queries: range, keys: int) -> Tensor:
+    """logit(u), u uniform between 0 and 1, for these queries: (rows, heads, queries, keys).
+
+    It is computed, not drawn: the same place and seed give the same number. The backward pass needs
+    the same ones again. A generator would have to keep them all; a hash makes each where it is
+    used, whatever the chunks, the device or the compiler.
+
+    >>> noise = logistic_noise(torch.tensor(5, dtype=torch.int32), 1, 2, range(3), 4)
+    >>> part = logistic_noise(torch.tensor(5, dtype=torch.int32), 1, 2, range(1, 3), 4)
+    >>> torch.equal(noise[:, :, 1:], part)
+    True
+    """
+
+    def places(n: int, first: int = 0) -> Tensor:
+        """GOLDEN · (first, first + 1, …); a GPU's compiler asks for constants of 32 bits."""
+        steps = torch.arange(n, dtype=torch.int32, device=seed.device)
+        return GOLDEN * steps + ((GOLDEN * first + (1 << 31)) % (1 << 32) - (1 << 31))
+
+    x = _hashed(seed + places(rows))  # (rows,)
+    x = _hashed(x[:, None] + places(heads))  # (rows, heads)
+    x = _hashed(x[..., None] + places(len(queries), queries.start))  # (rows, heads, queries)
+    x = _hashed(x[..., None] + places(keys))  # (rows, heads, queries, keys)
+    # 23 bits and a half: neither 0 nor 1, and exact in float32.
+    u = (((x >> 9) & 0x7FFFFF).float() + 0.5) * 2.0**-23
+    return u.log() - torch.log1p(-u)
+
+
+def _possible_edges(mask: Tensor | None, causal: bool, query: Tensor, key: Tensor) -> Tensor:
     """How many edges the mask leaves to each head: (rows,)."""
     rows, _, queries = query.shape[:3]
     if mask is None:
@@ -270,26 +295,14 @@ def possible_edges(mask: Tensor | None, causal: bool, query: Tensor, key: Tensor
     return seen[:, 0].float().sum((-1, -2)).expand(rows)
 
 
-@contextmanager
-def _asking(**asked: Any) -> Iterator[None]:
-    before = {name: getattr(_Passes, name) for name in asked}
-    try:
-        for name, value in asked.items():
-            setattr(_Passes, name, value)
-        yield
-    finally:
-        for name, value in before.items():
-            setattr(_Passes, name, value)
-
-
 def forming_weights() -> AbstractContextManager[None]:
     """Let attention modules return P ⊙ A beside their output inside this context."""
-    return _asking(weights=True)
+    return replaced(__name__, "_form_weights", True)
 
 
 def noting_calls(calls: list[nn.Module]) -> AbstractContextManager[None]:
     """Note the modules that ask for sparse attention inside this context."""
-    return _asking(calls=calls)
+    return replaced(__name__, "_calls", calls)
 
 
 def register() -> None:

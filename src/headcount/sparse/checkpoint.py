@@ -22,8 +22,8 @@ from headcount.errors import HeadcountError, did_you_mean
 from headcount.models.load import Loaded, load_folder, load_spec
 from headcount.models.load_errors import plain_errors
 from headcount.models.load_options import LoadOptions
-from headcount.sparse.low_rank import merge
 from headcount.sparse.make_sparse import gate_bias, make_sparse
+from headcount.sparse.tunable import merge
 from headcount.system.files import digest, file_digest, write_json
 from headcount.system.fingerprint import fingerprint_files
 

@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from headcount.errors import HeadcountError
 from headcount.models.sites import coarsest_dtype, plain, probe_prompt, run
@@ -61,7 +61,17 @@ def make_sparse(module: nn.Module, bias: float = 0.0) -> list[nn.Module]:
             set_kernel(config, SPARSE)
         with noting_calls(calls):
             opened = run(module, ids).float()
-        _require_use(module, name, calls, dense, opened)
+        if not calls:
+            raise HeadcountError(
+                f"{name} cannot be made sparse: it does not use transformers' attention interface, "
+                "through which sparse attention enters a model."
+            )
+        differs = float((opened - dense).abs().max() / dense.abs().max())
+        if not differs <= 10 * tolerance(coarsest_dtype(module)):
+            raise HeadcountError(
+                f"{name} cannot be made sparse: with every edge open its logits differ from the "
+                f"dense model's by {differs:.1e} of the largest."
+            )
     except BaseException as error:
         make_dense(module)
         if isinstance(error, HeadcountError) or not isinstance(error, Exception):
@@ -75,22 +85,6 @@ def make_sparse(module: nn.Module, bias: float = 0.0) -> list[nn.Module]:
     return list(dict.fromkeys(calls))
 
 
-def _require_use(
-    module: nn.Module, name: str, calls: list[nn.Module], dense: Tensor, opened: Tensor
-) -> None:
-    if not calls:
-        raise HeadcountError(
-            f"{name} cannot be made sparse: it does not use transformers' attention interface, "
-            "through which sparse attention enters a model."
-        )
-    error = float((opened - dense).abs().max() / dense.abs().max())
-    if not error <= 10 * tolerance(coarsest_dtype(module)):
-        raise HeadcountError(
-            f"{name} cannot be made sparse: with every edge open its logits differ from the dense "
-            f"model's by {error:.1e} of the largest."
-        )
-
-
 def make_dense(module: nn.Module) -> None:
     """Undo `make_sparse`."""
     for config in sparse_configs(module):
@@ -100,26 +94,16 @@ def make_dense(module: nn.Module) -> None:
 
 @contextmanager
 def drawing(
-    attentions: Sequence[nn.Module],
-    bias: float = 0.0,
-    *,
-    noise: bool = False,
-    pressure: float = 0.0,
+    attentions: Sequence[nn.Module], bias: float = 0.0, pressure: float = 0.0
 ) -> Iterator[list[Draw]]:
     """Gates that can be set from step to step inside this context, and the edges of each pass."""
     draws = []
     try:
         for attention in attentions:
             device = next(attention.parameters()).device
-            draw = Draw(
-                bias=torch.full((), bias, device=device),
-                spread=torch.ones((), device=device),
-                pressure=pressure,
-            )
-            if noise:
-                draw.seed = torch.zeros((), dtype=torch.int32, device=device)
-            attention.sparse_draw = draw  # type: ignore[assignment]
-            draws.append(draw)
+            of_bias, spread = torch.full((), bias, device=device), torch.ones((), device=device)
+            draws.append(Draw(of_bias, spread, pressure=pressure))
+            attention.sparse_draw = draws[-1]  # type: ignore[assignment]
         yield draws
     finally:
         for attention in attentions:

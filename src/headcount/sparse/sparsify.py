@@ -16,11 +16,10 @@ from headcount.models.export import config_kept
 from headcount.models.model import Model
 from headcount.models.sites import plain
 from headcount.sparse.checkpoint import DTYPE, SparseFacts, write_adapters, write_facts
-from headcount.sparse.loss import Loss
 from headcount.sparse.make_sparse import drawing, make_dense, make_sparse
-from headcount.sparse.own_text import fingerprint, write_own_text
+from headcount.sparse.objective import Loss
 from headcount.sparse.settings import Settings
-from headcount.sparse.text import Text, load_text
+from headcount.sparse.text import Text, load_text, write_own_text
 from headcount.sparse.train import Best, Run, Running
 from headcount.sparse.tunable import Tunable, Values
 
@@ -86,7 +85,7 @@ def sparsify(
         return None
     identity = {"weights": model.identity["weights"], "text": data.source}  # of the dense model
     if data.own is not None:
-        identity["own_text"] = fingerprint(data.own)
+        identity["own_text"] = data.own_digest
     with (
         _sparse(model) as attentions,
         Tunable(module, settings) as tunable,
@@ -106,7 +105,7 @@ def sparsify(
         facts = _write(out, model, tunable, values)
     origin = {"articles_sha256": data.source, "tokens": data.tokens, **(attribution or {})}
     if data.own is not None:
-        origin |= {"own_blocks": len(data.own), "own_sha256": fingerprint(data.own)}
+        origin |= {"own_blocks": len(data.own), "own_sha256": data.own_digest}
     training = {"settings": asdict(settings), **outcome.facts()}
     name = facts.base and (base or facts.base)
     write_facts(out, replace(facts, base=name, training=training, text=origin))

@@ -3,12 +3,13 @@
     min over weights of  E|A| + λ·(loss − limit)
 
 E|A| is the expected share of open edges under the whole noise, also where that has faded. λ
-follows the loss on text that is not trained on, with hard gates (see `schedule.Multiplier`). The
+follows the loss on text that is not trained on, with hard gates (see `Multiplier`). The
 dense control runs the same steps on the same batches with every edge open.
 """
 
 from __future__ import annotations
 
+import json
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -25,17 +26,26 @@ from headcount.errors import HeadcountError
 from headcount.models.memory import out_of_memory
 from headcount.sparse.attention import Draw
 from headcount.sparse.compiled import compiled
-from headcount.sparse.loss import Loss, expected_share, measure, training_loss
 from headcount.sparse.make_sparse import dense_attention
-from headcount.sparse.schedule import Multiplier, gate_bias, gate_noise, learning_rate
+from headcount.sparse.objective import (
+    Loss,
+    Multiplier,
+    expected_share,
+    gate_bias,
+    gate_noise,
+    learning_rate,
+    measure,
+    training_loss,
+)
 from headcount.sparse.settings import Settings
 from headcount.sparse.text import Text, training_batches
-from headcount.sparse.training_state import load_state, save_state
 from headcount.sparse.tunable import Tunable, Values
+from headcount.system.files import replacing, write_file
 from headcount.system.progress import duration
 from headcount.system.progress import progress as progress_bar
 from headcount.system.transformers_compat import replaced
 
+STATE = "state.json"  # of a run on disk: all that decides its next step, whole or not at all
 PACKING = ("transformers.masking_utils", "find_packed_sequence_indices")
 
 
@@ -349,3 +359,43 @@ class Run:
         self.best = None if facts["best"] is None else Best(**facts["best"])
         if self.step < self.settings.steps:
             self.how.say(f"{self.label}: goes on at step {self.step} of {self.settings.steps}")
+
+
+def save_state(folder: Path, facts: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
+    """Keep numbers and tensors; what was kept before goes only when the new is complete."""
+    from safetensors.torch import save_file
+
+    name = f"state-{facts['step']}.safetensors"
+    with replacing(folder / name) as beside:
+        save_file({k: v.detach().cpu().contiguous() for k, v in tensors.items()}, beside)
+    # Python writes floats so that they are read back to the last bit.
+    write_file(folder / STATE, json.dumps({**facts, "tensors": name}))
+    for old in folder.glob("state-*.safetensors"):
+        if old.name != name:
+            old.unlink()
+
+
+def load_state(
+    folder: Path, identity: Mapping[str, Any]
+) -> tuple[dict[str, Any], dict[str, Tensor]] | None:
+    """What was kept, or None; a run with other settings is refused instead of overwritten."""
+    from safetensors.torch import load_file
+
+    if not (folder / STATE).exists():
+        return None
+    try:
+        facts = json.loads((folder / STATE).read_text("utf-8"))
+        tensors = load_file(folder / facts["tensors"])
+    except Exception as error:
+        raise HeadcountError(
+            f"What {folder} keeps of an earlier run is damaged ({error}): delete the folder to "
+            "begin anew."
+        ) from error
+    ours = json.loads(json.dumps(identity))
+    differing = [name for name, value in ours.items() if facts["identity"].get(name) != value]
+    if differing:
+        raise HeadcountError(
+            f"{folder} holds a run with other settings ({', '.join(differing)}): choose another "
+            "--out, or delete that folder."
+        )
+    return facts, tensors

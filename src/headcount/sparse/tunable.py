@@ -1,21 +1,112 @@
-"""The weights that are tuned: adapters or all, by name, and other values for them for a while."""
+"""The weights that are tuned: low-rank adapters, or all; and other values for them for a while.
+
+An adapter makes W + (α/r)·B·A of a layer's W. It is trained beside the frozen weights, and merged
+into them when a sparse model is loaded.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import math
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from jaxtyping import Int
 from torch import Tensor, nn
 
 from headcount.errors import HeadcountError
 from headcount.models.sites import accepted
-from headcount.sparse.low_rank import LowRank, attach, block_layers, detach
 from headcount.sparse.settings import Settings
 
 Values = dict[str, Tensor]
+
+
+class LowRank(nn.Module):
+    """A linear layer with an adapter beside it; the layer itself stays as it is.
+
+    The adapter starts at nothing: `up` is zero.
+    """
+
+    def __init__(self, base: nn.Module, rank: int, alpha: float, generator: torch.Generator):
+        super().__init__()
+        weight = linear_weight(base)
+        if weight is None:
+            raise HeadcountError(f"{type(base).__name__} is no plain linear layer to adapt.")
+        outputs, inputs = weight.shape if isinstance(base, nn.Linear) else reversed(weight.shape)
+        self.base, self.scale = base, alpha / rank
+        bound = 1 / math.sqrt(inputs)
+        down = torch.empty(rank, inputs).uniform_(-bound, bound, generator=generator)
+        self.down = nn.Parameter(down.to(weight.device))  # (rank, inputs)
+        self.up = nn.Parameter(torch.zeros(outputs, rank, device=weight.device))
+
+    def forward(self, x: Tensor) -> Tensor:  # (…, inputs) → (…, outputs)
+        """The layer's output plus the adapter's."""
+        output: Tensor = self.base(x)
+        return output + F.linear(F.linear(x, self.down), self.up) * self.scale
+
+
+def linear_weight(module: nn.Module) -> nn.Parameter | None:
+    """The matrix of a linear layer (or GPT-2's transposed one), if it is one of plain numbers."""
+    if not isinstance(module, nn.Linear) and type(module).__name__ != "Conv1D":
+        return None
+    weight = module.weight
+    if not isinstance(weight, nn.Parameter) or not weight.is_floating_point():
+        return None
+    return None if weight.device.type == "meta" else weight
+
+
+def attach(
+    module: nn.Module, names: Iterable[str], rank: int, alpha: float, seed: int = 0
+) -> dict[str, LowRank]:
+    """Put an adapter beside each of the named layers; returns them by name."""
+    generator = torch.Generator().manual_seed(seed)
+    made = {}
+    for name in names:
+        made[name] = LowRank(module.get_submodule(name), rank, alpha, generator)
+        module.set_submodule(name, made[name])
+    return made
+
+
+def detach(module: nn.Module, adapters: Mapping[str, LowRank]) -> None:
+    """Take the adapters away again; the layers are as they were."""
+    for name, adapter in adapters.items():
+        module.set_submodule(name, adapter.base)
+
+
+def block_layers(module: nn.Module) -> list[str]:
+    """The linear layers inside a model's blocks, in their order: attention and MLP projections."""
+    layers = [
+        name
+        for name, child in module.named_modules()
+        if linear_weight(child) is not None and any(part.isdigit() for part in name.split("."))
+    ]
+    if not layers:
+        raise HeadcountError(
+            f"{type(module).__name__} has no plain linear layers in its blocks, beside which "
+            "adapters could be trained (load quantised models unquantised)."
+        )
+    return layers
+
+
+@torch.no_grad()
+def merge(module: nn.Module, tensors: Mapping[str, Tensor], scale: float) -> None:
+    """Add adapters (NAME.down, NAME.up) to the weights of the layers that they are named after."""
+    for name in sorted({key.rpartition(".")[0] for key in tensors}):
+        layer = module.get_submodule(name)
+        weight = linear_weight(layer)
+        up, down = (tensors.get(f"{name}.{part}") for part in ("up", "down"))
+        if weight is None or up is None or down is None:
+            raise HeadcountError(f"The model has no linear layer {name} for its adapter.")
+        change = (up.float() @ down.float() * scale).to(weight.device)  # (outputs, inputs)
+        change = change if isinstance(layer, nn.Linear) else change.T
+        if change.shape != weight.shape:
+            raise HeadcountError(
+                f"The adapter of {name} is for a layer of {tuple(change.shape)} numbers, and the "
+                f"model's has {tuple(weight.shape)}: it belongs to another model."
+            )
+        weight.copy_((weight.float() + change).to(weight.dtype))
 
 
 class Tunable:
@@ -28,17 +119,14 @@ class Tunable:
         self.module, self.settings = module, settings
         self.adapters: dict[str, LowRank] = {}
         self.weights: dict[str, nn.Parameter] = {}
-        self.start: Values = {}
 
     def __enter__(self) -> Tunable:
         settings = self.settings
         self.module.eval()  # no dropout: what is trained is what is measured
         self.module.requires_grad_(False)
         if settings.rank:
-            layers = block_layers(self.module)
-            self.adapters = attach(
-                self.module, layers, settings.rank, settings.alpha, settings.seed
-            )
+            how = (settings.rank, settings.alpha, settings.seed)
+            self.adapters = attach(self.module, block_layers(self.module), *how)
             for name, adapter in self.adapters.items():
                 self.weights |= {f"{name}.down": adapter.down, f"{name}.up": adapter.up}
         else:
@@ -50,8 +138,7 @@ class Tunable:
             self.weights = dict(self.module.named_parameters())
         for weight in self.weights.values():
             weight.requires_grad_(True)
-        self.start = {} if self.adapters else self.copy()
-        self.fresh = self.copy() if self.adapters else self.start
+        self.fresh = self.copy()  # before tuning
         return self
 
     def __exit__(self, *_: Any) -> None:
@@ -60,7 +147,7 @@ class Tunable:
         if self.adapters:
             detach(self.module, self.adapters)
         else:
-            self.put(self.start)
+            self.put(self.fresh)
 
     @property
     def device(self) -> torch.device:
@@ -94,11 +181,9 @@ class Tunable:
     def logits(self, ids: Int[Tensor, "rows tokens"]) -> Tensor:
         """One pass, in bfloat16 where there is an accelerator."""
         half = self.device.type != "cpu" or self.is_half
-        context = torch.autocast(self.device.type, torch.bfloat16) if half else nullcontext()
-        with context:
-            output: Tensor = self.module(
-                input_ids=ids, **accepted(self.module, use_cache=False)
-            ).logits
+        options = accepted(self.module, use_cache=False)
+        with torch.autocast(self.device.type, torch.bfloat16) if half else nullcontext():
+            output: Tensor = self.module(input_ids=ids, **options).logits
         return output
 
     @property

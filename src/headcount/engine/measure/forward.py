@@ -10,7 +10,7 @@ from torch import Tensor
 
 from headcount.engine.measure.batch import Batch
 from headcount.errors import HeadcountError
-from headcount.metrics.base import Scored
+from headcount.metrics.logits import Scored
 from headcount.models.forward_modes import exactly, scored_logits
 from headcount.models.memory import out_of_memory
 from headcount.models.model import Model

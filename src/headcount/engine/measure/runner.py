@@ -14,7 +14,7 @@ from torch import Tensor
 from headcount.engine.measure.batch import Batch
 from headcount.engine.measure.compiled import Graphs, can_compile, compiled_blocks, static_gating
 from headcount.engine.measure.plan import Plan
-from headcount.metrics.base import Scored
+from headcount.metrics.logits import Scored
 from headcount.models.fast_paths import Recording, recording, replaying, scored_end, spread_cache
 from headcount.models.forward_modes import empty_cache
 from headcount.models.gate import StandIns, gating

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from headcount.curves import Curve
-from headcount.figures.panels import plot_panels, plot_rankings
+from headcount.figures.curves import plot_panels, plot_rankings
 from headcount.metrics import TextMetric
 from headcount.models.model import Model
 from headcount.rankings import RANKINGS

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from headcount.errors import HeadcountError, unknown
 from headcount.metrics import TextMetric, get_metric
-from headcount.metrics.comet_program import find_program
+from headcount.metrics.comet import find_program
 from headcount.rankings import RANKINGS
 from headcount.rankings.causal_gates import ROLES
 from headcount.tasks import FUNCTIONS

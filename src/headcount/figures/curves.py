@@ -1,9 +1,10 @@
-"""Several curves side by side, one panel for each function, two metrics in each."""
+"""Head curves: value against number of heads, with intervals as bands; one alone, or panels."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from math import ceil
+from textwrap import fill
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from headcount.figures import style
@@ -13,6 +14,13 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+# Of a single curve: solid for the ranking under test, dashed for controls.
+SINGLE: dict[str, dict[str, Any]] = {
+    "top": {"colour": style.BLUE, "linestyle": "-", "marker": "o"},
+    "bottom": {"colour": style.GREEN, "linestyle": "-", "marker": "s"},
+    "random": {"colour": style.GREY, "linestyle": "--", "marker": "o"},
+    "matched": {"colour": style.ORANGE, "linestyle": ":", "marker": "^"},
+}
 WIDE = 4  # panels in a row
 MARKERS = "osD^vPX*"
 TOP: dict[str, Any] = {"linestyle": "-", "marker": "o", "markersize": 4, "linewidth": 1.6}
@@ -21,6 +29,45 @@ LOOKS = {
     "random": {**TOP, "linestyle": "--", "band": 0.13},
     "matched": {**TOP, "linestyle": ":", "marker": "", "linewidth": 1.2, "band": 0.06},
 }
+
+
+@style.figure_of_texts
+def plot_curve(
+    rows: Sequence[Row],
+    *,
+    heads: int,
+    metric: str,
+    ranking: str,
+    stand_in: str,
+    verb: str = "masked",
+    shares: bool = False,
+    title: str | None = None,
+) -> Figure:
+    """Draw the tidy table of a curve, with the intervals of all its points as bands.
+
+    `heads` is how many the model has; values that are `shares` are drawn from 0 to 1.
+    """
+    figure = style.new_figure(6.4, 4.8)
+    axes = figure.add_subplot()
+    for name, look in SINGLE.items():
+        points = style.points_of(rows, name)
+        if points:
+            draws = max(row["draws"] for row in rows if row["series"] == name)
+            label = style.SERIES[name] + (f" (mean of {draws} draws)" if draws > 1 else "")
+            style.draw_line(axes, points, label=label, band=0.15, markersize=5, **look)
+    counts = sorted({row["count"] for row in rows})
+    style.count_axis(axes, counts, "symlog", linthresh=1)
+    axes.set(xlabel=f"Number of heads {verb} (of {heads})", ylabel=metric)
+    if shares:
+        axes.set_ylim(-0.03, 1.03)
+    first = rows[0]
+    title = title or f"{first['task']} · {first['model']} · ranked by {ranking}"
+    axes.set_title(fill(title, 56))  # as many signs as the figure is wide
+    axes.grid(alpha=0.25)
+    figure.legend(loc="outside upper center", ncols=2, frameon=False)
+    note = f"bands: 95 % intervals · n = {first['n']} · stand-in: {stand_in}"
+    style.small_print(figure, note, signs=96)
+    return figure
 
 
 class _Line(NamedTuple):
@@ -99,13 +146,11 @@ def _plot(
                 points = [(places[n], value, low, high) for n, value, low, high in line.points]
                 style.draw_line(axes, points, line.colour, label=line.label, **line.look)
         places = _places(sorted({count for line in lines for count, *_ in line.points}))
-        axes.set_title(title)
         axes.set_xscale("log", base=2)
         axes.set_xticks(list(places.values()), [str(count) for count in places])
         axes.minorticks_off()
-        axes.set_ylim(-0.03, 1.03)
-        axes.set_yticks([0, 0.2, 0.4, 0.6, 0.8, 1.0])
-        axes.set_xlabel("# Masked Heads")
+        axes.set(title=title, xlabel="# Masked Heads")
+        axes.set(ylim=(-0.03, 1.03), yticks=[0, 0.2, 0.4, 0.6, 0.8, 1.0])
         axes.grid(alpha=0.25)
     for axes in grid[::WIDE]:
         axes.set_ylabel(label)
@@ -132,6 +177,5 @@ def _legend(figure: Figure, grid: Sequence[Axes], metrics: int) -> None:
     columns = wide if wide <= room else max(1, min(room, 2) if metrics > 1 else room)
     if columns == wide:
         labels = style.row_by_row(labels, wide)
-    style.legend_above(
-        figure, [handles[label] for label in labels], labels, ncols=columns, fontsize=9
-    )
+    drawn = [handles[label] for label in labels]
+    style.legend_above(figure, drawn, labels, ncols=columns, fontsize=9)

@@ -1,4 +1,4 @@
-"""Commands to go on with, made of what a run was and what it found."""
+"""What a page says beside a result: the question, its source, captions, and commands to go on."""
 
 from __future__ import annotations
 
@@ -6,14 +6,52 @@ import shlex
 from collections.abc import Mapping
 from typing import Any
 
-from headcount.report.head_data import top_heads
+from headcount.report.head_rows import top_heads
 from headcount.report.read import Result
 from headcount.tasks import TASKS
 
 OTHER = "Qwen/Qwen3-0.6B"  # stands for the reader's own model
+QUESTIONS = {
+    "masked-heads": (
+        "Do the heads that rank highest for a skill matter more than as many random ones?"
+    ),
+    "heads-kept": "How many heads must stay to explain what the model does?",
+    "head-roles": "Which heads help with a task, which do not matter, and which are in the way?",
+    "token-insertion": (
+        "What do meaningless tokens in a prompt do to the answers, and to attention?"
+    ),
+    "curve": "What is lost as more and more heads are masked?",
+}
+SOURCES = {
+    "masked-heads": "After “Cognitive Mirrors” (Ma et al., NeurIPS 2025), Figure 3.",
+    "heads-kept": (
+        "After “Sparse Attention Post-Training for Mechanistic Interpretability” (Draye et al., "
+        "2025)."
+    ),
+    "head-roles": "After “Causal Head Gating” (Nam et al., NeurIPS 2025), Figure 2.",
+    "token-insertion": (
+        "After “Meaningless Tokens, Meaningful Gains” (Shi et al., 2025), Figure 10."
+    ),
+}
+CAPTIONS = {
+    "rankings": "Accuracy under other rankings of the heads.",
+    "zero": "The same with zero in the place of absent heads.",
+    "plain": "The same from the whole model instead of soft gates.",
+    "roles": "The role of each head, by the mean of its scores.",
+    "sweep-length": "Accuracy against the length of the insert.",
+    "sweep-position": "Accuracy against the place of the insert.",
+}
+# Each verdict, and the sign beside its word.
+VERDICTS = {
+    "supported": "✓",
+    "refuted": "✗",
+    "undecided": "?",
+    "not comparable": "≠",
+    "not tested": "–",
+}
 
 
-def go_on(result: Result, *, brief: bool = False) -> list[tuple[str, str]]:
+def next_commands(result: Result, *, brief: bool = False) -> list[tuple[str, str]]:
     """What each command is for, and the command; the `brief` ones are about the study itself."""
     again = str(result.run["command"])
     commands = [("This result again; what is stored is not computed twice.", again)] * bool(again)

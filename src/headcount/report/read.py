@@ -19,7 +19,7 @@ LARGE = 400_000  # bytes of a drawing, above which its picture is taken instead
 # What run.json has, and the type of each.
 RUN: dict[str, type] = {
     **dict.fromkeys(("study", "title", "command"), str),
-    **dict.fromkeys(("asked", "settings", "model", "tables", "versions"), dict),
+    **dict.fromkeys(("settings", "model", "tables", "versions"), dict),
     **dict.fromkeys(("notes", "figures"), list),
 }
 

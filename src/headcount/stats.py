@@ -172,6 +172,10 @@ class Resampling:
         """The mean of (seeds, items) in each resample."""
         return _means(_table(values), self.labels, self.drawn, self.rng)
 
+    def estimate(self, values: ArrayLike) -> Estimate:
+        """The mean of (seeds, items), with its resamples."""
+        return Estimate(float(_table(values).mean()), self.means(values), self.drawn.shape[1])
+
 
 @dataclass(frozen=True, eq=False)
 class Estimate:

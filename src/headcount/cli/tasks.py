@@ -14,7 +14,7 @@ from headcount.errors import HeadcountError
 from headcount.lab import Lab, evaluate
 from headcount.models.model import Model
 from headcount.stats import accuracy_interval
-from headcount.studies.masked_heads.metrics import check_functions
+from headcount.studies.masked_heads.study import check_functions
 from headcount.tasks import FUNCTIONS, make_task
 from headcount.tasks.cognitive import DRAWS
 

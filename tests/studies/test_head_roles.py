@@ -20,9 +20,9 @@ from headcount.heads import HeadLayout
 from headcount.rankings.causal_gates.passes import GatedPasses
 from headcount.rankings.causal_gates.result import ROLES, CausalGates
 from headcount.report.study import Study
-from headcount.studies.head_roles.cells import make_cells
 from headcount.studies.head_roles.config import PRESETS
 from headcount.studies.head_roles.figure import _seeds
+from headcount.studies.head_roles.gates import make_cells
 from headcount.studies.head_roles.study import KIND
 
 SETTINGS: dict[str, Any] = {

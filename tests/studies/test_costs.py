@@ -25,8 +25,16 @@ from headcount.studies.run import study_cost
 EXACT = ("masked-heads", "heads-kept", "token-insertion")
 
 
+# So many heads that no two draws of some are the same.
+WIDE: dict[str, Any] = {
+    "num_hidden_layers": 4,
+    "num_attention_heads": 8,
+    "num_key_value_heads": 8,
+}
+
+
 def tiny() -> Model:
-    module = tiny_model("llama", vocab_size=2000, max_position_embeddings=1024)
+    module = tiny_model("llama", vocab_size=2000, max_position_embeddings=1024, **WIDE)
     return wrap(module, byte_level(), name="tiny")
 
 
@@ -35,8 +43,8 @@ def case(study: str, folder: Path) -> tuple[Model, dict[str, Any]]:
     if study == "masked-heads":
         return tiny(), {
             "functions": ("knowledge-recall", "math"),
-            "rankings": ("random",),  # known beforehand, and so are its head sets
-            "counts": (2, 4),
+            "rankings": ("random",),
+            "counts": (4, 8),
             "seeds": 2,
             "n": 12,
             "similarity": "exact_match",
@@ -56,8 +64,7 @@ def case(study: str, folder: Path) -> tuple[Model, dict[str, Any]]:
         file = write(planted.task, folder / "planted.jsonl")
         counts = {"counts": tuple(range(9)), "seeds": 2, "n": 16, "ranked": 8}
         return planted.model, {"tasks": (file,), "rankings": ("attribution",), **counts}
-    sizes = {"num_hidden_layers": 4, "num_attention_heads": 8, "num_key_value_heads": 8}
-    model = wrap(tiny_model("llama", **sizes), toy_tokenizer(), name="wide")
+    model = wrap(tiny_model("llama", **WIDE), toy_tokenizer(), name="wide")
     fit = {"refit": True, "updates": 3, "batch": 8, "seeds": 2}
     return model, {"tasks": (toy_task(40),), "preset": "full", "counts": (5, 9), **fit}
 

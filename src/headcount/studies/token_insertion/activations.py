@@ -25,7 +25,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from headcount.engine.measure.forward import measuring
-from headcount.engine.read.lengths import each_length, run_through
+from headcount.engine.read.collect import each_length, run_through
 from headcount.errors import HeadcountError, unknown
 from headcount.models.model import Model
 from headcount.models.sites import plain
@@ -119,26 +119,26 @@ def activation_statistics(
     limits are returned too, so that two forms of a prompt can be held against one of them. `gates`
     are those of a head set.
     """
-    by_place: dict[int, np.ndarray] = {}
     used = np.full(len(sequences), np.nan) if limits is None else np.asarray(limits, dtype=float)
 
-    def run(chosen: list[int]) -> None:
+    def run(chosen: list[int]) -> list[np.ndarray]:
+        by_row: list[np.ndarray] = []
+
         def read(output: Tensor, _: int) -> None:
             a = output.float()
             if limits is None:
                 used[chosen] = near_zero_limit(a.flatten(1), NEAR_ZERO).double().cpu().numpy()
             epsilon = torch.from_numpy(used[chosen]).to(a)[:, None, None]
             numbers = statistics(a, epsilon).double().cpu().numpy()  # (rows, tokens, 4)
-            for row, place in enumerate(chosen):
-                by_place[place] = numbers[row, list(positions[place])]
+            by_row.extend(n[list(positions[i])] for n, i in zip(numbers, chosen, strict=True))
             raise _Enough
 
         # What comes after layer 0 is of no interest, and would be most of the work.
         with on_activations(model, read), suppress(_Enough):
             run_through(model, [sequences[place] for place in chosen], gates)
+        return by_row
 
-    each_length(model, sequences, run, label="activations", progress=progress)
-    return [by_place[place] for place in range(len(sequences))], used
+    return each_length(model, sequences, run, label="activations", progress=progress), used
 
 
 class _Enough(Exception):  # noqa: N818  (no error)

@@ -26,9 +26,8 @@ from headcount.lab import Lab
 from headcount.models.model import load_model
 from headcount.rankings.causal_gates.fit import FitSettings, GateFit
 from headcount.store import Store
-from headcount.studies.head_roles.cells import Cell
 from headcount.studies.head_roles.config import ROWS
-from headcount.studies.head_roles.gates import marked, shipped_gates
+from headcount.studies.head_roles.gates import Cell, marked, shipped_gates
 from headcount.system.progress import duration
 from headcount.tasks import make_task
 

@@ -13,9 +13,8 @@ from headcount import evaluate, make_task
 from headcount.engine.read.edges import open_edges
 from headcount.rankings.causal_gates.result import ROLES, CausalGates
 from headcount.sparse.checkpoint import SHIPPED, read_facts
-from headcount.studies.head_roles.cells import make_cells
 from headcount.studies.head_roles.config import Config
-from headcount.studies.head_roles.gates import locate_gates
+from headcount.studies.head_roles.gates import locate_gates, make_cells
 
 SPARSE = SHIPPED / "smollm2-135m"
 FACTS = Path(__file__).parents[1] / "docs" / "results" / "sparsify" / "facts.json"

@@ -43,6 +43,21 @@ class Claim:
         return cls(claim, published, found.value, found.low, found.high, verdict)
 
     @classmethod
+    def of_all(
+        cls,
+        claim: str,
+        published: str | None,
+        intervals: Sequence[Interval],
+        *,
+        above: float | None = None,
+        below: float | None = None,
+    ) -> Claim:
+        """A claim that says "in every …": the interval farthest from supporting it is told."""
+        farthest = (max if above is None else min)(intervals, key=lambda interval: interval.value)
+        verdicts = [judge(interval, above=above, below=below) for interval in intervals]
+        return cls.of(claim, published, farthest, all_of(verdicts))
+
+    @classmethod
     def not_comparable(cls, claim: str, published: str | None, reason: str) -> Claim:
         """A claim that this set-up cannot judge, whatever it measures."""
         return cls(claim, published, math.nan, math.nan, math.nan, "not comparable", reason)

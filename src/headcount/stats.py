@@ -183,6 +183,10 @@ class Resampling:
         ends = (1 - level) / 2, (1 + level) / 2
         return percentile_interval(value, samples, self.drawn.shape[1], ends)
 
+    def estimate(self, values: ArrayLike) -> Estimate:
+        """The mean of (seeds, items), with its resamples."""
+        return Estimate(float(_table(values).mean()), self.means(values), self.drawn.shape[1])
+
 
 @dataclass(frozen=True, eq=False)
 class Estimate:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+from dataclasses import fields
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -17,12 +18,14 @@ from toy import toy_task, toy_tokenizer
 
 from headcount import HeadcountError, Lab, Store, run_study, wrap
 from headcount.heads import HeadLayout
+from headcount.rankings.causal_gates.fit import FitSettings
 from headcount.rankings.causal_gates.passes import GatedPasses
 from headcount.rankings.causal_gates.result import ROLES, CausalGates
+from headcount.rankings.causal_gates.schedule import VARIANTS
 from headcount.report.study import Study
-from headcount.studies.head_roles.cells import make_cells
-from headcount.studies.head_roles.config import PRESETS
+from headcount.studies.head_roles.config import PRESETS, Config
 from headcount.studies.head_roles.figure import _seeds
+from headcount.studies.head_roles.gates import fit_settings, make_cells
 from headcount.studies.head_roles.study import KIND
 
 SETTINGS: dict[str, Any] = {
@@ -273,6 +276,13 @@ def test_half_precision_that_the_machine_lacks_is_a_sentence(
     monkeypatch.setattr(GatedPasses, "_logprobs", unable)
     with pytest.raises(HeadcountError, match=r"half cannot be fitted in bfloat16.*float32"):
         run_study("head-roles", model, tasks=(toy_task(40),), **SETTINGS)
+
+
+def test_gates_are_fitted_as_the_config_says() -> None:
+    """The config is light, so it repeats the defaults of a fit."""
+    assert fit_settings(Config()) == FitSettings()
+    choices = {field.name: field.metadata["choices"] for field in fields(Config)}
+    assert choices["variant"] == tuple(VARIANTS)
 
 
 def test_every_preset_starts_at_zero_and_ends_at_the_published_count() -> None:

@@ -9,8 +9,7 @@ import pytest
 
 from headcount.claims import Claim
 from headcount.studies.head_roles.claims import judge_claims
-from headcount.studies.head_roles.panel import Panel
-from headcount.studies.head_roles.toggling import Toggled
+from headcount.studies.head_roles.toggling import RoleCurves
 
 COUNTS = (0, 2, 10, 50)
 PROMPTS, SEEDS = 60, 3
@@ -30,7 +29,7 @@ def panel(
     parameters: int = 1,
     counts: tuple[int, ...] = COUNTS,
     noise: float = 0.2,
-) -> Panel:
+) -> RoleCurves:
     """A panel with these means; prompts and seeds scatter around them."""
     rng = np.random.default_rng(sum(f"{task}{model}".encode()))
     lines = {
@@ -43,10 +42,10 @@ def panel(
         for role, means in lines.items()
         for count, mean in zip(counts, means, strict=False)
     }
-    return Panel(task, model, Toggled("soft", counts, changes, np.arange(PROMPTS)), parameters)
+    return RoleCurves(task, model, "soft", counts, changes, np.arange(PROMPTS), parameters)
 
 
-def published(**changes: object) -> list[Panel]:
+def published(**changes: object) -> list[RoleCurves]:
     math_falls = [0.0, -20.0, -80.0, -150.0]
     return [
         panel("Syntax", **changes),  # type: ignore[arg-type]
@@ -55,7 +54,7 @@ def published(**changes: object) -> list[Panel]:
     ]
 
 
-def verdicts(panels: list[Panel]) -> dict[str, str]:
+def verdicts(panels: list[RoleCurves]) -> dict[str, str]:
     claims = judge_claims(panels)
     names = NAMES[: len(claims)]
     if len({p.parameters for p in panels}) > 1 and "Math" not in {p.task for p in panels}:
@@ -162,7 +161,7 @@ def test_a_single_prompt_decides_nothing() -> None:
         for role in ("facilitation", "irrelevance", "interference")
         for count in COUNTS
     }
-    one = Panel("Syntax", "a", Toggled("soft", COUNTS, changes, np.array([0])))
+    one = RoleCurves("Syntax", "a", "soft", COUNTS, changes, np.array([0]))
     claims: list[Claim] = judge_claims([one])
     assert {claim.verdict for claim in claims} == {"undecided"}
     assert all(math.isnan(claim.low) for claim in claims)

@@ -17,11 +17,12 @@ from tasks.tiny_tokenizers import byte_level
 from tiny import tiny_model
 
 from headcount import HeadcountError, Store, run_study, wrap
-from headcount.engine.write import answers
+from headcount.engine.write import writing
 from headcount.lab import Lab
 from headcount.models.model import Model
 from headcount.report.study import Study
 from headcount.stats import paired_difference
+from headcount.studies.masked_heads.claims import FunctionPanel
 from headcount.studies.masked_heads.study import paired_rows
 
 # Answers of a random model are noise, so the encoder would add nothing here.
@@ -32,7 +33,6 @@ SETTINGS: dict[str, Any] = {
     "n": 12,
     "similarity": "exact_match",
     "task_settings": {"shots": 1, "max_new_tokens": 2},
-    "progress": False,
 }
 
 
@@ -108,8 +108,8 @@ def test_differences_pair_items_and_know_whose_controls_they_are() -> None:
     first = made_curve("exact_match", top=np.zeros((1, 40)), random=random, matched=matched)
     close = made_curve("similarity", top=random[:1], random=random * 0.8, matched=matched)
     other = made_curve("exact_match", top=random[:1])
-    panel: Any = SimpleNamespace(name="Math", accuracy=first, similarity=close)
-    rows = paired_rows([panel], {"Math": {"attribution": first, "probe": other}})
+    panel = FunctionPanel("Math", {"attribution": first, "probe": other}, close, (0.0, 0.0))
+    rows = paired_rows([panel])
     found = {(row["ranking"], row["metric"], row["difference"]): row for row in rows}
     assert len(found) == len(rows) == 5  # nothing at 0 heads, no layers for the other ranking
     assert {row["control_of"] for row in rows} == {"attribution"}
@@ -181,7 +181,7 @@ def test_the_same_again_computes_nothing(
 ) -> None:
     with Store(tmp_path / "store.sqlite") as store:
         first = run_study("masked-heads", tiny, **SETTINGS, lab=Lab(store))
-        monkeypatch.setattr(answers, "generate", lambda *_, **__: pytest.fail("written again"))
+        monkeypatch.setattr(writing, "generate", lambda *_, **__: pytest.fail("written again"))
         again = run_study("masked-heads", tiny, **SETTINGS, lab=Lab(store))
     assert first.rows == again.rows
     assert str(first.claims) == str(again.claims)
@@ -202,7 +202,7 @@ def test_a_run_that_was_cut_goes_on(
     tiny: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, study: Study
 ) -> None:
     calls = []
-    whole = answers.generate
+    whole = writing.generate
 
     def cut(*args: Any, **kwargs: Any) -> Any:
         calls.append(len(args[1]))
@@ -210,7 +210,7 @@ def test_a_run_that_was_cut_goes_on(
             raise KeyboardInterrupt
         return whole(*args, **kwargs)
 
-    monkeypatch.setattr(answers, "generate", cut)
+    monkeypatch.setattr(writing, "generate", cut)
     with Store(tmp_path / "store.sqlite") as store:
         with pytest.raises(KeyboardInterrupt):
             run_study("masked-heads", tiny, **SETTINGS, lab=Lab(store))
@@ -225,7 +225,7 @@ def test_a_run_that_was_cut_goes_on(
         ({"functions": ("retreival",)}, "Did you mean"),
         ({"functions": ()}, "at least one function"),
         ({"rankings": ("atribution",)}, "Did you mean"),
-        ({"accuracy": "logprob"}, "scores written answers"),
+        ({"accuracy": "logprob"}, "grades texts"),
         ({"preset": "quik"}, "Did you mean"),
         ({"counts": (1000,)}, "Cannot choose 1000"),
         ({"task_settings": {"shot": 1}}, "Did you mean"),

@@ -8,10 +8,12 @@ import numpy as np
 import pytest
 
 from headcount.claims import Claim, all_of
-from headcount.curves import Curve
+from headcount.curves import Curve, Point
+from headcount.engine.measure.head_sets import HeadSetEntry, HeadSets
+from headcount.engine.measure.sweep import Values
 from headcount.heads import HeadLayout, HeadScores
 from headcount.metrics import get_metric
-from headcount.studies.masked_heads.claims import Panel, judge_claims
+from headcount.studies.masked_heads.claims import FunctionPanel, judge_claims
 from headcount.studies.masked_heads.study import published_counts
 
 COUNTS = [0, 4, 8, 16, 32]
@@ -27,7 +29,19 @@ def made(metric: str, top: list[float], random: list[float], seed: int, seeds: i
         for count, mean in zip(COUNTS, means, strict=True):
             raw[series, count] = (rng.random((draws, ITEMS)) < mean).astype(float)
     scores = HeadScores(HeadLayout((TOTAL,)), np.arange(float(TOTAL)), "by hand")
-    return Curve((), raw, scores, get_metric(metric), "mask", "zero", np.arange(ITEMS))
+    gates = np.random.default_rng(0).random((sum(map(len, raw.values())), TOTAL))
+    labels = [label for label, values in raw.items() for _ in values]
+    sets = HeadSets.build(scores.layout, list(map(HeadSetEntry, labels, gates)))
+    names = tuple(map(str, range(ITEMS)))
+    table = np.empty((len(sets), ITEMS))
+    for label, rows in sets.rows.items():
+        table[list(rows)] = raw[label]
+    values = Values(table, sets, names, np.arange(ITEMS), get_metric(metric), "zero")
+    points = tuple(
+        Point("m", "t", series, metric, count, 0.0, 0.0, 0.0, ITEMS, 1, 0.0)
+        for series, count in raw
+    )
+    return Curve(points, values, scores, "mask")
 
 
 def panel(
@@ -36,12 +50,12 @@ def panel(
     random: list[float],
     similarity: list[float] | None = None,
     floors: tuple[float, float] = (0.0, 0.0),
-) -> Panel:
+) -> FunctionPanel:
     seed = sum(name.encode())
     second = similarity or [min(1.0, value + 0.15) for value in top]
-    return Panel(
+    return FunctionPanel(
         name,
-        made("exact_match", top, random, seed),
+        {"by hand": made("exact_match", top, random, seed)},
         made("similarity", second, [1.0, *random[1:]], seed + 1),
         floors,
     )
@@ -55,7 +69,7 @@ PUBLISHED = [
 ]
 
 
-def verdicts(panels: list[Panel]) -> list[str]:
+def verdicts(panels: list[FunctionPanel]) -> list[str]:
     return [claim.verdict for claim in judge_claims(panels, COUNTS, TOTAL)]
 
 

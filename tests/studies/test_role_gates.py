@@ -18,9 +18,15 @@ from headcount.rankings.causal_gates.passes import GatedPasses
 from headcount.rankings.causal_gates.result import CausalGates
 from headcount.report.study import Study
 from headcount.studies.head_roles import gates as role_gates
-from headcount.studies.head_roles.cells import Cell
 from headcount.studies.head_roles.config import Config
-from headcount.studies.head_roles.gates import announce, locate_gates, marked, shipped_gates
+from headcount.studies.head_roles.gates import (
+    Cell,
+    announce,
+    fit_settings,
+    locate_gates,
+    marked,
+    shipped_gates,
+)
 
 FIT: dict[str, Any] = {"updates": 2, "batch": 8}
 
@@ -34,7 +40,9 @@ def cell(name: str = "tiny", key: str = "toy-0") -> Cell:
 @cache
 def fitted() -> CausalGates:
     own = cell()
-    return marked(GateFit(own.model, own.task, Config(seeds=3, **FIT).fit).result(Lab()), own)
+    return marked(
+        GateFit(own.model, own.task, fit_settings(Config(seeds=3, **FIT))).result(Lab()), own
+    )
 
 
 def locate(of: Cell, *, seeds: int = 2, **settings: Any) -> tuple[CausalGates | GateFit, list[str]]:
@@ -132,7 +140,7 @@ def test_our_own_gates_serve_the_weights_they_were_fitted_to(own: Path) -> None:
     other = Cell(wrap(module, toy_tokenizer(), name="tiny"), "tiny", cell().task, "toy-0", "toy-0")
     fit, (note,) = locate(other)
     assert isinstance(fit, GateFit)
-    assert fit.settings == Config(seeds=2, **FIT).fit
+    assert fit.settings == fit_settings(Config(seeds=2, **FIT))
     assert note.endswith("are not used: they were fitted to other weights.")
 
 

@@ -12,11 +12,13 @@ from planted import Plant, plant
 from tiny import tiny_model
 from toy import toy_task, toy_tokenizer
 
-from headcount import Lab, Store, evaluate, wrap
+from headcount import Lab, Store, Task, evaluate, wrap
+from headcount.models.model import Model
 from headcount.rankings.causal_gates.fit import FitSettings, GateFit
 from headcount.rankings.causal_gates.result import ROLES, CausalGates
 from headcount.studies.head_roles.config import Base
-from headcount.studies.head_roles.toggling import Toggled, ToggleRequest
+from headcount.studies.head_roles.gates import Cell
+from headcount.studies.head_roles.toggling import RoleCurves, ToggleRequest
 
 COUNTS = (0, 1, 2, 5)
 BASES: tuple[Base, ...] = ("soft", "plain")
@@ -25,6 +27,10 @@ BASES: tuple[Base, ...] = ("soft", "plain")
 @cache
 def planted() -> Plant:
     return plant(["0.1", "1.0"], ["1.2"], layers=2, heads=4, n=40)
+
+
+def cell(model: Model, task: Task) -> Cell:
+    return Cell(model, model.name, task, task.name, task.name)
 
 
 def made_gates() -> CausalGates:
@@ -41,9 +47,9 @@ def made_gates() -> CausalGates:
     return CausalGates(its.model.layout, np.array(plus), np.array(minus))
 
 
-def toggle(base: Base = "soft", store: Store | None = None) -> Toggled:
+def toggle(base: Base = "soft", store: Store | None = None) -> RoleCurves:
     its = planted()
-    return ToggleRequest(its.model, its.task, made_gates(), COUNTS, base).result(Lab(store))
+    return ToggleRequest(cell(its.model, its.task), made_gates(), COUNTS, base).result(Lab(store))
 
 
 @pytest.mark.parametrize("base", BASES)
@@ -84,7 +90,7 @@ def test_targets_of_several_tokens_are_summed() -> None:
     rng = np.random.default_rng(1)
     shape = (1, model.layout.total)
     gates = CausalGates(model.layout, rng.uniform(size=shape), rng.uniform(size=shape))
-    toggled = ToggleRequest(model, task, gates, (2,)).result(Lab())
+    toggled = ToggleRequest(cell(model, task), gates, (2,)).result(Lab())
     first = np.argsort(-gates.minus[0])[:2]
     pair = np.repeat(gates.plus, 2, axis=0)
     pair[0, first], pair[1, first] = 0, 1
@@ -108,7 +114,7 @@ def wide() -> GateFit:
 def test_what_is_counted_is_what_is_measured(base: Base, fitted: bool, tmp_path: Path) -> None:
     fit = wide()
     gates = fit.result(Lab()) if fitted else fit
-    request = ToggleRequest(fit.model, fit.task, gates, (0, 5, 9, 32), base)
+    request = ToggleRequest(cell(fit.model, fit.task), gates, (0, 5, 9, 32), base)
     with Store(tmp_path / "store.sqlite") as store:
         lab = Lab(store)
         ahead = lab.cost([request, request])
@@ -126,7 +132,7 @@ def test_what_is_counted_is_what_is_measured(base: Base, fitted: bool, tmp_path:
 
 def test_both_curves_share_the_fit_and_little_else(tmp_path: Path) -> None:
     fit = wide()
-    both = [ToggleRequest(fit.model, fit.task, fit, (0, 5, 9), base) for base in BASES]
+    both = [ToggleRequest(cell(fit.model, fit.task), fit, (0, 5, 9), base) for base in BASES]
     apart = [Lab().cost([request]) for request in both]
     together = Lab().cost(both)
     assert together.count("value") == sum(cost.count("value") for cost in apart)
@@ -137,7 +143,7 @@ def test_the_same_head_set_is_measured_once(tmp_path: Path) -> None:
     with Store(tmp_path / "store.sqlite") as store:
         first = toggle(store=store)
         lab, its = Lab(store), planted()
-        again = ToggleRequest(its.model, its.task, made_gates(), COUNTS).result(lab)
+        again = ToggleRequest(cell(its.model, its.task), made_gates(), COUNTS).result(lab)
     assert lab.measured["value"] == 0
     for key, values in first.changes.items():
         np.testing.assert_array_equal(again.changes[key], values)

@@ -38,7 +38,7 @@ from headcount.rankings.agreement import agreement
 from headcount.report.curve_study import curve_study
 from headcount.report.study import versions
 from headcount.stats import accuracy_interval, bootstrap, paired_difference
-from headcount.studies.masked_heads.metrics import check_functions
+from headcount.studies.masked_heads.study import check_functions
 from headcount.system.files import write_json
 from headcount.tasks import FUNCTIONS, Task, make_task, task_factory
 from headcount.tasks.cognitive import DRAWS

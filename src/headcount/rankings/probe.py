@@ -20,13 +20,14 @@ from jaxtyping import Bool, Float, Int
 
 from headcount.engine.measure.batch import make_batches
 from headcount.engine.measure.cost import Counter
-from headcount.engine.measure.forward import measuring, score, WM
+from headcount.engine.measure.forward import measuring, score
 from headcount.engine.measure.plan import default_tokens
 from headcount.engine.read.collect import collect
 from headcount.engine.write.decode import generate
 from headcount.errors import HeadcountError, did_you_mean, unknown
 from headcount.heads import HeadLayout, HeadScores
 from headcount.lab import Lab
+from headcount.models.memory import within_memory
 from headcount.models.model import Model
 from headcount.rankings.probe_classifier import TrainedProbe, Training, train_probe
 from headcount.rankings.ranking import Settings, examples_key

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
+from jaxtyping import Float, Int
+
 from headcount.claims import Claim
 from headcount.curves import Curve
 from headcount.models.model import Model
@@ -48,16 +51,23 @@ def curve_study(
         scores=scores,
         heads=head_rows(model.name, task.name, scores, clusters=clusters),
         notes=curve.left_out,
-        values=value_rows(curve),
+        values=value_rows(curve.raw, curve.clusters),
     )
 
 
-def value_rows(curve: Curve) -> list[dict[str, Any]]:
-    """Every value behind a curve's points, with the cluster that its example belongs to."""
+def value_rows(
+    raw: Mapping[tuple[str, int], Float[np.ndarray, "_ examples"]],
+    clusters: Int[np.ndarray, "examples"],
+    **facts: str,
+) -> list[dict[str, Any]]:
+    """Every value behind some points, with the cluster that its example belongs to.
+
+    `raw` has the values by series and count; `facts` are the same in all rows.
+    """
     columns = ("series", "count", "draw", "example", "cluster", "value")
     return [
-        dict(zip(columns, (series, count, draw, example, cluster, value), strict=True))
-        for (series, count), draws in curve.raw.items()
+        {**facts, **dict(zip(columns, (series, count, draw, example, cluster, value), strict=True))}
+        for (series, count), draws in raw.items()
         for draw, values in enumerate(draws.tolist())
-        for example, (cluster, value) in enumerate(zip(curve.clusters, values, strict=True))
+        for example, (cluster, value) in enumerate(zip(clusters, values, strict=True))
     ]

@@ -15,9 +15,11 @@ from typing import Any, Protocol
 from headcount.engine.measure.cost import Cost, Counter
 from headcount.errors import HeadcountError, unknown
 from headcount.lab import Lab
+from headcount.metrics import TextMetric, get_metric
 from headcount.models.model import Model
 from headcount.registry import check_setting
 from headcount.report.study import Study
+from headcount.stats import Interval
 from headcount.system.files import canonical, digest, to_json
 
 Results = Mapping[Hashable, Any]
@@ -125,6 +127,31 @@ def resume_key(study: str, config: Any, models: Sequence[Model]) -> str:
         "models": [{"name": model.name, **model.identity} for model in models],
     }
     return digest(canonical(facts))
+
+
+def columns(interval: Interval) -> dict[str, float]:
+    """An interval as columns of a table."""
+    return {"value": interval.value, "low": interval.low, "high": interval.high}
+
+
+def span_text(numbers: Sequence[int]) -> str:
+    """From the least to the most of some numbers.
+
+    >>> span_text([60, 48, 52]), span_text([16, 16])
+    ('48 to 60', '16')
+    """
+    low, high = min(numbers), max(numbers)
+    return str(low) if low == high else f"{low} to {high}"
+
+
+def text_metric(name: str, instead: str) -> TextMetric:
+    """A metric of written texts; refuses those that are read off logits."""
+    metric = get_metric(name)
+    if not isinstance(metric, TextMetric):
+        raise HeadcountError(
+            f"{name} is read off logits, and this study grades texts: choose {instead}."
+        )
+    return metric
 
 
 def only_model(models: Sequence[Model], study: str) -> Model:

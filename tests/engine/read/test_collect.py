@@ -104,7 +104,7 @@ def test_while_a_batch_runs_only_positions_are_kept(monkeypatch: pytest.MonkeyPa
     """What is kept of the batches before, when the next one starts."""
     model = model_of("llama")
     model.short_cuts
-    monkeypatch.setattr("headcount.engine.read.lengths.default_tokens", lambda _: 18)
+    monkeypatch.setattr("headcount.engine.read.collect.default_tokens", lambda _: 18)
     storages: list[int] = []
     stack = torch.stack
 

@@ -11,8 +11,13 @@ from toy import toy_tokenizer
 
 from headcount import HeadcountError, wrap
 from headcount.models.model import Model
-from headcount.studies.token_insertion.affine import affine_fit, head_outputs
-from headcount.studies.token_insertion.profiles import EFFECTS, profile_effects, profiles
+from headcount.studies.token_insertion.attention import (
+    EFFECTS,
+    affine_fit,
+    head_outputs,
+    profile_effects,
+    profiles,
+)
 
 SEQUENCES = [[5, 6, 7, 8, 9, 5, 6, 12, 13], [9, 8, 7, 20, 3], [4, 4, 5, 6, 9, 10, 11, 12, 60]]
 

@@ -14,8 +14,12 @@ from toy import toy_tokenizer
 
 from headcount import HeadcountError, generate, wrap
 from headcount.models.model import Model
-from headcount.studies.token_insertion.activations import activation_statistics, on_activations
-from headcount.studies.token_insertion.redistribution import ActivationRedistribution
+from headcount.studies.token_insertion.activations import (
+    ActivationRedistribution,
+    _seed,
+    activation_statistics,
+    on_activations,
+)
 
 IDS = torch.tensor([[5, 6, 7, 8, 9, 5, 6, 12], [9, 8, 7, 20, 3, 4, 4, 4]])
 
@@ -53,8 +57,6 @@ def test_the_formula(variant: Any, c: float, p1: float) -> None:
     # What the same numbers draw is read off a tensor whose top is 1.
     flat = torch.linspace(0.0, 1.0, 200).view(1, 5, 40)
     assert ones.change(flat, 7).shape == flat.shape
-    from headcount.studies.token_insertion.redistribution import _seed
-
     uniform = torch.rand(200, generator=torch.Generator().manual_seed(_seed(3, 7, 5))).numpy()
     for row in range(2):
         expected = by_hand(a[row].numpy(), uniform, arm)

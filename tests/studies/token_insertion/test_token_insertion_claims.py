@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
+from typing import Any
+
 import numpy as np
 import pytest
 
 from headcount.claims import Claim
 from headcount.heads import HeadLayout
-from headcount.studies.token_insertion.affine import AFFINE
+from headcount.studies.token_insertion.attention import AFFINE, EFFECTS
 from headcount.studies.token_insertion.claims import judge_claims
 from headcount.studies.token_insertion.grading import Condition, Graded, Outcome
-from headcount.studies.token_insertion.inside import Inside, filled
-from headcount.studies.token_insertion.look import QUERIES, Look
-from headcount.studies.token_insertion.profiles import EFFECTS
+from headcount.studies.token_insertion.look import QUERIES, Look, filled, packed, unpacked
 
 INSERTS = ("w/ Mless", "w/ Mful")
 LAYOUT = HeadLayout((2, 3))
@@ -37,7 +39,7 @@ def look(peak: float, timing: float = 0.95, span: float = 0.3, factor: float = 0
     assert set(values) == set(EFFECTS)
     effects = {(s, q, e): some(values[e]) for s in INSERTS for q in QUERIES for e in EFFECTS}
     affine = {(s, name): some(factor) for s in INSERTS for name in AFFINE}
-    return Look(effects, affine, {}, {}, {}, 1)
+    return Look("m", LAYOUT, 0, 1, effects, affine, {}, {}, {}, 1)
 
 
 def outcome(without: list[int], with_it: list[int]) -> Outcome:
@@ -64,8 +66,7 @@ def test_accuracy(without: list[int], with_it: list[int], verdict: str) -> None:
 
 def judged(seen: Look) -> list[Claim]:
     """The claims about what the first insert does inside, in head 0.1."""
-    inside = Inside.of("m", LAYOUT, seen, layer=0, head=1)
-    return judge_claims(outcome([0, 1] * 20, [0, 1] * 20), inside)[2:8]
+    return judge_claims(outcome([0, 1] * 20, [0, 1] * 20), seen)[2:8]
 
 
 def verdicts(seen: Look) -> list[str]:
@@ -99,7 +100,9 @@ def test_the_table_of_heads_takes_a_head_where_it_speaks() -> None:
 def test_a_look_comes_back_from_json() -> None:
     seen = look(0.5)
     seen.effects["w/ Mless", "all", "span"][0, 0] = np.nan
-    again = Look.from_json(seen.to_json())
+    tables: Any = {"effects": seen.effects, "affine": seen.affine}
+    document = json.loads(json.dumps(packed(tables), allow_nan=False))
+    again = replace(seen, **unpacked(document))
     for key, values in seen.effects.items():
         np.testing.assert_allclose(again.effects[key], values, rtol=1e-6)
     for name, values in seen.affine.items():
@@ -113,9 +116,11 @@ def test_the_head_that_is_drawn() -> None:
     seen = look(0.5)
     for series in INSERTS:
         seen.effects[series, "all", "change"][:, 3] += 1
-    of = [Inside.of("m", LAYOUT, seen, layer, head) for layer, head in ((1, -1), (1, 2), (0, 1))]
-    assert [str(inside.drawn) for inside in of] == ["1.1", "1.2", "0.1"]
-    assert [inside.chosen for inside in of] == [True, False, False]
-    wide = Inside.of("m", HeadLayout((16, 3)), seen, 0, -1)
-    assert str(wide.drawn) == "0.14"  # the published one
+    asked = ((1, -1), (1, 2), (0, 1))
+    of = [replace(seen, layer=layer, asked=head) for layer, head in asked]
+    assert [str(one.head) for one in of] == ["1.1", "1.2", "0.1"]
+    assert [one.number for one in of] == [3, 4, 1]
+    assert [one.chosen for one in of] == [True, False, False]
+    wide = replace(seen, layout=HeadLayout((16, 3)), layer=0, asked=-1)
+    assert str(wide.head) == "0.14"  # the published one
     assert not wide.chosen

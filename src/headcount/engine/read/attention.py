@@ -18,7 +18,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from headcount.engine.read.lengths import each_length, run_through
+from headcount.engine.read.collect import each_length, run_through
 from headcount.errors import HeadcountError
 from headcount.models.model import Model
 from headcount.models.sites import HeadSite, coarsest_dtype, plain
@@ -102,9 +102,8 @@ def attend_each(
 
     With `gates` the model runs under that head set.
     """
-    by_place: dict[int, np.ndarray] = {}
 
-    def run(places: list[int]) -> None:
+    def run(places: list[int]) -> Float[np.ndarray, "rows heads *_"]:
         at_site: dict[int, Tensor] = {}
 
         def read(site: HeadSite, weights: Tensor) -> None:
@@ -113,10 +112,9 @@ def attend_each(
         with reading_attention(model, read):
             run_through(model, [sequences[place] for place in places], gates)
         table = torch.cat([at_site[site.index].cpu().double() for site in model.sites], dim=1)
-        by_place.update(zip(places, table.numpy(), strict=True))  # (rows, heads, …)
+        return table.numpy()
 
-    each_length(model, sequences, run, label=label, progress=progress)
-    return [by_place[place] for place in range(len(sequences))]
+    return each_length(model, sequences, run, label=label, progress=progress)
 
 
 def _ask(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -1,4 +1,7 @@
-"""Read the heads' outputs while a model runs, and keep only what is asked for."""
+"""Run a model on token sequences, and read the heads' outputs on the way.
+
+Sequences of one length run together, without any padding; only what is asked for is kept.
+"""
 
 from __future__ import annotations
 
@@ -11,10 +14,68 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from headcount.engine.read.lengths import each_length, run_through
+from headcount.engine.measure.forward import measuring
+from headcount.engine.measure.plan import default_tokens
 from headcount.errors import HeadcountError
+from headcount.models.forward_modes import scored_logits
+from headcount.models.gate import gating
+from headcount.models.memory import within_memory
 from headcount.models.model import Model
-from headcount.models.sites import HeadSite, plain, to_rows
+from headcount.models.sites import HeadSite, accepted, plain, to_rows
+from headcount.system.progress import progress as progress_bar
+
+
+def each_length(
+    model: Model,
+    sequences: Sequence[Sequence[int]],
+    run: Callable[[list[int]], Sequence[Any]],
+    *,
+    label: str,
+    progress: bool,
+) -> list[Any]:
+    """Call `run` with the numbers of some sequences of equal length, until all have been run.
+
+    As many at once as memory allows; where it runs out, `run` is called again with fewer. Returns
+    what it gave for each sequence.
+    """
+    if not sequences or not all(sequences):
+        raise HeadcountError("Give at least one sequence, each with at least one token.")
+    by_length: dict[int, list[int]] = {}
+    for number, ids in enumerate(sequences):
+        by_length.setdefault(len(ids), []).append(number)
+    results: dict[int, Any] = {}
+    with (
+        progress_bar(label, len(sequences), show=progress, unit="sequence") as bar,
+        measuring(model),
+    ):
+
+        def work(tokens: int) -> None:
+            for length, left in by_length.items():
+                rows = max(1, tokens // length)
+                while left:
+                    results.update(zip(left[:rows], run(left[:rows]), strict=True))
+                    bar.update(len(left[:rows]))
+                    del left[:rows]
+
+        within_memory(model, work, default_tokens(model), max(by_length))
+    return [results[number] for number in range(len(sequences))]
+
+
+def run_through(
+    model: Model,
+    sequences: Sequence[Sequence[int]],
+    gates: Float[np.ndarray, "heads"] | None = None,
+) -> None:
+    """One pass over sequences of equal length under a head set, for what hooks read on the way."""
+    ids = torch.tensor([list(sequence) for sequence in sequences], device=model.device)
+    with ExitStack() as stack:
+        if model.short_cuts.head:
+            stack.enter_context(scored_logits(model.module, 1))
+        if gates is not None:
+            stack.enter_context(gating(model.module, model.sites, torch.from_numpy(gates[None])))
+        # A user's compiled graph does not see hooks that came after it.
+        stack.enter_context(torch.compiler.set_stance("force_eager"))
+        model.module(input_ids=ids, **accepted(model.module, use_cache=False))
 
 
 @contextmanager
@@ -89,19 +150,19 @@ def collect(
     counts = {len(chosen) for chosen in positions}
     if not mean and len(counts) > 1:
         raise HeadcountError("Ask for equally many positions of each sequence, or for their mean.")
-    at_site: list[dict[int, Tensor]] = [{} for _ in model.sites]  # site → sequence → z
 
-    def run(places: list[int]) -> None:
+    def run(places: list[int]) -> list[tuple[Tensor, ...]]:
+        at_site: dict[int, Tensor] = {}
+
         def read(site: HeadSite, z: Tensor) -> None:
             heads = z[..., site.span].unflatten(-1, (site.heads, site.size))
             some = [heads[row, list(positions[place])].float() for row, place in enumerate(places)]
             # (rows, positions, heads, size), or without the positions; fetched in one go
-            kept = torch.stack([z.mean(0) for z in some] if mean else some).cpu()
-            at_site[site.index].update(zip(places, kept, strict=True))
+            at_site[site.index] = torch.stack([z.mean(0) for z in some] if mean else some).cpu()
 
         with reading(model, read):
             run_through(model, [sequences[place] for place in places], gates)
+        return list(zip(*(at_site[site.index] for site in model.sites), strict=True))
 
-    each_length(model, sequences, run, label="collecting", progress=progress)
-    order = range(len(sequences))
-    return [torch.stack([by_place[place] for place in order]).numpy() for by_place in at_site]
+    outputs = each_length(model, sequences, run, label="collecting", progress=progress)
+    return [torch.stack(by_sequence).numpy() for by_sequence in zip(*outputs, strict=True)]

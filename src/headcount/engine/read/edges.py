@@ -46,14 +46,14 @@ def open_edges(
         for ids in sequences:
             tokens = torch.tensor([ids], device=model.device)
             model.module(input_ids=tokens, **accepted(model.module, use_cache=False))
-            found = []
+            shares = []
             for site in model.sites:
                 draw = by_name[site.attention]
                 assert draw.open is not None
                 assert draw.possible is not None
-                found.append((draw.open / draw.possible[:, None])[0].double().cpu())
+                shares.append((draw.open / draw.possible[:, None])[0].double().cpu())
             edges = len(ids) * (len(ids) + 1) / 2
-            opened += torch.cat(found) * edges
+            opened += torch.cat(shares) * edges
             possible += edges
             bar.update(1)
     return (opened / possible).numpy()

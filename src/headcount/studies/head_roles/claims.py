@@ -12,16 +12,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from headcount.claims import Claim, all_of, judge
-from headcount.stats import Interval
-from headcount.studies.head_roles.panel import Panel
+from headcount.claims import Claim
+from headcount.studies.head_roles.toggling import RoleCurves
 
 NEAR = 0.25
 
 
-def judge_claims(panels: Sequence[Panel]) -> list[Claim]:
+def judge_claims(panels: Sequence[RoleCurves]) -> list[Claim]:
     """All claims that these panels allow to judge."""
-    shared = set.intersection(*(set(panel.toggled.counts) for panel in panels)) - {0}
+    shared = set.intersection(*(set(panel.counts) for panel in panels)) - {0}
     if not shared:
         return []
     last = max(shared)
@@ -39,23 +38,11 @@ def judge_claims(panels: Sequence[Panel]) -> list[Claim]:
     return claims
 
 
-def _all_below(text: str, published: str, intervals: Sequence[Interval]) -> Claim:
-    """All of these are below 0; the highest is told."""
-    highest = max(intervals, key=lambda interval: interval.value)
-    return Claim.of(text, published, highest, all_of([judge(one, below=0) for one in intervals]))
-
-
-def _all_above(text: str, published: str, intervals: Sequence[Interval]) -> Claim:
-    """All of these are above 0; the lowest is told."""
-    lowest = min(intervals, key=lambda interval: interval.value)
-    return Claim.of(text, published, lowest, all_of([judge(one, above=0) for one in intervals]))
-
-
 def _heads(count: int) -> str:
     return "head" if count == 1 else f"{count} heads"
 
 
-def _falling(panels: Sequence[Panel], count: int) -> list[Claim]:
+def _falling(panels: Sequence[RoleCurves], count: int) -> list[Claim]:
     """Facilitation falls, and irrelevance does not."""
     beyond = [  # the quarter: how far irrelevance falls below it, and how far it rises above it
         panel.sum(count, facilitation=NEAR, irrelevance=sign).interval
@@ -63,23 +50,25 @@ def _falling(panels: Sequence[Panel], count: int) -> list[Claim]:
         for sign in (-1.0, 1.0)
     ]
     return [
-        _all_below(
+        Claim.of_all(
             f"ablating the most facilitating {_heads(count)} lowers the log-probability in every "
             "panel (measured: where it falls least)",
             "facilitation falls in every panel",
             [panel.sum(count, facilitation=1.0).interval for panel in panels],
+            below=0,
         ),
-        _all_below(
+        Claim.of_all(
             f"with the first {_heads(count)} irrelevance stays within a quarter of facilitation's "
             "fall in every panel (measured: by how much it leaves that, where it is farthest; "
             "negative is within)",
             "irrelevance stays near 0",
             beyond,
+            below=0,
         ),
     ]
 
 
-def _interfering(panels: Sequence[Panel], count: int) -> list[Claim]:
+def _interfering(panels: Sequence[RoleCurves], count: int) -> list[Claim]:
     """Interference rises to a peak, and does not fall before."""
     peaks = [panel.peak("interference") for panel in panels]
     several = len({panel.model for panel in panels}) > 1
@@ -88,23 +77,25 @@ def _interfering(panels: Sequence[Panel], count: int) -> list[Claim]:
         for panel, peak in zip(panels, peaks, strict=True)
     )
     return [
-        _all_above(
+        Claim.of_all(
             "ablating the most interfering heads raises the log-probability in every panel, at its "
             f"peak (measured: the lowest peak; {named})",
             "interference rises at first; peaks on Common Sense +0.5 to +1.5",
             peaks,
+            above=0,
         ),
-        _all_above(
+        Claim.of_all(
             f"interference does not fall early: with the first {_heads(count)} by less than a "
             "quarter of what facilitation falls there, in every panel (measured: the smallest room "
             "above that)",
             "interference rarely falls early",
             [panel.sum(count, interference=1.0, facilitation=-NEAR).interval for panel in panels],
+            above=0,
         ),
     ]
 
 
-def _descriptions(panels: Sequence[Panel], count: int) -> list[Claim]:
+def _descriptions(panels: Sequence[RoleCurves], count: int) -> list[Claim]:
     """One claim for each of two descriptions of the same figure."""
     gaps = [
         panel.sum(count, **{"facilitation": 1.0, role: -1.0}).interval
@@ -112,48 +103,52 @@ def _descriptions(panels: Sequence[Panel], count: int) -> list[Claim]:
         for role in ("irrelevance", "interference")
     ]
     return [
-        _all_below(
+        Claim.of_all(
             f"the first of two contradicting descriptions holds: with the first {_heads(count)} "
             "facilitation lies below irrelevance and interference in every panel (measured: the "
             "smallest gap)",
             "facilitation falls, the others stay or rise (the paper)",
             gaps,
+            below=0,
         ),
-        _all_above(
+        Claim.of_all(
             f"the second description holds: with the first {_heads(count)} facilitation lies above "
             "irrelevance and interference in every panel (measured: the smallest gap)",
             "facilitation is flat, the others fall (contradicts the paper)",
             gaps,
+            above=0,
         ),
     ]
 
 
-def _math(panels: Sequence[Panel], count: int) -> Claim:
+def _math(panels: Sequence[RoleCurves], count: int) -> Claim:
     gaps = []
     for model in dict.fromkeys(panel.model for panel in panels):
         by_task = {p.task: p.sum(count, facilitation=1.0) for p in panels if p.model == model}
         gaps += [
             (by_task["Math"] - by_task[other]).interval for other in ("Syntax", "Common Sense")
         ]
-    return _all_below(
+    return Claim.of_all(
         f"Math is the most sensitive: with the first {_heads(count)} facilitation lies below that "
         "of both other tasks (measured: the smallest gap; targets are whole solutions and log-"
         "probabilities are summed)",
         "Math is by far the most sensitive",
         gaps,
+        below=0,
     )
 
 
-def _largest(panels: Sequence[Panel], count: int) -> Claim:
+def _largest(panels: Sequence[RoleCurves], count: int) -> Claim:
     most = max(panel.parameters for panel in panels)
     gaps = []
     for task in ("Syntax", "Common Sense"):
         falls = [(p.parameters, p.sum(count, facilitation=1.0)) for p in panels if p.task == task]
         large = [fall for size, fall in falls if size == most]
         gaps += [(one - fall).interval for one in large for size, fall in falls if size < most]
-    return _all_above(
+    return Claim.of_all(
         f"the largest model falls least on Syntax and Common Sense with the first {_heads(count)} "
         "(measured: the smallest lead over a smaller model)",
         "the largest model falls least on Syntax and Common Sense",
         gaps,
+        above=0,
     )

@@ -1,14 +1,12 @@
-"""The settings of the study `head-roles`."""
+"""The settings of the study `head-roles`, and its presets."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from headcount.errors import HeadcountError
-from headcount.rankings.causal_gates.fit import FitSettings
-from headcount.rankings.causal_gates.schedule import VARIANTS
 from headcount.registry import setting
 from headcount.tasks import Task
 
@@ -37,20 +35,20 @@ class Config:
     counts: tuple[int, ...] | None = setting(
         None, "numbers of ablated heads; 0, 2, 4, … 50 unless given"
     )
-    seeds: int = setting(FitSettings.seeds, "fits, from different starts")
+    seeds: int = setting(10, "fits, from different starts")
     n: int = setting(0, "validation prompts; 0 takes all")
     plain: bool = setting(True, "the curve from the whole model as well")
     gates: str = setting("", "folder of fitted gates")
     refit: bool = setting(False, "fit gates, however long that takes")
-    updates: int = setting(FitSettings.updates, "updates of each of the two stages of a fit")
-    batch: int = setting(FitSettings.batch, "prompts of an update")
+    updates: int = setting(500, "updates of each of the two stages of a fit")
+    batch: int = setting(64, "prompts of an update")
     variant: str = setting(
-        FitSettings.variant,
+        "published",
         "published, or released: as the published code fits, with learning rate 1 and gradients "
         "clipped to norm 1",
-        choices=tuple(VARIANTS),
+        choices=("published", "released"),
     )
-    compiled: bool = setting(FitSettings.compiled, "compiled blocks, on a GPU")
+    compiled: bool = setting(False, "compiled blocks, on a GPU")
     task_settings: Mapping[str, Any] | None = setting(None, "settings of every task")
 
     def __post_init__(self) -> None:
@@ -60,14 +58,6 @@ class Config:
             raise HeadcountError(
                 f"The study needs at least 1 seed, and n of 0 or more: not {self.seeds}, {self.n}."
             )
-        _ = self.fit  # refuses what is none
-
-    @property
-    def fit(self) -> FitSettings:
-        """How gates are fitted, where they are."""
-        own = {field.name for field in fields(self)}
-        shared = [field.name for field in fields(FitSettings) if field.name in own]
-        return FitSettings(**{name: getattr(self, name) for name in shared})
 
     @property
     def bases(self) -> tuple[Base, ...]:

@@ -1,24 +1,31 @@
-"""The causal gates of a study: given in a folder, brought along by headcount, or to be fitted.
+"""The grid of the study, models × tasks, and the causal gates of its cells.
 
-A folder of gates has one file for each task, `MODEL/TASK.json` or, for a single model, `TASK.json`.
-Those that come with headcount are in `fitted` beside this file, and serve only the weights they
-were fitted to; `scripts/fit_role_gates.py` makes them.
+Gates are given in a folder, brought along by headcount, or to be fitted. A folder of gates has one
+file for each task, `MODEL/TASK.json` or, for a single model, `TASK.json`. Those that come with
+headcount are in `fitted` beside this file, and serve only the weights they were fitted to;
+`scripts/fit_role_gates.py` makes them.
 """
 
 from __future__ import annotations
 
+import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import cached_property
 from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
 from headcount.errors import HeadcountError
 from headcount.lab import Lab
+from headcount.models.model import Model
 from headcount.rankings.causal_gates.fit import FitSettings, GateFit
 from headcount.rankings.causal_gates.result import CausalGates
-from headcount.studies.head_roles.cells import Cell
-from headcount.studies.head_roles.config import Config
+from headcount.studies.head_roles.config import ROWS, Config
+from headcount.system.files import safe_name
 from headcount.system.progress import duration
+from headcount.tasks import Task, make_task
 
 _WORDS = {
     "model": "models by name",
@@ -30,17 +37,88 @@ _WORDS = {
 UNASKED = 30 * 60  # seconds of fitting that need no --refit
 
 
+@dataclass(frozen=True, eq=False)
+class Cell:
+    """One cell of the grid: a model under its label, and a task under its key and name."""
+
+    model: Model
+    label: str
+    task: Task
+    key: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.label}, {self.name}"
+
+    @property
+    def folder(self) -> str:
+        """The model's label as the name of a folder."""
+        return safe_name(self.label)
+
+    @property
+    def file(self) -> str:
+        """The task's key as the name of a file."""
+        return safe_name(self.key)
+
+    @cached_property
+    def identity(self) -> dict[str, Any]:
+        """What gates belong to: other weights, or the task in another form, need their own."""
+        return {
+            "model": self.model.name,
+            "weights": self.model.identity["weights"],
+            "task": self.key,
+            "task_version": self.task.version,
+            "task_settings": json.loads(json.dumps(dict(self.task.parameters), default=str)),
+        }
+
+    def validation(self, n: int) -> Task:
+        """The task with `n` of its validation prompts, 0 meaning all: no gate has seen them."""
+        test = self.task.part("test")
+        return test.subset(n) if n and n < len(test) else test
+
+    def foreign(self, gates: CausalGates) -> list[str]:
+        """What gates were fitted to that is not the cell's; what they do not say is trusted."""
+        own = self.identity
+        return [name for name, fact in own.items() if gates.parameters.get(name, fact) != fact]
+
+
+def make_cells(models: Sequence[Model], config: Config) -> list[Cell]:
+    """Models × tasks; models that share a name are told apart by a number."""
+    cells: list[Cell] = []
+    seen: Counter[str] = Counter()
+    for model in models:
+        seen[model.name] += 1
+        times = seen[model.name]
+        label = model.name if times == 1 else f"{model.name} ({times})"
+        by_key: dict[str, Cell] = {}
+        for spec in config.tasks:
+            key = spec.name if isinstance(spec, Task) else Path(spec).name.removesuffix(".jsonl")
+            if key in by_key:
+                raise HeadcountError(f'Two tasks have the name "{key}": rename one of the files.')
+            task = make_task(spec, model.tokenizer, **(config.task_settings or {}))
+            by_key[key] = Cell(model, label, task, key, ROWS.get(key, key))
+        cells += by_key.values()
+    return cells
+
+
+def fit_settings(config: Config) -> FitSettings:
+    """How gates are fitted, where they are."""
+    return FitSettings(
+        config.updates, config.batch, config.seeds, config.variant, compiled=config.compiled
+    )
+
+
 def locate_gates(cell: Cell, config: Config) -> tuple[CausalGates | GateFit, list[str]]:
     """The gates of a cell, or the fit that makes them; and sentences on where they come from.
 
     A folder that is named must have them; of those that come along, there may be fewer seeds.
     """
-    fit = GateFit(cell.model, cell.task, config.fit)
+    fit = GateFit(cell.model, cell.task, fit_settings(config))
     if config.refit:
         return fit, []
     if config.gates:
         return _given(cell, Path(config.gates), config.seeds)
-    gates, notes = _shipped(cell, config.fit)
+    gates, notes = _shipped(cell, config)
     return gates or fit, notes
 
 
@@ -91,8 +169,8 @@ def _given(cell: Cell, folder: Path, seeds: int) -> tuple[CausalGates, list[str]
             f"{len(gates.layout.counts)} layers, and {cell.label} has {layout.total} in "
             f"{len(layout.counts)}."
         )
-    other = _other(gates, cell)
-    if "task" in other:
+    foreign = cell.foreign(gates)
+    if "task" in foreign:
         raise HeadcountError(
             f"The gates in {path} were fitted to the task {gates.parameters['task']}, not to "
             f"{cell.key}."
@@ -102,44 +180,38 @@ def _given(cell: Cell, folder: Path, seeds: int) -> tuple[CausalGates, list[str]
             f"The gates in {path} have {_seeds(gates)}, not {seeds}: ask for fewer with --seeds, "
             "or fit your own with --refit."
         )
-    return gates.first(seeds), _noted(other, cell, path)
+    return gates.first(seeds), _noted(foreign, cell, path)
 
 
-def _shipped(cell: Cell, asked: FitSettings) -> tuple[CausalGates | None, list[str]]:
+def _shipped(cell: Cell, config: Config) -> tuple[CausalGates | None, list[str]]:
     """Gates that come with headcount, unless they are of something else than what is asked."""
     path = shipped_gates() / cell.folder / f"{cell.file}.json"
     if not path.exists():
         return None, []
     gates = CausalGates.load(path)
     unused = f"The gates that come with headcount for {cell.label} on {cell.name} are not used: "
-    other = _other(gates, cell)
-    if set(other) - {"model"} or gates.layout != cell.model.layout:
-        return None, [f"{unused}they were fitted to other {_words(other)}."]
-    wanted = {"variant": asked.variant, "updates": asked.updates}
+    foreign = cell.foreign(gates)
+    if set(foreign) - {"model"} or gates.layout != cell.model.layout:
+        return None, [f"{unused}they were fitted to other {_words(foreign)}."]
+    wanted = {"variant": config.variant, "updates": config.updates}
     how = [name for name in wanted if gates.parameters.get(name, wanted[name]) != wanted[name]]
     if how:
         return None, [f"{unused}they were fitted with other settings ({', '.join(how)})."]
-    notes = _noted(other, cell, path)
-    if asked.seeds > gates.seeds:
-        few = f"{cell}: the gates that come with headcount have {_seeds(gates)}, not {asked.seeds}"
+    notes = _noted(foreign, cell, path)
+    if config.seeds > gates.seeds:
+        few = f"{cell}: the gates that come with headcount have {_seeds(gates)}, not {config.seeds}"
         notes = [f"{few}; --refit fits more.", *notes]
-    return gates.first(asked.seeds), notes
+    return gates.first(config.seeds), notes
 
 
-def _other(gates: CausalGates, cell: Cell) -> list[str]:
-    """What gates were fitted to that is not the cell's; what they do not say is taken on trust."""
-    own = cell.identity
-    return [name for name, fact in own.items() if gates.parameters.get(name, fact) != fact]
-
-
-def _noted(other: Sequence[str], cell: Cell, path: Path) -> list[str]:
-    if not other:
+def _noted(foreign: Sequence[str], cell: Cell, path: Path) -> list[str]:
+    if not foreign:
         return []
-    return [f"{cell}: the gates in {path} were fitted to other {_words(other)}."]
+    return [f"{cell}: the gates in {path} were fitted to other {_words(foreign)}."]
 
 
-def _words(other: Sequence[str]) -> str:
-    return " and ".join(_WORDS[name] for name in other)
+def _words(foreign: Sequence[str]) -> str:
+    return " and ".join(_WORDS[name] for name in foreign)
 
 
 def _seeds(gates: CausalGates) -> str:

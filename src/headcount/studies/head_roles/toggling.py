@@ -13,7 +13,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import product
+from typing import Any
+from zlib import crc32
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -23,34 +26,82 @@ from headcount.engine.measure.head_sets import HeadSetEntry, HeadSets, Pending
 from headcount.engine.measure.sweep import Sweep
 from headcount.lab import Lab
 from headcount.metrics import get_metric
-from headcount.models.model import Model
 from headcount.rankings.causal_gates.fit import GateFit
 from headcount.rankings.causal_gates.result import ROLES, CausalGates
+from headcount.stats import Estimate, Interval, Resampling, bootstrap
+from headcount.studies.description import columns
 from headcount.studies.head_roles.config import Base
-from headcount.tasks import Task
+from headcount.studies.head_roles.gates import Cell
 
 TOGGLES = {"ablated": 0.0, "retained": 1.0}  # what the gates of the first heads are set to
+METRICS: dict[Base, str] = {"soft": "logprob change", "plain": "logprob change, plain model"}
 
 
 @dataclass(frozen=True, eq=False)
-class Toggled:
-    """Δ log-probability of the target for each role, count, seed and validation prompt."""
+class RoleCurves:
+    """One panel of the figure: what ablating heads changes for one task and model.
 
+    `changes` has Δ log-probability of the target by role and count, for each seed and prompt.
+    """
+
+    task: str
+    model: str
     base: Base
     counts: tuple[int, ...]
-    changes: dict[tuple[str, int], Float[np.ndarray, "seeds examples"]]
-    clusters: Int[np.ndarray, "examples"]
+    changes: dict[tuple[str, int], Float[np.ndarray, "seeds prompts"]]
+    clusters: Int[np.ndarray, "prompts"]
+    parameters: int = 0  # weights of the model
+
+    @cached_property
+    def prompts(self) -> Resampling:
+        """Resamples of the prompts, other ones than in other panels."""
+        return Resampling(self.clusters, seed=crc32(f"{self.task} {self.model}".encode()))
+
+    def sum(self, count: int, **weights: float) -> Estimate:
+        """The mean over seeds and prompts of a weighted sum of roles.
+
+        A seed's roles are of one fit, so they are drawn together.
+        """
+        weighted = [weight * self.changes[role, count] for role, weight in weights.items()]
+        return self.prompts.estimate(np.sum(weighted, axis=0))
+
+    def peak(self, role: str) -> Interval:
+        """The highest change, at the count that is highest for every other cluster of prompts."""
+        labels = np.unique(self.clusters, return_inverse=True)[1].reshape(-1)
+        first, second = labels % 2 == 0, labels % 2 == 1
+        counts = [count for count in self.counts if count]
+        if not second.any() or not counts:
+            return Interval(np.nan, np.nan, np.nan, 1)
+        best = max(counts, key=lambda count: self.changes[role, count][:, first].mean())
+        return bootstrap(self.changes[role, best][:, second], clusters=self.clusters[second])
+
+    @cached_property
+    def rows(self) -> list[dict[str, Any]]:
+        """The points of its curves, one row each."""
+        return [
+            {
+                "model": self.model,
+                "task": self.task,
+                "series": role,
+                "metric": METRICS[self.base],
+                "count": count,
+                **columns(bootstrap(values, clusters=self.clusters)),
+                "n": values.shape[1],
+                "seeds": values.shape[0],
+            }
+            for (role, count), values in self.changes.items()
+        ]
 
 
 @dataclass(frozen=True, eq=False)
 class ToggleRequest:
-    """A request for Δ(k) on the validation part, for each role and seed of some gates."""
+    """A request for Δ(k) on `n` validation prompts, for each role and seed of some gates."""
 
-    model: Model
-    task: Task
+    cell: Cell
     gates: CausalGates | GateFit
     counts: tuple[int, ...]
     base: Base = "soft"
+    n: int = 0
 
     def entries(self, gates: CausalGates | None) -> Iterator[HeadSetEntry]:
         """Two head sets for each role, count and seed; pending where gates are not fitted yet."""
@@ -72,38 +123,38 @@ class ToggleRequest:
         self, role: str, count: int, seed: int, way: str
     ) -> Float[np.ndarray, "heads"] | Pending:
         """A head set as far as it is known before the gates are."""
-        heads, plain = self.model.layout.total, self.base == "plain"
-        if count == heads or (plain and way == "retained"):
-            return np.full(heads, TOGGLES[way])
-        if count == 0 and plain:
+        heads = self.cell.model.layout.total
+        if self.base == "plain" and (count == 0 or way == "retained"):
             return np.ones(heads)
+        if count == heads:
+            return np.full(heads, TOGGLES[way])
         assert isinstance(self.gates, GateFit)
         if count == 0:
             return Pending((self.gates.key, seed))  # G⁺, whatever the role
         return Pending((self.gates.key, self.base, role, count, seed, way))
 
     def _sweep(self, head_sets: HeadSets) -> Sweep:
-        return Sweep(self.model, self.task, get_metric("logprob"), head_sets)
+        task = self.cell.validation(self.n)
+        return Sweep(self.cell.model, task, get_metric("logprob"), head_sets)
 
     def count(self, counter: Counter) -> None:
         """Tell the fit, where the gates are not known, and all head sets."""
-        gates: CausalGates | None
-        if isinstance(self.gates, GateFit):
-            self.gates.count(counter)
-            gates = self.gates.known(counter.store)
-        else:
-            gates = self.gates
-        layout = self.model.layout
+        gates: CausalGates | GateFit | None = self.gates
+        if isinstance(gates, GateFit):
+            gates.count(counter)
+            gates = gates.known(counter.store)
+        layout = self.cell.model.layout
         counter.sweep(self._sweep(HeadSets.of(np.ones(layout.total), layout)), self.entries(gates))
 
-    def result(self, lab: Lab) -> Toggled:
+    def result(self, lab: Lab) -> RoleCurves:
         """Fit the gates, where they are not known, and measure."""
+        model = self.cell.model
         gates = self.gates.result(lab) if isinstance(self.gates, GateFit) else self.gates
-        values = lab.measure(self._sweep(HeadSets.build(self.model.layout, self.entries(gates))))
-        changes = {
-            (role, count): values.of((role, count, "ablated"))
-            - values.of((role, count, "retained"))
-            for role in ROLES
-            for count in self.counts
-        }
-        return Toggled(self.base, self.counts, changes, values.clusters)
+        values = lab.measure(self._sweep(HeadSets.build(model.layout, self.entries(gates))))
+        changes = {}
+        for role, count in product(ROLES, self.counts):
+            ablated, retained = (values.of((role, count, way)) for way in TOGGLES)
+            changes[role, count] = ablated - retained
+        parameters = sum(weight.numel() for weight in model.module.parameters())
+        about = self.cell.name, self.cell.label, self.base, self.counts
+        return RoleCurves(*about, changes, values.clusters, parameters)

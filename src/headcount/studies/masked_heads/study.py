@@ -9,7 +9,8 @@ answers.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -19,25 +20,31 @@ from headcount.curves import Curve, CurveRequest, CurveSettings
 from headcount.engine.measure.cost import Counter
 from headcount.engine.measure.head_sets import HeadSets
 from headcount.engine.write.writing import Writing
-from headcount.errors import HeadcountError
+from headcount.errors import HeadcountError, unknown
 from headcount.heads import HeadLayout, check_counts
 from headcount.lab import Lab
 from headcount.metrics import TextMetric, Written, floor
+from headcount.metrics.comet_program import find_program
 from headcount.models.model import Model
-from headcount.rankings import Ranking
+from headcount.rankings import RANKINGS, Ranking
+from headcount.rankings.causal_gates import ROLES
+from headcount.report.curve_study import value_rows
 from headcount.report.head_rows import head_rows
 from headcount.report.study import Study
 from headcount.stats import paired_difference
-from headcount.studies.description import Description, Results, StudyKind, Tolerated, only_model
-from headcount.studies.masked_heads.claims import Panel, judge_claims
-from headcount.studies.masked_heads.config import FRACTIONS, PRESETS, Config
-from headcount.studies.masked_heads.figure import draw
-from headcount.studies.masked_heads.metrics import (
-    check_functions,
-    check_rankings,
-    second_metric,
+from headcount.studies.description import (
+    Description,
+    Results,
+    StudyKind,
+    StudyRequest,
+    Tolerated,
+    columns,
+    only_model,
     text_metric,
 )
+from headcount.studies.masked_heads.claims import FunctionPanel, judge_claims
+from headcount.studies.masked_heads.config import FRACTIONS, PRESETS, Config
+from headcount.studies.masked_heads.figure import draw
 from headcount.tasks import FUNCTIONS, Task, make_task
 
 SERIES = ("top", "random", "matched")
@@ -50,11 +57,11 @@ class FloorRequest:
     model: Model
     task: Task
     metrics: tuple[TextMetric, TextMetric]
-    scope: str
+    scope: Any
 
     def _writing(self) -> Writing:
         whole = HeadSets.of(np.ones(self.model.layout.total), self.model.layout)
-        return Writing(self.model, self.task, whole, scope=self.scope)  # type: ignore[arg-type]
+        return Writing(self.model, self.task, whole, scope=self.scope)
 
     def count(self, counter: Counter) -> None:
         """The whole model's answers."""
@@ -71,31 +78,28 @@ class FloorRequest:
 
 def describe(models: Sequence[Model], config: Config) -> Description:
     """Curves of every function by every ranking; of the first one with controls and floors."""
-    model = only_model(models, "masked-heads")
-    config = replace(
-        config,
-        functions=check_functions(config.functions),
-        rankings=check_rankings(config.rankings),
-    )
-    study = _MaskedHeads(model, config)
-    requests: dict[Any, Any] = {}
-    for key in config.functions:
-        task = study.tasks[key]
-        for method in config.rankings:
-            ranking = Ranking.of(model, task, method)
-            if method == config.rankings[0]:
-                for metric in study.metrics:
-                    chosen = study.curve_settings(SERIES)
-                    requests[key, method, metric.key] = CurveRequest(
-                        model, task, ranking, metric, chosen
-                    )
-                requests[key, "floors"] = FloorRequest(model, task, study.metrics, config.scope)
-            else:
-                # Some rankings suit some tasks; the others' figures are not to be lost for it.
-                first, chosen = study.metrics[0], study.curve_settings(("top",))
-                request = CurveRequest(model, task, ranking, first, chosen)
-                requests[key, method, first.key] = Tolerated(request)
-    return Description(requests, study.conclude)
+    functions, rankings = check_functions(config.functions), _check_rankings(config.rankings)
+    config = replace(config, functions=functions, rankings=rankings)
+    study = _MaskedHeads(only_model(models, KIND.key), config)
+    return Description(study.requests(), study.conclude)
+
+
+def check_functions(names: Sequence[str]) -> tuple[str, ...]:
+    """The functions of these names; "all" stands for every one."""
+    if list(names) == ["all"]:
+        return tuple(FUNCTIONS)
+    for name in names:
+        if name not in FUNCTIONS:
+            raise unknown("cognitive function", name, FUNCTIONS)
+    return tuple(names)
+
+
+def _check_rankings(names: Sequence[str]) -> tuple[str, ...]:
+    """The rankings of these names; "all" stands for every one but the learned gates."""
+    if list(names) == ["all"]:
+        every = [entry.key for entry in RANKINGS if entry.key not in (*ROLES, "random")]
+        return tuple(sorted(every, key="attribution".__ne__))  # it makes the figure
+    return tuple(RANKINGS[name].key for name in names)
 
 
 class _MaskedHeads:
@@ -103,7 +107,14 @@ class _MaskedHeads:
 
     def __init__(self, model: Model, config: Config) -> None:
         self.model, self.config = model, config
-        self.metrics = text_metric(config.accuracy), second_metric(config.similarity)
+        second = config.similarity
+        if second == "auto":
+            second = "similarity"
+            with suppress(HeadcountError):
+                find_program()
+                second = "comet"
+        instead = "exact_match or published_accuracy"
+        self.metrics = text_metric(config.accuracy, instead), text_metric(second, instead)
         counts = published_counts(model.layout) if config.counts is None else config.counts
         self.counts = check_counts([0, *counts], model.layout)
         if 2 * self.counts[1] > model.layout.total:
@@ -116,72 +127,90 @@ class _MaskedHeads:
             key: make_task(key, model.tokenizer, **self.task_settings) for key in config.functions
         }
 
-    def curve_settings(self, series: Sequence[str]) -> CurveSettings:
-        config = self.config
-        return CurveSettings(
-            counts=self.counts,
-            series=series,
-            seeds=config.seeds,
-            scope=config.scope,  # type: ignore[arg-type]
-            epsilon=config.epsilon,
+    def requests(self) -> dict[Hashable, StudyRequest]:
+        first, *others = self.config.rankings
+        requests: dict[Hashable, StudyRequest] = {}
+        for key, task in self.tasks.items():
+            for metric in self.metrics:
+                requests[key, first, metric.key] = self._curve(task, first, metric, SERIES)
+            scope = self.config.scope
+            requests[key, "floors"] = FloorRequest(self.model, task, self.metrics, scope)
+            for method in others:
+                # Some rankings suit some tasks; the others' figures are not to be lost for it.
+                request = self._curve(task, method, self.metrics[0], SERIES[:1])
+                requests[key, method, self.metrics[0].key] = Tolerated(request)
+        return requests
+
+    def _curve(
+        self, task: Task, method: str, metric: TextMetric, series: Sequence[str]
+    ) -> CurveRequest:
+        config, scope = self.config, self.config.scope
+        settings = CurveSettings(
+            self.counts,
+            series,
+            config.seeds,
+            scope=scope,
+            epsilon=config.epsilon,  # type: ignore[arg-type]
         )
+        ranking = Ranking.of(self.model, task, method)
+        return CurveRequest(self.model, task, ranking, metric, settings)
 
     def conclude(self, results: Results) -> Study:
         """Rows, claims and figures."""
-        config, (first, second) = self.config, self.metrics
-        headline = config.rankings[0]
+        config, name = self.config, self.model.name
+        panels: dict[str, FunctionPanel] = {}
         notes: list[str] = []
-        panels: list[Panel] = []
-        rows: list[dict[str, Any]] = []
-        by_ranking: dict[str, dict[str, Curve]] = {}
         for key in config.functions:
-            name, curves = FUNCTIONS[key].name, by_ranking.setdefault(FUNCTIONS[key].name, {})
-            for method in config.rankings:
-                curve = results[key, method, first.key]
-                if isinstance(curve, HeadcountError):
-                    notes.append(f"{name}: no ranking by {method}: {curve}")
-                    continue
-                curves[method] = curve
-                drawn = [curve]
-                if method == headline:
-                    drawn.append(results[key, method, second.key])
-                    notes += [f"{name}: {text}" for text in curve.left_out]
-                    panels.append(Panel(name, drawn[0], drawn[1], results[key, "floors"]))
-                rows += [{**asdict(p), "ranking": method} for one in drawn for p in one.points]
+            panels[key], its_notes = self._panel(key, results)
+            notes += its_notes
+        rows, values, heads = [], [], []
+        for key, panel in panels.items():
+            for method, curve in panel.curves:
+                rows += [{**row, "ranking": method} for row in curve.rows]
+                facts = {"model": name, "task": key, "metric": curve.metric.key, "ranking": method}
+                values += value_rows(curve.raw, curve.clusters, **facts)
+            scores = {method: curve.scores for method, curve in panel.by_ranking.items()}
+            clusters = self.tasks[key].part("ranking").clusters
+            heads += head_rows(name, key, scores, clusters=clusters)
+        every, second = list(panels.values()), self.metrics[1]
         return Study(
-            name="masked-heads",
-            title=f"masked-heads · {self.model.name}",
+            name=KIND.key,
+            title=f"{KIND.key} · {name}",
             rows=rows,
-            claims=judge_claims(panels, self.counts, self.model.layout.total),
-            figures=draw(panels, by_ranking, self.metrics, config, self.model),
+            claims=judge_claims(every, self.counts, self.model.layout.total),
+            figures=draw(every, config, self.model),
             settings={
                 **asdict(config),
                 "counts": self.counts,
                 "similarity": {"key": second.key, "identity": second.identity()},
                 "task": self.task_settings,
             },
-            model={self.model.name: self.model.facts},
-            scores=self._scores(by_ranking),
-            heads=self._heads(by_ranking),
+            model={name: self.model.facts},
+            scores={
+                f"{key}-{method}": curve.scores
+                for key, panel in panels.items()
+                for method, curve in panel.by_ranking.items()
+            },
+            heads=heads,
             notes=[*notes, *self._differences()],
-            tables={"differences": paired_rows(panels, by_ranking)},
+            tables={"differences": paired_rows(every)},
+            values=values,
         )
 
-    def _scores(self, by_ranking: Mapping[str, Mapping[str, Curve]]) -> dict[str, Any]:
-        return {
-            f"{key}-{method}": curve.scores
-            for key in self.config.functions
-            for method, curve in by_ranking[FUNCTIONS[key].name].items()
-        }
-
-    def _heads(self, by_ranking: Mapping[str, Mapping[str, Curve]]) -> list[dict[str, Any]]:
-        rows = []
-        for key, task in self.tasks.items():
-            curves = by_ranking[FUNCTIONS[key].name]
-            scores = {method: curve.scores for method, curve in curves.items()}
-            clusters = task.part("ranking").clusters
-            rows += head_rows(self.model.name, key, scores, clusters=clusters)
-        return rows
+    def _panel(self, key: str, results: Results) -> tuple[FunctionPanel, list[str]]:
+        """The curves of a function, and sentences about those that there are not."""
+        (first, *_), name = self.config.rankings, FUNCTIONS[key].name
+        accuracy, similarity = self.metrics
+        made = {m: results[key, m, accuracy.key] for m in self.config.rankings}
+        curves = {method: curve for method, curve in made.items() if isinstance(curve, Curve)}
+        second = results[key, first, similarity.key]
+        notes = [f"{name}: {text}" for text in curves[first].left_out]
+        notes += [
+            f"{name}: no ranking by {method}: {refusal}"
+            for method, refusal in made.items()
+            if method not in curves
+        ]
+        return FunctionPanel(name, curves, second, results[key, "floors"]), notes
 
     def _differences(self) -> list[str]:
         """What a reader of the paper must know."""
@@ -207,9 +236,7 @@ class _MaskedHeads:
 KIND = StudyKind("masked-heads", Config, PRESETS, ("smollm2-135m",), describe)
 
 
-def paired_rows(
-    panels: Sequence[Panel], by_ranking: Mapping[str, Mapping[str, Curve]]
-) -> list[dict[str, Any]]:
+def paired_rows(panels: Sequence[FunctionPanel]) -> list[dict[str, Any]]:
     """TopK minus each control at each count, item by item.
 
     Controls are those of the first ranking: heads outside its TopK, and of its layers. Other
@@ -217,40 +244,29 @@ def paired_rows(
     """
     rows = []
     for panel in panels:
-        first, *others = by_ranking[panel.name]
-        pairs: list[tuple[str, Curve, Curve, Sequence[str]]] = [
-            (first, panel.accuracy, panel.accuracy, SERIES[1:])
-        ]
-        if panel.similarity.metric.key != panel.accuracy.metric.key:
-            pairs.append((first, panel.similarity, panel.similarity, SERIES[1:]))
-        for method in others:
-            pairs.append((method, by_ranking[panel.name][method], panel.accuracy, SERIES[1:2]))
-        for method, best, controls, wanted in pairs:
-            for control, count in controls.raw:
+        first = next(iter(panel.by_ranking))
+        for method, curve in panel.curves:
+            controls = curve if method == first else panel.accuracy
+            wanted = SERIES[1:] if method == first else SERIES[1:2]
+            best = curve.raw
+            for (control, count), values in controls.raw.items():
                 if control in wanted and count:
-                    row = _paired_row(method, best, controls, control, count)
-                    rows.append({**row, "control_of": first})
+                    top = best["top", count]
+                    difference = paired_difference(top, values, clusters=curve.clusters)
+                    rows.append(
+                        {
+                            "model": curve.points[0].model,
+                            "task": curve.points[0].task,
+                            "ranking": method,
+                            "metric": curve.metric.key,
+                            "difference": f"top less {control}",
+                            "control_of": first,
+                            "count": count,
+                            **columns(difference),
+                            "n": top.shape[-1],
+                        }
+                    )
     return rows
-
-
-def _paired_row(
-    method: str, best: Curve, controls: Curve, control: str, count: int
-) -> dict[str, Any]:
-    top, other = best.values.of(("top", count)), controls.values.of((control, count))
-    difference = paired_difference(top, other, clusters=best.clusters)
-    return {
-        "model": best.points[0].model,
-        "task": best.points[0].task,
-        "ranking": method,
-        "metric": best.metric.key,
-        "difference": f"top less {control}",
-        "control_of": "",
-        "count": count,
-        "value": difference.value,
-        "low": difference.low,
-        "high": difference.high,
-        "n": top.shape[-1],
-    }
 
 
 def published_counts(layout: HeadLayout) -> list[int]:

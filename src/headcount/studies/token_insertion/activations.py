@@ -1,24 +1,40 @@
-"""The activations of a block's MLP, a = act(gate · x): where they are, and how sparse they are."""
+"""The activations of a block's MLP, a = act(gate · x): how sparse they are, and a change of them.
+
+Activation redistribution (ARM), after "Meaningless Tokens, Meaningful Gains" (Shi et al., arXiv
+2510.01032), lifts small activations of the first MLP at random. In every pass, for each row:
+
+    ε = 1.4826 · c · median(| |a| − median|a| |)        p = share of |a| < ε
+    the clip(p, 0.02, 0.25) of all entries with the smallest |a| get, by their sign,
+        U(0, 1) · percentile(a, p1)     or     −U(0, 1) · |min a|
+
+in their place ("replace", as in the published code) or on top ("add", as in the paper). The random
+numbers depend on the seed and the place in the text alone, so that no row depends on another.
+"""
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from typing import Any
+from dataclasses import asdict, dataclass
+from typing import Any, get_args
 
 import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from headcount.engine.read.lengths import each_length, run_through
-from headcount.errors import HeadcountError
+from headcount.engine.measure.forward import measuring
+from headcount.engine.read.collect import each_length, run_through
+from headcount.errors import HeadcountError, unknown
 from headcount.models.model import Model
 from headcount.models.sites import plain
+from headcount.studies.token_insertion.config import Variant
 
 NAMES = ("act_fn", "activation_fn", "act", "hidden_act_fn")
 SCALE = 1.4826  # makes the median absolute deviation of a normal variable its standard deviation
 NEAR_ZERO = 0.13  # c of the limit below which an activation counts as near zero
+LEAST, MOST = 0.02, 0.25  # the shares of activations that redistribution lifts
 STATISTICS = ("near_zero", "l1", "l2", "gini")
 
 Change = Callable[[Float[Tensor, "rows tokens width"], int], Tensor | None]
@@ -103,26 +119,26 @@ def activation_statistics(
     limits are returned too, so that two forms of a prompt can be held against one of them. `gates`
     are those of a head set.
     """
-    by_place: dict[int, np.ndarray] = {}
     used = np.full(len(sequences), np.nan) if limits is None else np.asarray(limits, dtype=float)
 
-    def run(chosen: list[int]) -> None:
+    def run(chosen: list[int]) -> list[np.ndarray]:
+        by_row: list[np.ndarray] = []
+
         def read(output: Tensor, _: int) -> None:
             a = output.float()
             if limits is None:
                 used[chosen] = near_zero_limit(a.flatten(1), NEAR_ZERO).double().cpu().numpy()
             epsilon = torch.from_numpy(used[chosen]).to(a)[:, None, None]
             numbers = statistics(a, epsilon).double().cpu().numpy()  # (rows, tokens, 4)
-            for row, place in enumerate(chosen):
-                by_place[place] = numbers[row, list(positions[place])]
+            by_row.extend(n[list(positions[i])] for n, i in zip(numbers, chosen, strict=True))
             raise _Enough
 
         # What comes after layer 0 is of no interest, and would be most of the work.
         with on_activations(model, read), suppress(_Enough):
             run_through(model, [sequences[place] for place in chosen], gates)
+        return by_row
 
-    each_length(model, sequences, run, label="activations", progress=progress)
-    return [by_place[place] for place in range(len(sequences))], used
+    return each_length(model, sequences, run, label="activations", progress=progress), used
 
 
 class _Enough(Exception):  # noqa: N818  (no error)
@@ -142,3 +158,66 @@ def statistics(
     return torch.stack(
         ((sizes < epsilon).to(a.dtype).mean(-1), total, sizes.square().sum(-1).sqrt(), gini), dim=-1
     )
+
+
+@dataclass(frozen=True)
+class ActivationRedistribution:
+    """The settings of redistribution; published on MATH-500: c .13 and p1 99.5 (Qwen 1.5B)."""
+
+    variant: Variant = "replace"
+    c: float = 0.13
+    p1: float = 99.5
+    seed: int = 0
+    layer: int = 0
+
+    def __post_init__(self) -> None:
+        if self.variant not in get_args(Variant):
+            raise unknown("redistribution", self.variant, get_args(Variant))
+        if not (self.c > 0 and 0 <= self.p1 <= 100):
+            raise HeadcountError("Redistribution needs c above 0 and p1 from 0 to 100.")
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """What determines its effect; part of the store's keys."""
+        return {**asdict(self), "version": 2}
+
+    @contextmanager
+    def acting(self, model: Model) -> Iterator[None]:
+        """Redistribute in every pass of this context; nothing is left behind."""
+        with measuring(model), on_activations(model, self.change, layer=self.layer):
+            yield
+
+    def change(self, a: Float[Tensor, "rows tokens width"], start: int) -> Tensor:
+        """The activations of a pass whose first token has this place in the text."""
+        exact = a.float().flatten(1)  # (rows, tokens·width)
+        small = self.smallest(exact)
+        # On the host, so that every device draws the same numbers.
+        draw = torch.Generator().manual_seed(_seed(self.seed, start, a.shape[1]))
+        uniform = torch.rand(a[0].numel(), generator=draw).to(a.device)
+        top = _percentile(exact, self.p1)[:, None]  # (rows, 1)
+        bottom = exact.min(dim=1, keepdim=True).values.abs()
+        lifted = torch.where(exact >= 0, uniform * top, -uniform * bottom)
+        lifted = lifted + exact if self.variant == "add" else lifted
+        return torch.where(small, lifted, exact).view_as(a).to(a.dtype)
+
+    def smallest(self, a: Float[Tensor, "rows numbers"]) -> Bool[Tensor, "rows numbers"]:
+        """Which entries are lifted."""
+        sizes = a.abs()
+        share = (sizes < near_zero_limit(a, self.c)[:, None]).float().mean(1)
+        count = (share.clamp(LEAST, MOST) * a.shape[1]).floor()[:, None]
+        order = sizes.argsort(dim=1, stable=True)
+        first = torch.arange(a.shape[1], device=a.device) < count
+        return torch.zeros_like(a, dtype=torch.bool).scatter(1, order, first)
+
+
+def _percentile(a: Float[Tensor, "rows numbers"], p: float) -> Float[Tensor, "rows"]:
+    """With linear interpolation, as numpy has it; torch's own refuses more than 16 million."""
+    place = p / 100 * (a.shape[1] - 1)
+    low = int(place)
+    ranked = a.sort(dim=1).values
+    above = ranked[:, min(low + 1, a.shape[1] - 1)]
+    return torch.lerp(ranked[:, low], above, place - low)
+
+
+def _seed(*parts: int) -> int:
+    return int.from_bytes(hashlib.sha256(repr(parts).encode()).digest()[:7], "big")

@@ -16,7 +16,7 @@ from jaxtyping import Float
 from headcount.claims import Claim, all_of, judge
 from headcount.stats import Interval, bootstrap, ratio_of_means
 from headcount.studies.token_insertion.grading import Outcome
-from headcount.studies.token_insertion.inside import Inside
+from headcount.studies.token_insertion.look import Look
 
 TIMING = 0.8
 HEIGHT = ("peak", "peak_without")  # of the peaks with the insert, over that without
@@ -27,55 +27,53 @@ PUBLISHED = {
 UNKNOWN = Interval(np.nan, np.nan, np.nan, 0)
 
 
-def judge_claims(outcome: Outcome, inside: Inside | None) -> list[Claim]:
+def judge_claims(outcome: Outcome, look: Look | None) -> list[Claim]:
     """All claims about one model: about its accuracy, and about what was seen inside."""
     claims = []
     for series, published in PUBLISHED.items():
-        difference = outcome.difference(series)
         text = f"{outcome.model}: {series} raises accuracy (measured: the paired difference)"
-        claims.append(Claim.of(text, published, difference, judge(difference, above=0)))
-    if inside is not None:
-        for series in inside.look.series:  # none where nothing was put in
-            about = inside, series, f"{outcome.model}: {series}"
+        claims.append(Claim.of_all(text, published, [outcome.difference(series)], above=0))
+    if look is not None:
+        for series in look.series:  # none where nothing was put in
+            about = look, series, f"{outcome.model}: {series}"
             claims += [*_peaks(*about), _span(*about), *_scaling(*about)]
     return claims
 
 
-def _peaks(inside: Inside, series: str, name: str) -> list[Claim]:
+def _peaks(look: Look, series: str, name: str) -> list[Claim]:
     """Whether the insert lowers the peaks on the original tokens, in the head and elsewhere."""
-    head, at = [inside.head], inside.drawn
-    ratio = _ratio(inside, series, "all", HEIGHT, head)
-    timing = _mean(inside.look.effects[series, "all", "timing"][:, inside.head])
+    ratio = _ratio(look, series, "all", HEIGHT, [look.number])
+    timing = _mean(look.effects[series, "all", "timing"][:, look.number])
     claims = [
         Claim.of(
-            f"{name} lowers the attention peaks on the original tokens in head {at} (measured: "
-            f"their height over that without) and keeps their timing (correlation {timing}, more "
-            f"than {TIMING:g} asked)",
+            f"{name} lowers the attention peaks on the original tokens in head {look.head} "
+            f"(measured: their height over that without) and keeps their timing (correlation "
+            f"{timing}, more than {TIMING:g} asked)",
             "same spikes, lower",
             ratio,
             all_of([judge(ratio, below=1), judge(timing, above=TIMING)]),
         )
     ]
-    own = _ratio(inside, series, "original", HEIGHT, head)
-    text = f"{name}: the same, with only original tokens as queries, in head {at}"
-    claims.append(Claim.of(text, "", own, judge(own, below=1)))
-    if inside.other_heads:
-        deep = _ratio(inside, series, "all", HEIGHT, inside.other_heads)
+    own = _ratio(look, series, "original", HEIGHT, [look.number])
+    text = f"{name}: the same, with only original tokens as queries, in head {look.head}"
+    claims.append(Claim.of_all(text, "", [own], below=1))
+    if others := look.heads_of(look.layer, others=True):
+        deep = _ratio(look, series, "all", HEIGHT, others)
         text = f"{name}: the same in the heads of all other layers, where it is no arithmetic"
-        claims.append(Claim.of(text, "", deep, judge(deep, below=1)))
+        claims.append(Claim.of_all(text, "", [deep], below=1))
     return claims
 
 
-def _span(inside: Inside, series: str, name: str) -> Claim:
+def _span(look: Look, series: str, name: str) -> Claim:
     """Whether the inserted tokens receive small and even weights in the head."""
-    effects = inside.look.effects
-    small = _ratio(inside, series, "all", ("span", "original"), [inside.head])
-    spread = _mean(
-        effects[series, "all", "span_spread"][:, inside.head]
-        - effects[series, "all", "original_spread"][:, inside.head]
+    small = _ratio(look, series, "all", ("span", "original"), [look.number])
+    of_span, of_others = (
+        look.effects[series, "all", effect][:, look.number]
+        for effect in ("span_spread", "original_spread")
     )
+    spread = _mean(of_span - of_others)
     return Claim.of(
-        f"{name}: in head {inside.drawn} the inserted span receives small weights (measured: over "
+        f"{name}: in head {look.head} the inserted span receives small weights (measured: over "
         f"those of the original tokens) and near-uniform ones (its spread less theirs: {spread})",
         "small, near-uniform weights",
         small,
@@ -83,14 +81,13 @@ def _span(inside: Inside, series: str, name: str) -> Claim:
     )
 
 
-def _scaling(inside: Inside, series: str, name: str) -> list[Claim]:
+def _scaling(look: Look, series: str, name: str) -> list[Claim]:
     """Whether attention outputs are scaled down, in the layer and in all others."""
     claims = []
-    wheres = {f"layer {inside.layer}": inside.layer_heads, "all other layers": inside.other_heads}
-    for where, heads in wheres.items():
-        if heads:
+    for others, where in ((False, f"layer {look.layer}"), (True, "all other layers")):
+        if heads := look.heads_of(look.layer, others=others):
             factor, spread = (
-                _mean(inside.look.scaled(series, entry, heads)) for entry in ("lambda", "spread")
+                _mean(look.scaled(series, entry, heads)) for entry in ("lambda", "spread")
             )
             text = (
                 f"{name}: attention outputs are scaled by λ < 1 in {where} (measured: the mean of "
@@ -103,11 +100,11 @@ def _scaling(inside: Inside, series: str, name: str) -> list[Claim]:
 
 
 def _ratio(
-    inside: Inside, series: str, queries: str, effects: tuple[str, str], heads: Sequence[int]
+    look: Look, series: str, queries: str, effects: tuple[str, str], heads: Sequence[int]
 ) -> Interval:
     """The mean over heads of one effect over that of another, over prompts."""
     top, bottom = (
-        inside.look.effects[series, queries, effect][:, list(heads)].mean(1) for effect in effects
+        look.effects[series, queries, effect][:, list(heads)].mean(1) for effect in effects
     )
     return UNKNOWN if np.isnan([top, bottom]).any() else ratio_of_means(top, bottom)
 

@@ -1,19 +1,17 @@
-"""The settings of the study `token-insertion`."""
+"""The settings of the study `token-insertion`, and its presets."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, get_args
+from typing import Any, Literal, get_args
 
-from headcount.engine.write.writing import Sampled
 from headcount.errors import HeadcountError, did_you_mean, unknown
-from headcount.metrics import TextMetric, get_metric
 from headcount.registry import setting
-from headcount.studies.token_insertion.redistribution import ActivationRedistribution, Variant
 from headcount.tasks import TASKS
 from headcount.tasks.inserts import LENGTHS, PLACES, Insert
 
+Variant = Literal["replace", "add"]
 SWEEPS = ("length", "position")
 PRESETS: dict[str, dict[str, Any]] = {
     "quick": {"n": 60, "prompts": 12},
@@ -89,12 +87,7 @@ class Config:
                 "Greedy decoding writes the same in every run: for several, set temperature above "
                 "0."
             )
-        self._check_task_settings()
-        self.metric()
         self.inserts()
-        self.redistributed()
-
-    def _check_task_settings(self) -> None:
         known = {key for spec in self.tasks for key in TASKS[task_name(spec)].defaults()}
         for key in self.task_settings or {}:
             if key not in known:
@@ -103,33 +96,16 @@ class Config:
                     f"{did_you_mean(key, known)}"
                 )
 
-    def metric(self) -> TextMetric:
-        """What grades the texts."""
-        metric = get_metric(self.accuracy)
-        if not isinstance(metric, TextMetric):
-            raise HeadcountError(
-                f"{self.accuracy} is read off logits, and this study grades texts: choose maths."
-            )
-        return metric
-
     def inserts(self) -> dict[str, Insert]:
         """Both kinds of insert, by the name of their series."""
         texts = {"w/ Mless": self.meaningless, "w/ Mful": self.meaningful}
         place: Any = self.position  # an insert refuses what is no place
         return {series: Insert(text, self.length, place) for series, text in texts.items()}
 
-    def redistributed(self) -> ActivationRedistribution | None:
-        """How activations are redistributed, if they are."""
-        if not self.redistribution:
-            return None
-        how: Any = self.redistribution
-        return ActivationRedistribution(how, self.arm_c, self.arm_p1)
-
     @property
-    def draws(self) -> tuple[Sampled, ...]:
-        """One way to draw tokens for each run."""
-        runs = self.seeds if self.temperature else 1
-        return tuple(Sampled(self.temperature, self.top_p, seed) for seed in range(runs))
+    def runs(self) -> int:
+        """How often each problem is asked; greedily, every run would write the same."""
+        return self.seeds if self.temperature else 1
 
     @property
     def longest(self) -> int:

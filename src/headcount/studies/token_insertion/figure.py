@@ -8,29 +8,32 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from headcount.figures.inserts import Bar, Profiles, plot_inserts, plot_sweep
+from headcount.metrics import TextMetric
 from headcount.stats import Interval
 from headcount.studies.token_insertion.config import Config
 from headcount.studies.token_insertion.grading import Outcome
-from headcount.studies.token_insertion.inside import Inside
+from headcount.studies.token_insertion.look import Look
 from headcount.tasks import TASKS
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-def draw(outcomes: Sequence[Outcome], inside: Inside | None, config: Config) -> dict[str, Figure]:
+def draw(
+    outcomes: Sequence[Outcome], look: Look | None, config: Config, metric: TextMetric
+) -> dict[str, Figure]:
     """The study's figure, of all models on the first task, and that of a sweep.
 
     Profiles are those of the first model.
     """
     first, task = outcomes[0], config.tasks[0]
     title = f"Results on {TASKS[task].name if task in TASKS.entries else task}"
-    how = f"{len(config.draws)} sampled runs" if config.temperature else "greedy"
+    how = f"{config.runs} sampled runs" if config.temperature else "greedy"
     n = first.graded["w/o"].right.shape[1]
-    note = f"n = {n} · {how} · {config.metric().name} · whiskers: 95 % intervals"
+    note = f"n = {n} · {how} · {metric.name} · whiskers: 95 % intervals"
     paired = f"{note}, of the paired difference to w/o where there is an insert"
     bars = {outcome.model: _bars(outcome) for outcome in outcomes}
-    profiles = None if inside is None else _profiles(inside, config.sinks)
+    profiles = None if look is None else _profiles(look, config.sinks)
     figures = {"figure": plot_inserts(bars, profiles, title=title, note=paired)}
     if first.swept:
         lines: dict[str, list[tuple[str, Bar]]] = {}
@@ -62,13 +65,13 @@ def _bars(outcome: Outcome) -> dict[str, Bar]:
     return bars
 
 
-def _profiles(inside: Inside, sinks: int) -> Profiles:
-    head = inside.drawn
+def _profiles(look: Look, sinks: int) -> Profiles:
+    head = look.head
     where = "" if head.layer == 0 else f", layer {head.layer}"
-    count = inside.layout.counts[head.layer]
-    why = f" (of {count}: the one that changes most)" if inside.chosen else ""
-    full = {series: table[head.index].copy() for series, table in inside.look.drawn.items()}
+    count = look.layout.counts[head.layer]
+    why = f" (of {count}: the one that changes most)" if look.chosen else ""
+    full = {series: table[head.index].copy() for series, table in look.drawn.items()}
     for values in full.values():
         values[:sinks] = np.nan  # the first token would hide all others
     title = f"Average attention on Head {head.index}{where}{why}"
-    return Profiles(title, full, inside.look.spans)
+    return Profiles(title, full, look.spans)

@@ -18,9 +18,11 @@ from headcount.errors import HeadcountError
 from headcount.lab import Lab
 from headcount.metrics import TextMetric, Written
 from headcount.models.model import Model
+from headcount.report.curve_study import value_rows
 from headcount.stats import Interval, accuracy_interval, paired_difference, wilson
+from headcount.studies.description import columns
+from headcount.studies.token_insertion.activations import ActivationRedistribution
 from headcount.studies.token_insertion.config import Config, task_name
-from headcount.studies.token_insertion.redistribution import ActivationRedistribution
 from headcount.tasks import TASKS, Task, encode, make_task
 from headcount.tasks.inserts import LENGTHS, PLACES, Insert
 
@@ -42,25 +44,24 @@ class Condition:
 
 def conditions(config: Config) -> list[Condition]:
     """Those of the figure: without an insert, with either of two, and with redistribution."""
-    inserts = [Condition(series, insert) for series, insert in config.inserts().items()]
-    redistribution = config.redistributed()
-    more = [] if redistribution is None else [Condition("ARM", NOTHING, redistribution)]
-    return [Condition("w/o"), *inserts, *more]
+    those = [Condition("w/o"), *(Condition(*pair) for pair in config.inserts().items())]
+    if config.redistribution:
+        how: Any = config.redistribution  # refused where it is none
+        redistribution = ActivationRedistribution(how, config.arm_c, config.arm_p1)
+        those.append(Condition("ARM", NOTHING, redistribution))
+    return those
 
 
 def swept_conditions(config: Config) -> list[Condition]:
     """Each kind of insert with every length or at every place; none without a sweep."""
+    field, values = {"length": ("length", LENGTHS), "position": ("place", PLACES)}.get(
+        config.sweep, ("", ())
+    )
     return [
-        Condition(series, insert, value=value)
-        for series, given in config.inserts().items()
-        for value, insert in _varied(given, config.sweep).items()
+        Condition(series, replace(insert, **{field: value}), value=str(value))
+        for series, insert in config.inserts().items()
+        for value in values
     ]
-
-
-def _varied(insert: Insert, sweep: str) -> dict[str, Insert]:
-    if sweep == "length":
-        return {str(length): replace(insert, length=length) for length in LENGTHS}
-    return {place: replace(insert, place=place) for place in PLACES} if sweep else {}
 
 
 def problems(model: Model, spec: str, config: Config) -> tuple[Task, list[str]]:
@@ -104,6 +105,11 @@ class Graded:
     right: Float[np.ndarray, "seeds problems"]
     truncated: int
 
+    @property
+    def insert(self) -> Insert:
+        """What was put in; all that is nothing is the same."""
+        return NOTHING if self.condition.insert.empty else self.condition.insert
+
 
 @dataclass(frozen=True, eq=False)
 class GradeRequest:
@@ -114,14 +120,23 @@ class GradeRequest:
     condition: Condition
     gates: Float[np.ndarray, "heads"]
     metric: TextMetric
-    draws: tuple[Sampled, ...]
+    config: Config
 
     @cached_property
     def writings(self) -> list[Writing]:
         """The texts of each draw."""
-        sets = HeadSets.of(self.gates[None], self.model.layout)
-        how = self.condition.redistribution
-        return [Writing(self.model, self.task, sets, "all", "all", s, how) for s in self.draws]
+        sets, config = HeadSets.of(self.gates[None], self.model.layout), self.config
+        return [
+            Writing(
+                self.model,
+                self.task,
+                sets,
+                split="all",
+                sampled=Sampled(config.temperature, config.top_p, seed),
+                redistribution=self.condition.redistribution,
+            )
+            for seed in range(config.runs)
+        ]
 
     def count(self, counter: Counter) -> None:
         """Tell how many texts will be written."""
@@ -130,11 +145,13 @@ class GradeRequest:
 
     def result(self, lab: Lab) -> Graded:
         """Let the model write, and grade."""
-        answers = [lab.write(writing) for writing in self.writings]
-        golds, prompts = [e.target.strip() for e in self.task], [e.prompt for e in self.task]
-        texts = [one.of(0) for one in answers]
-        right = [self.metric.function(Written(some, golds, some, prompts)) for some in texts]
-        truncated = sum(int((one.finished == 0).sum()) for one in answers)
+        right, truncated = [], 0
+        for writing in self.writings:
+            answers = lab.write(writing)
+            texts, golds = answers.of(0), [example.target.strip() for example in self.task]
+            written = Written(texts, golds, texts, [example.prompt for example in self.task])
+            right.append(self.metric.function(written))
+            truncated += int((answers.finished == 0).sum())
         return Graded(self.condition, np.stack(right), truncated)
 
 
@@ -175,23 +192,33 @@ class Outcome:
                 row = self._row(graded, self.difference(series))
                 rows.append(row | {"series": f"{series} less w/o", "truncated": 0})
         for graded in self.swept:
-            row = self._row(graded, self.accuracy(graded))
-            rows.append(row | {"series": f"{graded.condition.series}, by {self.sweep}"})
+            rows.append(self._row(graded, self.accuracy(graded)) | {"series": self._swept(graded)})
         return rows
+
+    def values(self) -> list[dict[str, Any]]:
+        """Right or wrong for every problem behind the table; a run is a draw."""
+        facts = {"model": self.model, "task": self.task, "metric": self.metric}
+        named = [*self.graded.items(), *((self._swept(graded), graded) for graded in self.swept)]
+        rows = []
+        for series, graded in named:
+            facts["place"] = graded.insert.place
+            raw = {(series, graded.insert.length): graded.right}
+            rows += value_rows(raw, self.clusters, **facts)
+        return rows
+
+    def _swept(self, graded: Graded) -> str:
+        return f"{graded.condition.series}, by {self.sweep}"
 
     def _row(self, graded: Graded, interval: Interval) -> dict[str, Any]:
         seeds, problems = graded.right.shape
-        insert = NOTHING if graded.condition.insert.empty else graded.condition.insert
         return {
             "model": self.model,
             "task": self.task,
             "series": graded.condition.series,
             "metric": self.metric,
-            "count": insert.length,
-            "place": insert.place,
-            "value": interval.value,
-            "low": interval.low,
-            "high": interval.high,
+            "count": graded.insert.length,
+            "place": graded.insert.place,
+            **columns(interval),
             "n": problems,
             "seeds": seeds,
             "truncated": graded.truncated,

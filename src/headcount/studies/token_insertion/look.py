@@ -18,23 +18,35 @@ from jaxtyping import Float, Int
 from headcount.engine.measure.cost import Counter
 from headcount.engine.measure.plan import MEASUREMENT
 from headcount.errors import HeadcountError
+from headcount.heads import Head, HeadLayout, HeadScores
 from headcount.lab import Lab
 from headcount.models.model import Model
+from headcount.report.head_rows import head_rows
+from headcount.stats import bootstrap, paired_difference
 from headcount.studies.token_insertion.activations import STATISTICS, activation_statistics
-from headcount.studies.token_insertion.affine import AFFINE, affine_fit, head_outputs
-from headcount.studies.token_insertion.profiles import EFFECTS, profile_effects, profiles
+from headcount.studies.token_insertion.attention import (
+    AFFINE,
+    EFFECTS,
+    affine_fit,
+    head_outputs,
+    profile_effects,
+    profiles,
+)
 from headcount.tasks import Task, encode
 from headcount.tasks.inserts import Insert, Inserted, locate, with_insert
 from headcount.tasks.maths.token_classes import CLASSES, token_class
 
 QUERIES = ("all", "original")  # whose attention a profile averages: all later tokens, or those
 LOOKS = 4  # passes over each prompt, at most
+PUBLISHED_HEAD = 14
+Tables = dict[str, dict[Any, np.ndarray]]
 
 
 @dataclass(frozen=True, eq=False)
 class Look:
-    """What was seen on some prompts.
+    """What was seen in one model on some prompts, and the head that is drawn and judged.
 
+    layer, asked  that head; for -1 the head 14 of the layer, or the one that changes most
     effects       (series, queries, effect) → (prompts, heads); queries as in QUERIES
     affine        (series, entry of AFFINE) → (prompts, heads); NaN where a head says nothing
     activations   series → (prompts, classes, statistics); NaN where a prompt has no such token
@@ -42,6 +54,10 @@ class Look:
     spans         series → places of the inserted tokens in `drawn`
     """
 
+    model: str
+    layout: HeadLayout
+    layer: int
+    asked: int
     effects: Mapping[tuple[str, ...], Float[np.ndarray, "prompts heads"]]
     affine: Mapping[tuple[str, ...], Float[np.ndarray, "prompts heads"]]
     activations: Mapping[str, Float[np.ndarray, "prompts classes statistics"]]
@@ -54,6 +70,31 @@ class Look:
         """The inserts that were looked at."""
         return list(dict.fromkeys(series for series, _ in self.affine))
 
+    @property
+    def chosen(self) -> bool:
+        """Whether the head was taken for changing most on these same prompts."""
+        return self.asked < 0 and self.layout.counts[self.layer] <= PUBLISHED_HEAD
+
+    @cached_property
+    def head(self) -> Head:
+        """The head that is drawn and judged."""
+        if not self.chosen:
+            return Head(self.layer, PUBLISHED_HEAD if self.asked < 0 else self.asked)
+        changes = [self.effects[series, "all", "change"] for series in self.series]
+        if not changes:
+            return Head(self.layer, 0)
+        by_head = np.mean(changes, axis=(0, 1))[self.layout.layers == self.layer]
+        return Head(self.layer, int(np.nan_to_num(by_head).argmax()))
+
+    @property
+    def number(self) -> int:
+        """Its number among all heads."""
+        return self.layout.number(self.head)
+
+    def heads_of(self, layer: int, *, others: bool = False) -> list[int]:
+        """The numbers of a layer's heads, or of those of all other layers."""
+        return [int(n) for n in np.flatnonzero((self.layout.layers == layer) != others)]
+
     def scaled(
         self, series: str, entry: str, heads: Sequence[int] | Int[np.ndarray, "some"]
     ) -> Float[np.ndarray, "known"]:
@@ -63,32 +104,24 @@ class Look:
         values, known = values[known.any(1)], known[known.any(1)]
         return np.asarray(np.where(known, values, 0).sum(1) / known.sum(1))
 
-    def to_json(self) -> dict[str, Any]:
-        """A JSON object that `from_json` reads back; numbers to seven digits."""
-        return {
-            "effects": {"\t".join(key): _listed(value) for key, value in self.effects.items()},
-            "affine": {"\t".join(key): _listed(value) for key, value in self.affine.items()},
-            "activations": {key: _listed(value) for key, value in self.activations.items()},
-            "drawn": {key: _listed(value) for key, value in self.drawn.items()},
-            "spans": {key: list(value) for key, value in self.spans.items()},
-            "aligned": self.aligned,
-        }
 
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Look:
-        """Read what `to_json` wrote."""
-        effects, affine, activations, drawn = (
-            {key: np.array(lists, dtype=float) for key, lists in data[name].items()}  # None: NaN
-            for name in ("effects", "affine", "activations", "drawn")
-        )
-        return cls(
-            {tuple(key.split("\t")): values for key, values in effects.items()},
-            {tuple(key.split("\t")): values for key, values in affine.items()},
-            activations,
-            drawn,
-            data["spans"],
-            data["aligned"],
-        )
+def packed(tables: Tables) -> dict[str, Any]:
+    """Tables of arrays as JSON has them: keys are joined, and numbers have seven digits."""
+    return {
+        name: {key if isinstance(key, str) else "\t".join(key): _listed(v) for key, v in t.items()}
+        for name, t in tables.items()
+    }
+
+
+def unpacked(data: Mapping[str, Mapping[str, Any]]) -> Tables:
+    """Read what `packed` made."""
+    return {
+        name: {
+            tuple(key.split("\t")) if "\t" in key else key: np.array(lists, dtype=float)
+            for key, lists in table.items()
+        }
+        for name, table in data.items()
+    }
 
 
 def _listed(values: np.ndarray) -> Any:
@@ -110,6 +143,7 @@ class LookRequest:
     task: Task
     inserts: Mapping[str, Insert]
     layer: int
+    head: int
     gates: Float[np.ndarray, "heads"]
     sinks: int
 
@@ -128,7 +162,7 @@ class LookRequest:
 
     def ids(self, series: str) -> list[tuple[int, ...]]:
         """The token ids of a series' prompts."""
-        return [one.encoded.prompt for one in self.prompts[series]]
+        return [prompt.encoded.prompt for prompt in self.prompts[series]]
 
     def bodies(self, series: str) -> list[list[int]]:
         """Where each prompt, which has two pieces, holds the tokens of its problem."""
@@ -144,7 +178,8 @@ class LookRequest:
             "metric": "look",
             "stand_in": "zero",
             "prompts": {
-                series: [one.encoded.key for one in some] for series, some in self.prompts.items()
+                series: [prompt.encoded.key for prompt in some]
+                for series, some in self.prompts.items()
             },
             "layer": self.layer,
             "gates": [float(gate) for gate in self.gates],
@@ -163,69 +198,70 @@ class LookRequest:
     def result(self, lab: Lab) -> Look:
         """Look, or read what was seen before."""
         # The same numbers whether they were kept or not: through JSON in both cases.
-        document = lab.document("insert look", self.context, lambda: self._see(lab).to_json())
-        return Look.from_json(document)
+        seen = dict(lab.document("insert look", self.context, lambda: self._see(lab)))
+        spans, aligned = seen.pop("spans"), seen.pop("aligned")
+        which = self.model.name, self.model.layout, self.layer, self.head
+        return Look(*which, **unpacked(seen), spans=spans, aligned=aligned)
 
-    def _see(self, lab: Lab) -> Look:
+    def _see(self, lab: Lab) -> dict[str, Any]:
         gates = None if (self.gates == 1).all() else self.gates
         how: dict[str, Any] = {"gates": gates, "progress": lab.progress}
         # The largest group of prompts whose tokens, original and inserted, have equal places.
         forms = [
-            tuple((len(one.encoded.prompt), one.span) for one in same)
+            tuple((len(prompt.encoded.prompt), prompt.span) for prompt in same)
             for same in zip(*self.prompts.values(), strict=True)
         ]
         ((form, _),) = Tally(forms).most_common(1)
         alike = [place for place, other in enumerate(forms) if other == form]
         effects, drawn = self._profiles(alike, how)
-        spans = {series: some[alike[0]].span for series, some in self.prompts.items()}
-        affine, activations = self._affine(how), self._activations(how)
-        return Look(effects, affine, activations, drawn, spans, len(alike))
+        tables = {
+            "effects": effects,
+            "affine": self._affine(how),
+            "activations": self._activations(how),
+            "drawn": drawn,
+        }
+        spans = {series: list(some[alike[0]].span) for series, some in self.prompts.items()}
+        return {**packed(tables), "spans": spans, "aligned": len(alike)}
 
     def _profiles(self, alike: Sequence[int], how: Mapping[str, Any]) -> tuple[Any, Any]:
         """Effects on all profiles, and the layer's mean profiles over prompts of one form."""
-        first = self.model.layout.starts[self.layer]
-        heads = slice(first, first + self.model.layout.counts[self.layer])
+        heads = self.model.layout.layers == self.layer
         drawn, effects = {}, {}
         old: list[np.ndarray] = []
         for series, some in self.prompts.items():
-            new = profiles(self.model, self.ids(series), **how)
-            drawn[series] = np.mean([new[place][heads] for place in alike], axis=0)
+            by_queries = {"all": profiles(self.model, self.ids(series), **how)}
+            drawn[series] = np.mean([by_queries["all"][place][heads] for place in alike], axis=0)
             if series == "w/o":
-                old = new
+                old = by_queries["all"]
                 continue
-            original = [one.original for one in some]
-            by_queries = {
-                "all": new,
-                "original": profiles(self.model, self.ids(series), original, **how),
-            }
+            original = [prompt.original for prompt in some]
+            by_queries["original"] = profiles(self.model, self.ids(series), original, **how)
             for queries, new in by_queries.items():
                 rows = [
-                    profile_effects(a, b, one.original, one.span, sinks=self.sinks)
-                    for a, b, one in zip(old, new, some, strict=True)
+                    profile_effects(a, b, prompt.original, prompt.span, sinks=self.sinks)
+                    for a, b, prompt in zip(old, new, some, strict=True)
                 ]
                 for effect in EFFECTS:
                     effects[series, queries, effect] = np.stack([row[effect] for row in rows])
         return effects, drawn
 
-    def _affine(self, how: Mapping[str, Any]) -> dict[tuple[str, ...], np.ndarray]:
+    def _affine(self, how: Mapping[str, Any]) -> dict[Any, np.ndarray]:
         """All of AFFINE at the tokens of the problem, behind an insert before or between."""
         old, *others = (
             head_outputs(self.model, self.ids(series), self.bodies(series), **how)
             for series in self.prompts
         )
-        affine: dict[tuple[str, ...], np.ndarray] = {}
+        affine: dict[Any, np.ndarray] = {}
         for series, new in zip(self.inserts, others, strict=True):
-            fits = [
-                [affine_fit(a, b) for a, b in zip(before, after, strict=True)]
+            fits = [  # (prompts, entries, heads)
+                np.concatenate(list(map(affine_fit, before, after)), axis=1)
                 for before, after in zip(old, new, strict=True)
             ]
             for number, name in enumerate(AFFINE):
-                affine[series, name] = np.array(
-                    [np.concatenate([fit[number] for fit in by_site]) for by_site in fits]
-                )
+                affine[series, name] = np.array([fit[number] for fit in fits])
         return affine
 
-    def _activations(self, how: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    def _activations(self, how: Mapping[str, Any]) -> dict[Any, np.ndarray]:
         """Statistics by kind of token, in the problem; none where the first MLP has no module."""
         decode, limits = self.model.tokenizer.decode, None
         kinds = [
@@ -251,3 +287,84 @@ def _by_class(
     """The mean over the tokens of each class; NaN for a class that no token has."""
     nothing = np.full(len(STATISTICS), np.nan)
     return [values[kinds == name].mean(0) if (kinds == name).any() else nothing for name in CLASSES]
+
+
+def affine_rows(look: Look) -> list[dict[str, Any]]:
+    """λ, the size of the added direction, R², spread and height of the peaks: mean over heads."""
+    rows = []
+    for series in look.series:
+        for layer in range(len(look.layout.counts)):
+            heads = look.heads_of(layer)
+            factor, bias, explained, spread = (look.scaled(series, e, heads) for e in AFFINE)
+            if not len(factor):  # no head of the layer says anything
+                continue
+            mean = bootstrap(factor)
+            by_head = [_known(values) for values in look.affine[series, "lambda"].T[heads]]
+            peak, before = (
+                look.effects[series, "all", name][:, heads].mean()
+                for name in ("peak", "peak_without")
+            )
+            rows.append(
+                {
+                    "model": look.model,
+                    "series": series,
+                    "layer": layer,
+                    "lambda": mean.value,
+                    "low": mean.low,
+                    "high": mean.high,
+                    "heads below 1": float(np.mean([v < 1 for v in by_head if v is not None])),
+                    "added direction": float(bias.mean()),
+                    "R2": float(explained.mean()),
+                    "spread": float(spread.mean()),
+                    "peaks": float(peak / before),
+                    "by head": " ".join("–" if v is None else f"{v:.3f}" for v in by_head),
+                }
+            )
+    return rows
+
+
+def _known(values: Float[np.ndarray, "prompts"]) -> float | None:
+    """Their mean without those that are unknown; None where all are."""
+    known = values[~np.isnan(values)]
+    return float(known.mean()) if len(known) else None
+
+
+def activation_rows(look: Look) -> list[dict[str, Any]]:
+    """Each statistic by kind of token, without an insert and how each insert changes it."""
+    rows = []
+    inserted = dict(look.activations)
+    before = inserted.pop("w/o", np.full((0, len(CLASSES), len(STATISTICS)), np.nan))
+    for kind, name in enumerate(CLASSES):
+        there = ~np.isnan(before[:, kind, 0])
+        if there.sum() < 2:
+            continue
+        for number, statistic in enumerate(STATISTICS):
+            old = before[there, kind, number]
+            changes = {
+                f"{series} less w/o": str(paired_difference(values[there, kind, number], old))
+                for series, values in inserted.items()
+            }
+            facts = {"model": look.model, "tokens": name, "statistic": statistic}
+            counts = {"prompts": int(there.sum())}
+            rows.append({**facts, "w/o": float(old.mean()), **changes, **counts})
+    return rows
+
+
+def change_rows(look: Look, task: str) -> list[dict[str, Any]]:
+    """What each insert does to each head: how far its attention changes, and 1 − λ."""
+    scores = {}
+    for series in look.series:
+        for name, samples in (
+            (f"attention changed, {series}", look.effects[series, "all", "change"]),
+            (f"1 − λ, {series}", filled(1 - look.affine[series, "lambda"])),
+        ):
+            known = samples[~np.isnan(samples).any(1)]  # too short a prompt has no profile
+            if len(known):
+                scores[name] = HeadScores(look.layout, known.mean(0), name, {}, known)
+    return head_rows(look.model, task, scores)
+
+
+def filled(values: Float[np.ndarray, "prompts heads"]) -> Float[np.ndarray, "prompts heads"]:
+    """NaN, of a head that is silent on a prompt, becomes its mean over prompts; 0 if on all."""
+    means = [_known(column) or 0.0 for column in values.T]
+    return np.where(np.isnan(values), means, values)

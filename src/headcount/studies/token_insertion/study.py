@@ -8,14 +8,22 @@ The answers are graded; on some of the prompts, one head's attention is looked a
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any
 
-from headcount.errors import HeadcountError
+import numpy as np
+from jaxtyping import Float
+
 from headcount.heads import Head
 from headcount.models.model import Model
 from headcount.report.study import Study
-from headcount.studies.description import Description, Results, StudyKind, StudyRequest
+from headcount.studies.description import (
+    Description,
+    Results,
+    StudyKind,
+    StudyRequest,
+    text_metric,
+)
 from headcount.studies.token_insertion.claims import judge_claims
 from headcount.studies.token_insertion.config import PRESETS, Config
 from headcount.studies.token_insertion.figure import draw
@@ -27,148 +35,128 @@ from headcount.studies.token_insertion.grading import (
     problems,
     swept_conditions,
 )
-from headcount.studies.token_insertion.inside import (
-    Inside,
+from headcount.studies.token_insertion.look import (
+    Look,
+    LookRequest,
     activation_rows,
     affine_rows,
     change_rows,
 )
-from headcount.studies.token_insertion.look import LookRequest
 from headcount.tasks import Task
 from headcount.tasks.inserts import with_insert
 
 
 def describe(models: Sequence[Model], config: Config) -> Description:
     """All problems under all conditions; on the first task also a look inside, and a sweep."""
-    if not models:
-        raise HeadcountError("The study needs a model: name one.")
-    config.metric().require()
-    rounds: list[Round] = []
-    notes: list[str] = []
-    for model in models:
-        model.layout.number(Head(config.layer, max(config.head, 0)))  # refuses what there is not
-        for place, spec in enumerate(config.tasks):
-            task, left_out = problems(model, spec, config)
-            notes += left_out
-            # The sweep is that of the first model alone.
-            swept = swept_conditions(config) if not rounds else []
-            rounds.append(Round(len(rounds), model, task, config, not place, swept))
-    return Description(
-        {key: request for one in rounds for key, request in one.requests().items()},
-        Conclusion(models, config, rounds, notes),
-        sayings={
-            (one.number, Condition("w/o")): f"{one.model.name}, {one.task.name}: {len(one.task)} "
-            f"problems, {len(config.draws)} run(s) each"
-            for one in rounds
-        },
-    )
+    study = _TokenInsertion(models, config)
+    requests = study.requests()
+    sayings: dict[Hashable, str] = {
+        (number, Condition("w/o")): f"{model.name}, {task.name}: {len(task)} problems, "
+        f"{config.runs} run(s) each"
+        for number, (model, task) in enumerate(study.rounds)
+    }
+    return Description(requests, study.conclude, sayings=sayings)
 
 
-@dataclass(frozen=True, eq=False)
-class Round:
-    """One model and one task: what is asked, and what comes out.
+class _TokenInsertion:
+    """The study: what is asked of each model on each task, and what comes out.
 
-    The model's `first` task makes the figure and the claims, and is looked at inside.
+    A model's first task makes the figure and the claims, and is looked at inside. The sweep is that
+    of the first model on its first task alone.
     """
 
-    number: int
-    model: Model
-    task: Task
-    config: Config
-    first: bool
-    swept: Sequence[Condition]
+    def __init__(self, models: Sequence[Model], config: Config) -> None:
+        self.models, self.config = models, config
+        self.metric = text_metric(config.accuracy, "maths")
+        self.metric.require()
+        self.conditions, self.swept = conditions(config), swept_conditions(config)
+        self.rounds: list[tuple[Model, Task]] = []
+        self.left_out: list[str] = []
+        for model in models:
+            model.layout.number(Head(config.layer, max(config.head, 0)))  # refuses what is not
+            for spec in config.tasks:
+                task, notes = problems(model, spec, config)
+                self.rounds.append((model, task))
+                self.left_out += notes
 
     def requests(self) -> dict[Hashable, StudyRequest]:
         """Grades under each condition, a look, and grades of the sweep, in this order."""
-        layout, config = self.model.layout, self.config
-        named = [layout.parse(head) for head in config.heads]
-        gates = layout.gates(keep=named) if config.keep else layout.gates(off=named)
+        config = self.config
         requests: dict[Hashable, StudyRequest] = {}
+        for number, (model, task) in enumerate(self.rounds):
+            named = [model.layout.parse(head) for head in config.heads]
+            gates = model.layout.gates(keep=named) if config.keep else model.layout.gates(off=named)
 
-        def grade(some: Sequence[Condition]) -> None:
-            for condition in some:
-                task = with_insert(self.task, self.model.tokenizer, condition.insert)
-                requests[self.number, condition] = GradeRequest(
-                    self.model, task, condition, gates, config.metric(), config.draws
+            for condition in self.conditions:
+                requests[number, condition] = self._grading(model, task, condition, gates)
+            if config.prompts and number % len(config.tasks) == 0:
+                some = task.subset(min(config.prompts, len(task)))
+                inserts = {s: insert for s, insert in config.inserts().items() if not insert.empty}
+                where = config.layer, config.head
+                requests[number, "look"] = LookRequest(
+                    model, some, inserts, *where, gates, config.sinks
                 )
-
-        grade(conditions(config))
-        if self.first and config.prompts:
-            task = self.task.subset(min(config.prompts, len(self.task)))
-            inserts = {s: insert for s, insert in config.inserts().items() if not insert.empty}
-            requests[self.number, "look"] = LookRequest(
-                self.model, task, inserts, config.layer, gates, config.sinks
-            )
-        grade(self.swept)
+            for condition in self.swept if number == 0 else ():
+                requests[number, condition] = self._grading(model, task, condition, gates)
         return requests
 
-    def outcome(self, results: Results) -> Outcome:
-        """The grades."""
-        return Outcome(
-            self.model.name,
-            self.task.name,
-            self.config.metric().key,
-            self.task.clusters,
-            {one.series: results[self.number, one] for one in conditions(self.config)},
-            [results[self.number, one] for one in self.swept],
-            self.config.sweep,
-        )
+    def _grading(
+        self, model: Model, task: Task, condition: Condition, gates: Float[np.ndarray, "heads"]
+    ) -> GradeRequest:
+        asked = with_insert(task, model.tokenizer, condition.insert)
+        return GradeRequest(model, asked, condition, gates, self.metric, self.config)
 
-    def inside(self, results: Results) -> Inside | None:
-        """What was seen, with the head that is drawn; None where nobody looked."""
-        look, config = results.get((self.number, "look")), self.config
-        if look is None:
-            return None
-        return Inside.of(self.model.name, self.model.layout, look, config.layer, config.head)
-
-
-@dataclass(frozen=True, eq=False)
-class Conclusion:
-    """From results to the finished study."""
-
-    models: Sequence[Model]
-    config: Config
-    rounds: Sequence[Round]
-    left_out: Sequence[str]
-
-    def __call__(self, results: Results) -> Study:
+    def conclude(self, results: Results) -> Study:
         """Rows, claims, tables and figures."""
-        outcomes = [one.outcome(results) for one in self.rounds]
-        drawn = [outcomes[one.number] for one in self.rounds if one.first]
-        insides = [one.inside(results) for one in self.rounds if one.first]
-        seen = [inside for inside in insides if inside is not None]
+        outcomes = [self._outcome(number, results) for number in range(len(self.rounds))]
+        firsts = range(0, len(self.rounds), len(self.config.tasks))
+        drawn = [outcomes[number] for number in firsts]
+        looks = [results.get((number, "look")) for number in firsts]
+        seen = [look for look in looks if look is not None]
         tables = {
-            "Affine check": [row for inside in seen for row in affine_rows(inside)],
-            "Activations of layer 0": [row for inside in seen for row in activation_rows(inside)],
+            "Affine check": [row for look in seen for row in affine_rows(look)],
+            "Activations of layer 0": [row for look in seen for row in activation_rows(look)],
         }
-        judged = [judge_claims(*pair) for pair in zip(drawn, insides, strict=True)]
+        judged = [judge_claims(*pair) for pair in zip(drawn, looks, strict=True)]
         facts = {model.name: model.facts for model in self.models}
         return Study(
-            name="token-insertion",
-            title=f"token-insertion · {', '.join(facts)}",
+            name=KIND.key,
+            title=f"{KIND.key} · {', '.join(facts)}",
             rows=[row for outcome in outcomes for row in outcome.rows()],
             claims=[claim for claims in judged for claim in claims],
-            figures=draw(drawn, insides[0], self.config),
+            figures=draw(drawn, looks[0], self.config, self.metric),
             settings=self._settings(),
             model=facts,
-            heads=[row for inside in seen for row in change_rows(inside, self.config.tasks[0])],
+            heads=[row for look in seen for row in change_rows(look, self.config.tasks[0])],
             notes=list(dict.fromkeys([*self.left_out, *self._notes(seen)])),
             tables={title: rows for title, rows in tables.items() if rows},
+            values=[row for outcome in outcomes for row in outcome.values()],
+        )
+
+    def _outcome(self, number: int, results: Results) -> Outcome:
+        model, task = self.rounds[number]
+        return Outcome(
+            model.name,
+            task.name,
+            self.metric.key,
+            task.clusters,
+            {asked.series: results[number, asked] for asked in self.conditions},
+            [results[number, asked] for asked in self.swept if number == 0],
+            self.config.sweep,
         )
 
     def _settings(self) -> dict[str, Any]:
         """The config, with what became of it: the grader's version, and all of redistribution."""
-        settings = asdict(self.config)
+        settings, last = asdict(self.config), self.conditions[-1].redistribution
         task_settings = settings.pop("task_settings")
-        metric, redistribution = self.config.metric(), self.config.redistributed()
         return {
             **settings,
-            "accuracy": {"key": metric.key, "identity": metric.identity()},
-            "redistribution": None if redistribution is None else redistribution.identity,
+            "accuracy": {"key": self.metric.key, "identity": self.metric.identity()},
+            "redistribution": None if last is None else last.identity,
             "task": task_settings or {},
         }
 
-    def _notes(self, seen: Sequence[Inside]) -> list[str]:
+    def _notes(self, seen: Sequence[Look]) -> list[str]:
         """What a reader of the paper must know."""
         config = self.config
         notes = [
@@ -180,29 +168,21 @@ class Conclusion:
             "In layer 0 an insert scales the attention among the problem's tokens exactly: lower "
             "peaks there are arithmetic; the claims on other layers are not.",
         ]
-        for inside in seen:
-            count = inside.look.aligned
-            of = "those of a single prompt"
-            if count > 1:
-                of = f"the mean over {count} prompts of one length"
-            notes.append(f"{inside.model}: profiles of head {inside.drawn}, drawn as {of}.")
+        for look in seen:
+            of = f"the mean over {look.aligned} prompts of one length"
+            of = of if look.aligned > 1 else "those of a single prompt"
+            notes.append(f"{look.model}: profiles of head {look.head}, drawn as {of}.")
         if config.sinks:
             notes.append(f"Left out of all profiles as sinks: the first {config.sinks} token(s).")
         if config.heads:
             kept = "kept" if config.keep else "off"
             notes.append(f"Heads {kept} throughout: {' '.join(config.heads)}.")
         return notes + [
-            f"{inside.model}: head {inside.drawn} was chosen for changing most on these same "
+            f"{look.model}: head {look.head} was chosen for changing most on these same "
             "prompts; the intervals of its claims leave that choice out."
-            for inside in seen
-            if inside.chosen
+            for look in seen
+            if look.chosen
         ]
 
 
-KIND = StudyKind(
-    key="token-insertion",
-    config=Config,
-    presets=PRESETS,
-    models=("smollm2-135m",),
-    describe=describe,
-)
+KIND = StudyKind("token-insertion", Config, PRESETS, ("smollm2-135m",), describe)

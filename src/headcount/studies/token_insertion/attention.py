@@ -1,10 +1,15 @@
-"""Attention profiles: how much attention each token of a prompt receives from later ones.
+"""What an insert does to attention: profiles of the weights, and the affine check of the outputs.
+
+A profile tells how much attention each token of a prompt receives from later ones,
 
     a_j = mean over i > j of A_ij
 
 for all heads at once. The weights of a layer are reduced as soon as they are there, so that maps of
 tokens × tokens are never kept. The queries i are all later tokens, or some of them: with an insert,
 say, only the original ones. No later query sees the last token: its profile is NaN.
+
+The affine check is of `Attn_new = λ · Attn + bias`: the insert is said to scale a head's output on
+the original tokens by λ < 1, and to add one direction that hardly depends on the token.
 """
 
 from __future__ import annotations
@@ -13,10 +18,11 @@ from collections.abc import Sequence
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor
 
 from headcount.engine.read.attention import attend_each
+from headcount.engine.read.collect import collect
 from headcount.errors import HeadcountError
 from headcount.models.model import Model
 from headcount.models.sites import HeadSite
@@ -34,18 +40,7 @@ EFFECTS = (
     "span_spread",  # its coefficient of variation over the inserted tokens
     "original_spread",  # the same over the original ones
 )
-
-
-def received(
-    weights: Float[Tensor, "rows heads queries keys"], asking: Bool[Tensor, "rows queries"]
-) -> Float[Tensor, "rows heads keys"]:
-    """The mean attention on each token from those later ones that are `asking`."""
-    queries = weights.shape[-2]
-    later = torch.ones(queries, queries, dtype=torch.bool, device=weights.device).tril(-1)
-    chosen = later & asking[:, :, None]  # (rows, queries, keys)
-    counts = chosen.sum(1)[:, None]  # (rows, 1, keys)
-    sums = weights.float().masked_fill(~chosen[:, None], 0).sum(-2)  # (rows, heads, keys)
-    return torch.where(counts > 0, sums / counts.clamp(min=1), torch.nan)
+AFFINE = ("lambda", "bias", "explained", "spread")
 
 
 def profiles(
@@ -69,12 +64,18 @@ def profiles(
     if asking is not None and len(asking) != len(sequences):
         raise HeadcountError("Give the queries of every sequence.")
 
-    def reduce(site: HeadSite, weights: Tensor, places: Sequence[int]) -> Tensor:
+    def reduce(
+        site: HeadSite, weights: Float[Tensor, "rows heads keys keys"], places: Sequence[int]
+    ) -> Float[Tensor, "rows heads keys"]:
         length = weights.shape[-1]
-        mask = torch.zeros(len(places), length, dtype=torch.bool)
+        queries = torch.zeros(len(places), length, dtype=torch.bool)
         for row, place in enumerate(places):
-            mask[row, list(range(length) if asking is None else asking[place])] = True
-        return received(weights, mask.to(weights.device))
+            queries[row, list(range(length) if asking is None else asking[place])] = True
+        later = torch.ones(length, length, dtype=torch.bool).tril(-1)
+        chosen = (later & queries[:, :, None]).to(weights.device)  # (rows, queries, keys)
+        counts = chosen.sum(1)[:, None]  # (rows, 1, keys)
+        sums = weights.float().masked_fill(~chosen[:, None], 0).sum(-2)  # (rows, heads, keys)
+        return torch.where(counts > 0, sums / counts.clamp(min=1), torch.nan)
 
     return attend_each(model, sequences, reduce, gates=gates, label="profiles", progress=progress)
 
@@ -122,3 +123,51 @@ def _correlation(
     a, b = a - a.mean(1, keepdims=True), b - b.mean(1, keepdims=True)
     sizes = np.sqrt((a**2).sum(1) * (b**2).sum(1))
     return np.asarray((a * b).sum(1) / np.maximum(sizes, 1e-30))
+
+
+def head_outputs(
+    model: Model,
+    sequences: Sequence[Sequence[int]],
+    positions: Sequence[Sequence[int]],
+    *,
+    gates: Float[np.ndarray, "heads"] | None = None,
+    progress: bool = True,
+) -> list[list[Float[np.ndarray, "_ _ _"]]]:
+    """What each head says at some positions of each sequence: by sequence, then by site.
+
+    Each array is (positions, the site's heads, size).
+    """
+    outputs: list[list[np.ndarray]] = [[] for _ in sequences]
+    for count in dict.fromkeys(map(len, positions)):
+        places = [place for place, chosen in enumerate(positions) if len(chosen) == count]
+        some = [sequences[place] for place in places], [positions[place] for place in places]
+        by_site = collect(model, *some, gates=gates, progress=progress)
+        for row, place in enumerate(places):
+            outputs[place] = [z[row] for z in by_site]
+    return outputs
+
+
+def affine_fit(
+    old: Float[np.ndarray, "tokens heads size"], new: Float[np.ndarray, "tokens heads size"]
+) -> tuple[Float[np.ndarray, "heads"], ...]:
+    """All of AFFINE for each head: λ, size of the added direction, R², spread of λ · old + bias.
+
+    Least squares over tokens, with one number λ and one vector for all of them; the vector's
+    length is given in units of the mean length of `old`. R² is the share of what varies in `new`
+    that λ · old explains. Any change of `new` that has nothing to do with `old` lowers λ, as
+    regression to the mean does; so the spread is given too, how far `new` varies over how far `old`
+    does: outputs that shrink have both below 1. A head that says the same everywhere, as one whose
+    edges are all shut, has nothing that could be scaled: all its numbers are NaN.
+    """
+    old, new = old.astype(np.float64), new.astype(np.float64)
+    means = old.mean(0), new.mean(0)  # (heads, size)
+    a, b = old - means[0], new - means[1]
+    varies = (a**2).sum((0, 2))  # (heads,)
+    varies[varies == 0] = np.nan
+    factor = (a * b).sum((0, 2)) / varies
+    bias = np.linalg.norm(means[1] - factor[:, None] * means[0], axis=1)
+    size = bias / np.maximum(np.linalg.norm(old, axis=2).mean(0), 1e-30)
+    left = ((b - factor[:, None] * a) ** 2).sum((0, 2))
+    explained = 1 - left / np.maximum((b**2).sum((0, 2)), 1e-30)
+    spread = np.sqrt((b**2).sum((0, 2)) / varies)
+    return factor, size, explained, spread

@@ -1,0 +1,113 @@
+"""What every study will measure is counted beforehand, and a second run has nothing left."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from counting import counting
+from planted import plant
+from tasks.tiny_tokenizers import byte_level
+from tiny import tiny_model
+from toy import toy_task, toy_tokenizer
+
+from headcount import Lab, Store, run_study, wrap
+from headcount.models.model import Model
+from headcount.studies import STUDIES
+from headcount.studies.run import study_cost
+
+# Studies of which every token is known beforehand, with the settings below. Gates that are not
+# fitted yet may choose a head set twice, and timing them takes a few passes of its own.
+EXACT = ("masked-heads", "heads-kept", "token-insertion")
+
+
+# So many heads that no two draws of some are the same.
+WIDE: dict[str, Any] = {
+    "num_hidden_layers": 4,
+    "num_attention_heads": 8,
+    "num_key_value_heads": 8,
+}
+
+
+def tiny() -> Model:
+    module = tiny_model("llama", vocab_size=2000, max_position_embeddings=1024, **WIDE)
+    return wrap(module, byte_level(), name="tiny")
+
+
+def case(study: str, folder: Path) -> tuple[Model, dict[str, Any]]:
+    """A model and settings with which the work is known beforehand."""
+    if study == "masked-heads":
+        return tiny(), {
+            "functions": ("knowledge-recall", "math"),
+            "rankings": ("random",),
+            "counts": (4, 8),
+            "seeds": 2,
+            "n": 12,
+            "similarity": "exact_match",
+            "task_settings": {"shots": 1, "max_new_tokens": 2},
+        }
+    if study == "token-insertion":
+        return tiny(), {
+            "n": 6,
+            "prompts": 0,
+            "length": 12,
+            "task_settings": {"shots": 1, "max_new_tokens": 4},
+        }
+    if study == "heads-kept":
+        from studies.test_heads_kept import write
+
+        planted = plant(["0.1", "1.0"], ["1.2"], layers=2, heads=4, n=48)
+        file = write(planted.task, folder / "planted.jsonl")
+        counts = {"counts": tuple(range(9)), "seeds": 2, "n": 16, "ranked": 8}
+        return planted.model, {"tasks": (file,), "rankings": ("attribution",), **counts}
+    model = wrap(tiny_model("llama", **WIDE), toy_tokenizer(), name="wide")
+    fit = {"refit": True, "updates": 3, "batch": 8, "seeds": 2}
+    return model, {"tasks": (toy_task(40),), "preset": "full", "counts": (5, 9), **fit}
+
+
+@pytest.mark.parametrize("study", STUDIES)
+def test_the_cost_is_what_is_measured(study: str, tmp_path: Path) -> None:
+    model, settings = case(study, tmp_path)
+    with Store(tmp_path / "store.sqlite") as store:
+        lab = Lab(store, progress=False)
+        with counting() as ran:
+            ahead = study_cost(study, model, lab=lab, **settings)
+        assert not ran
+        assert store.summary() == []
+        assert lab.measured == {"value": 0, "text": 0}
+        with counting() as ran:
+            run_study(study, model, lab=lab, **settings)
+        for thing in ("value", "text"):
+            measured = lab.measured[thing]
+            assert measured <= ahead.count(thing) <= 1.05 * measured
+        by_kind: Counter[str] = Counter()
+        for item in ahead.items:
+            by_kind[item.kind] += item.tokens
+        if study in EXACT:
+            assert +by_kind == +ran
+        again = study_cost(study, model, lab=lab, **settings)
+        assert again.tokens == 0
+        assert again.known > 0
+
+
+def test_attention_profiles_are_counted_too(tmp_path: Path) -> None:
+    model, settings = case("token-insertion", tmp_path)
+    settings["prompts"] = 4
+    with Store(tmp_path / "store.sqlite") as store:
+        lab = Lab(store, progress=False)
+        ahead = study_cost("token-insertion", model, lab=lab, **settings)
+        assert any(item.thing == "pass" for item in ahead.items)
+        run_study("token-insertion", model, lab=lab, **settings)
+        assert study_cost("token-insertion", model, lab=lab, **settings).tokens == 0
+
+
+@pytest.mark.parametrize("study", STUDIES)
+def test_settings_are_known_without_torch(study: str) -> None:
+    """The command line shows the options of a study before anything heavy is imported."""
+    module = f"headcount.studies.{study.replace('-', '_')}.config"
+    code = f"import sys, {module}; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

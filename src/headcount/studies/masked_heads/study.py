@@ -24,7 +24,7 @@ from headcount.errors import HeadcountError, unknown
 from headcount.heads import HeadLayout, check_counts
 from headcount.lab import Lab
 from headcount.metrics import TextMetric, Written, floor
-from headcount.metrics.comet_program import find_program
+from headcount.metrics.comet import find_program
 from headcount.models.model import Model
 from headcount.rankings import RANKINGS, Ranking
 from headcount.rankings.causal_gates import ROLES

@@ -27,7 +27,7 @@ from headcount.metrics import METRICS, Metric
 from headcount.models.model import Model
 from headcount.rankings.attribution import DerivativeJob
 from headcount.rankings.causal_gates.fit import FitJob, fit_gates
-from headcount.studies.token_insertion.redistribution import Redistribution
+from headcount.studies.token_insertion.activations import ActivationRedistribution
 
 
 class Here:
@@ -213,7 +213,7 @@ def test_drawn_and_redistributed_texts_are_equal(model: Model, tmp_path: Path) -
     task, gates = toy_task(8), soft_gates(model, 2)
     settings: dict[str, Any] = {
         "sampled": Sampled(temperature=1.0, seed=3),
-        "redistribution": Redistribution(),
+        "redistribution": ActivationRedistribution(),
     }
     alone = write(model, task, gates, Lab(progress=False), **settings)
     with Store(tmp_path / "store.sqlite") as store:
@@ -273,7 +273,7 @@ def test_every_job_travels(model: Model, task: Task) -> None:
     here = Here()
     gates, lab = soft_gates(model, 2), here.lab()
     evaluate(model, task, gates, metric="accuracy", lab=lab)
-    settings = {"sampled": Sampled(temperature=0.5), "redistribution": Redistribution()}
+    settings = {"sampled": Sampled(temperature=0.5), "redistribution": ActivationRedistribution()}
     write(model, task, gates, lab, **settings)
     rank(model, task, "attribution", lab=lab)
     fit_gates(model, task, updates=1, batch=2, seeds=2, lab=lab)

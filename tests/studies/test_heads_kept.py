@@ -13,13 +13,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from headcount.studies.study import Study
 from planted import Plant, plant
 from real import bundled
 
 from headcount import HeadcountError, Lab, Store, Task
 from headcount.engine.measure import measuring as work
 from headcount.models.model import Model
+from headcount.report.study import Study
 from headcount.studies.heads_kept.cases import choose_prompts, make_case
 from headcount.studies.heads_kept.study import KIND
 

@@ -17,6 +17,7 @@ from tasks.tiny_tokenizers import byte_level
 from tiny import tiny_model
 
 from headcount import run_study
+from headcount.studies import study_kind
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -105,7 +106,7 @@ def test_other_weights_and_missing_folders_are_refused(
 def test_every_committed_result_can_be_narrowed(script: ModuleType, path: Path) -> None:
     run = json.loads(path.read_text())
     settings = script.narrowed(run["study"], run)
-    script.STUDIES[run["study"]].bind(**settings)  # refuses what there is not
+    study_kind(run["study"]).configure(**settings)  # refuses what there is not
     with (path.parent / "curves.csv").open(newline="") as file:
         assert any(script.comparable(row) for row in csv.DictReader(file))
 

@@ -34,6 +34,10 @@ from headcount.models.model import Model
 from headcount.models.sites import plain, probe_prompt
 from headcount.system.progress import progress as progress_bar
 
+NOTHING_GATED = (
+    'Scope "decode" leaves the first new token as it is, so with one new token these heads change '
+    "nothing."
+)
 _Run = Callable[[list[int]], "list[Generation]"]
 
 
@@ -75,11 +79,7 @@ def generate(
     ids = [_ids(model, prompt, new) for prompt in prompts]
     gates = None if heads is None else _gates(model, heads, len(ids))
     if gates is not None and decoding.scope == "decode" and new == 1:
-        warnings.warn(
-            'Scope "decode" leaves the first new token as it is, so with one new token these heads '
-            "change nothing.",
-            stacklevel=2,
-        )
+        warnings.warn(NOTHING_GATED, stacklevel=2)
     job = _Job(model, decoding, ids, gates)
     results: dict[int, Generation] = {}
 

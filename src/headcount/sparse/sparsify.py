@@ -116,27 +116,14 @@ def _read_text(
     model: Model, path: str | Path, settings: Settings, folder: Path, how: Running
 ) -> Text | None:
     """The text to tune on, with what the model writes itself; None if the time ran out before."""
-    data = load_text(
-        path,
-        model.tokenizer,
-        settings.block,
-        held_out=settings.held_out,
-        constraint=settings.constraint_articles,
-        keep=folder,
-        progress=how.progress,
-    )
+    kept: dict[str, Any] = {"keep": folder, "progress": how.progress}
+    parts = (settings.held_out, settings.constraint_articles)
+    data = load_text(path, model.tokenizer, settings.block, *parts, **kept)
     _tell(data, settings, how.say)
     if not settings.own_rows:
         return data
-    own = write_own_text(
-        model,
-        settings.own_blocks,
-        settings.block,
-        seed=settings.seed,
-        keep=folder,
-        deadline=how.deadline,
-        progress=how.progress,
-    )
+    kept |= {"seed": settings.seed, "deadline": how.deadline}
+    own = write_own_text(model, settings.own_blocks, settings.block, **kept)
     if own is None:
         how.say(
             f"Time is up while the model writes its own text, which is kept in {folder}: the same "

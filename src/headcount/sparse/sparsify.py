@@ -103,7 +103,7 @@ def sparsify(
             return None
         outcome, values = _evaluate(run, dense, controlled)
         facts = _write(out, model, tunable, values)
-    origin = {"articles_sha256": data.source, "tokens": data.tokens, **(attribution or {})}
+    origin = {"articles_sha256": data.source, "tokens": data.train.size, **(attribution or {})}
     if data.own is not None:
         origin |= {"own_blocks": len(data.own), "own_sha256": data.own_digest}
     training = {"settings": asdict(settings), **outcome.facts()}
@@ -137,7 +137,7 @@ def _tell(data: Text, settings: Settings, say: Callable[[str], None]) -> None:
     rounds = settings.steps * (settings.batch - settings.own_rows) / len(data.train)
     own = f" and {settings.own_blocks:,} blocks that the model writes" if settings.own_rows else ""
     say(
-        f"{data.tokens / 1e6:.3g} M tokens to train on{own}, {settings.steps} steps of "
+        f"{data.train.size / 1e6:.3g} M tokens to train on{own}, {settings.steps} steps of "
         f"{settings.batch} × {settings.block}: {rounds:.2g} rounds of the text"
     )
     if settings.own and not settings.own_rows:

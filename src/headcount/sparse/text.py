@@ -55,11 +55,6 @@ class Text:
     own: Blocks | None = None  # that the model wrote itself, to train on beside them
 
     @property
-    def tokens(self) -> int:
-        """How many there are to train on."""
-        return int(self.train.size)
-
-    @property
     def own_digest(self) -> str:
         """By which a run knows its own text again: memory and device decide how it is drawn."""
         return digest(np.ascontiguousarray(self.own, dtype="<i4").tobytes())

@@ -50,11 +50,10 @@ class Best:
     edges: float
     met: bool
 
-    def beats(self, other: Best | None) -> bool:
-        """Whether these weights are to be kept rather than those."""
-        if other is None or self.met != other.met:
-            return other is None or self.met
-        return self.edges < other.edges if self.met else self.loss < other.loss
+    @property
+    def order(self) -> tuple[bool, float]:
+        """The lower, the better."""
+        return not self.met, self.edges if self.met else self.loss
 
 
 @dataclass
@@ -288,7 +287,7 @@ class Run:
         assert self.limit is not None
         aim = self.limit - self.settings.margin  # other text is a little harder, or easier
         new = Best(self.step, at.loss, at.edges, at.loss <= aim)
-        if new.beats(self.best):
+        if self.best is None or new.order < self.best.order:
             self.best = new
             self.best_values = {name: value.clone() for name, value in values.items()}
 

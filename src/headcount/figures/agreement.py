@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from textwrap import fill
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -44,8 +44,8 @@ def plot_agreement(agreement: Row, *, title: str | None = None) -> Figure:
         figure.suptitle(fill(title, 80))
     handles, labels = right.get_legend_handles_labels()
     if handles:
-        where = {"loc": "outside lower right", "ncols": 2}
-        figure.legend(handles, labels, frameon=False, fontsize=8, **where)
+        how: dict[str, Any] = {"ncols": 2, "frameon": False, "fontsize": 8}
+        figure.legend(handles, labels, loc="outside lower right", **how)
     return figure
 
 
@@ -99,7 +99,7 @@ def _overlaps(
         axes.plot(*line(pair), color="#AAAAAA", linewidth=0.6, label=label)
     for number, pair in enumerate(named):
         turn, place = divmod(number, len(PALETTE))
-        look = {"color": PALETTE[place], "marker": MARKERS[turn % len(MARKERS)]}
+        look: dict[str, Any] = {"color": PALETTE[place], "marker": MARKERS[turn % len(MARKERS)]}
         look["linestyle"] = DASHES[turn % len(DASHES)]
         axes.plot(*line(pair), markersize=4, label=" / ".join(pair), **look)
     count_axis(axes, counts, "log")

@@ -58,7 +58,7 @@ def plot_inserts(
     else:
         grid = figure.add_gridspec(2, 2, width_ratios=[wide, 6.2])
         _bars(figure.add_subplot(grid[:, 0]), bars, title)
-        _charts(*(figure.add_subplot(grid[row, 1]) for row in range(2)), profiles)
+        _charts(figure.add_subplot(grid[0, 1]), figure.add_subplot(grid[1, 1]), profiles)
     small_print(figure, note)
     return figure
 

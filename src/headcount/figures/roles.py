@@ -31,8 +31,8 @@ def plot_roles(panels: Mapping[tuple[str, str], Mapping[str, Points]], *, note: 
     for (i, j), axes in np.ndenumerate(grid):
         axes.axhline(0, color="#888888", linewidth=0.7)
         for role, points in panels.get((rows[i], columns[j]), {}).items():
-            look = {"band": 0.18, "linewidth": 1.6, "label": role.capitalize()}
-            style.draw_line(axes, points, style.ROLES[role], **look)
+            look: dict[str, Any] = {"linewidth": 1.6, "label": role.capitalize()}
+            style.draw_line(axes, points, style.ROLES[role], band=0.18, **look)
         axes.grid(alpha=0.25)
         axes.margins(x=0.02)
     for axes, column in zip(grid[0], columns, strict=True):

@@ -46,7 +46,8 @@ def head_rows(
     removed = []
     for name, its in scores.items():
         # By the clusters of the examples, where the samples are one for each of these.
-        fits = clusters is not None and np.shape(its.samples)[:1] == (len(clusters),)
+        samples = -1 if its.samples is None else len(its.samples)
+        fits = clusters is not None and samples == len(clusters)
         ends = its.intervals(clusters if fits else None)  # (heads, 2)
         said = its.parameters
         words = [said.get("metric"), said.get("stand_in") and f"stand-in {said['stand_in']}"]

@@ -220,14 +220,13 @@ class _Attend(torch.autograd.Function):
     def backward(
         ctx: Any, d_output: Tensor, d_expected: Tensor, _: Tensor
     ) -> tuple[Tensor | None, ...]:
-        value, *scored, output, norms = ctx.saved_tensors
-        query, key, *_, seed, _ = scored
+        value, query, key, mask, bias, seed, spread, output, norms = ctx.saved_tensors
         d_queries = []
         d_key = torch.zeros_like(key, dtype=torch.float32)
         d_value = torch.zeros_like(value, dtype=torch.float32)
         for queries in _parts(query, key):
             some = slice(queries.start, queries.stop)
-            part = _Part(*scored, ctx.scale, ctx.causal, queries)
+            part = _Part(query, key, mask, bias, seed, spread, ctx.scale, ctx.causal, queries)
             p = part.weights(norms[:, :, some])
             kept = p.masked_fill(~part.open, 0)
             d_out = d_output[:, :, some]

@@ -103,7 +103,7 @@ def sparsify(
             return None
         outcome, values = _evaluate(run, dense, controlled)
         facts = _write(out, model, tunable, values)
-    origin = {"articles_sha256": data.source, "tokens": data.tokens, **(attribution or {})}
+    origin = {"articles_sha256": data.source, "tokens": data.train.size, **(attribution or {})}
     if data.own is not None:
         origin |= {"own_blocks": len(data.own), "own_sha256": data.own_digest}
     training = {"settings": asdict(settings), **outcome.facts()}
@@ -116,27 +116,14 @@ def _read_text(
     model: Model, path: str | Path, settings: Settings, folder: Path, how: Running
 ) -> Text | None:
     """The text to tune on, with what the model writes itself; None if the time ran out before."""
-    data = load_text(
-        path,
-        model.tokenizer,
-        settings.block,
-        held_out=settings.held_out,
-        constraint=settings.constraint_articles,
-        keep=folder,
-        progress=how.progress,
-    )
+    kept: dict[str, Any] = {"keep": folder, "progress": how.progress}
+    parts = (settings.held_out, settings.constraint_articles)
+    data = load_text(path, model.tokenizer, settings.block, *parts, **kept)
     _tell(data, settings, how.say)
     if not settings.own_rows:
         return data
-    own = write_own_text(
-        model,
-        settings.own_blocks,
-        settings.block,
-        seed=settings.seed,
-        keep=folder,
-        deadline=how.deadline,
-        progress=how.progress,
-    )
+    kept |= {"seed": settings.seed, "deadline": how.deadline}
+    own = write_own_text(model, settings.own_blocks, settings.block, **kept)
     if own is None:
         how.say(
             f"Time is up while the model writes its own text, which is kept in {folder}: the same "
@@ -150,7 +137,7 @@ def _tell(data: Text, settings: Settings, say: Callable[[str], None]) -> None:
     rounds = settings.steps * (settings.batch - settings.own_rows) / len(data.train)
     own = f" and {settings.own_blocks:,} blocks that the model writes" if settings.own_rows else ""
     say(
-        f"{data.tokens / 1e6:.3g} M tokens to train on{own}, {settings.steps} steps of "
+        f"{data.train.size / 1e6:.3g} M tokens to train on{own}, {settings.steps} steps of "
         f"{settings.batch} × {settings.block}: {rounds:.2g} rounds of the text"
     )
     if settings.own and not settings.own_rows:

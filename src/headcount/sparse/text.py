@@ -55,11 +55,6 @@ class Text:
     own: Blocks | None = None  # that the model wrote itself, to train on beside them
 
     @property
-    def tokens(self) -> int:
-        """How many there are to train on."""
-        return int(self.train.size)
-
-    @property
     def own_digest(self) -> str:
         """By which a run knows its own text again: memory and device decide how it is drawn."""
         return digest(np.ascontiguousarray(self.own, dtype="<i4").tobytes())
@@ -99,9 +94,9 @@ def load_text(
     path: str | Path,
     tokenizer: Any,
     block: int,
-    *,
     held_out: int = Settings.held_out,
     constraint: int = Settings.constraint_articles,
+    *,
     keep: Path | None = None,
     progress: bool = True,
 ) -> Text:
@@ -121,10 +116,7 @@ def load_text(
     source = digest("\0".join(articles))
     ids = _token_ids(articles, source, tokenizer, keep, progress)
     first, second = held_out, held_out + constraint
-    parts = [
-        cut(ids[chosen], block)
-        for chosen in (slice(second, None), slice(first, second), slice(first))
-    ]
+    parts = [cut(some, block) for some in (ids[second:], ids[first:second], ids[:first])]
     for part, name in zip(parts, ("training", "the constraint", "evaluation"), strict=True):
         if not len(part):
             raise HeadcountError(
@@ -212,8 +204,7 @@ def write_own_text(
     written in every call.
     """
     asked = {"blocks": blocks, "tokens": tokens, "seed": seed, "least": LEAST, "version": 1}
-    facts = {**model.identity, **asked}
-    key = digest(json.dumps(facts, sort_keys=True))[:16]
+    key = digest(json.dumps({**model.identity, **asked}, sort_keys=True))[:16]
     starts = _starts(model, blocks, seed)
     rows = ROWS.get(model.device.type, 256)
     written: list[Blocks] = []
@@ -270,12 +261,10 @@ def _write(
     ids = torch.tensor(starts, device=model.device)
     text, cache = [ids], None
     device = model.device.type
-    half = nullcontext() if device == "cpu" else torch.autocast(device, torch.bfloat16)
-    with half:
+    with nullcontext() if device == "cpu" else torch.autocast(device, torch.bfloat16):
         for _ in range(tokens - ids.shape[1]):
-            output = module(
-                input_ids=ids, **accepted(module, past_key_values=cache, use_cache=True)
-            )
+            options = accepted(module, past_key_values=cache, use_cache=True)
+            output = module(input_ids=ids, **options)
             cache = getattr(output, "past_key_values", None)
             if cache is None:
                 raise HeadcountError(

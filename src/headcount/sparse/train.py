@@ -24,19 +24,11 @@ from torch import Tensor, nn
 
 from headcount.errors import HeadcountError
 from headcount.models.memory import out_of_memory
+from headcount.sparse import objective
 from headcount.sparse.attention import Draw
 from headcount.sparse.compiled import compiled
 from headcount.sparse.make_sparse import dense_attention
-from headcount.sparse.objective import (
-    Loss,
-    Multiplier,
-    expected_share,
-    gate_bias,
-    gate_noise,
-    learning_rate,
-    measure,
-    training_loss,
-)
+from headcount.sparse.objective import Loss, Multiplier, gate_bias
 from headcount.sparse.settings import Settings
 from headcount.sparse.text import Text, training_batches
 from headcount.sparse.tunable import Tunable, Values
@@ -58,11 +50,10 @@ class Best:
     edges: float
     met: bool
 
-    def beats(self, other: Best | None) -> bool:
-        """Whether these weights are to be kept rather than those."""
-        if other is None or self.met != other.met:
-            return other is None or self.met
-        return self.edges < other.edges if self.met else self.loss < other.loss
+    @property
+    def order(self) -> tuple[bool, float]:
+        """The lower, the better."""
+        return not self.met, self.edges if self.met else self.loss
 
 
 @dataclass
@@ -114,7 +105,7 @@ class Run:
             (self.limit or 0.0) - settings.margin, settings.rate, settings.multiplier
         )
         self.rows = min(self.how.rows or settings.batch, settings.batch)
-        self.loss_of: Callable[..., Tensor] = training_loss
+        self.loss_of: Callable[..., Tensor] = objective.training_loss
         self.optimizer = torch.optim.AdamW(
             self.tunable.weights.values(), lr=1.0, betas=(0.9, 0.95), weight_decay=0.0
         )
@@ -126,16 +117,15 @@ class Run:
         how, steps, device = self.how, self.settings.steps, self.tunable.device
         compiles = device.type != "cpu" if how.compile is None else how.compile
         with ExitStack() as stack:
-            bar = stack.enter_context(
-                progress_bar(self.label, steps, show=how.progress, unit="step")
-            )
+            shown = progress_bar(self.label, steps, show=how.progress, unit="step")
+            bar = stack.enter_context(shown)
             bar.update(self.step)
             # Blocks of text are not several texts in a row, and transformers need not look: it
             # would at every pass, and each time the processor would wait for the GPU.
             stack.enter_context(replaced(*PACKING, lambda *_, **__: None))
             if compiles and self.attentions:
                 makes = compiled(self.tunable.module, self.attentions, how.say)
-                self.loss_of = stack.enter_context(makes)(training_loss)
+                self.loss_of = stack.enter_context(makes)(objective.training_loss)
             in_time = self._train_on(bar)
         self._save()
         if not in_time:
@@ -150,9 +140,8 @@ class Run:
         settings, how = self.settings, self.how
         saved = began = time.monotonic()
         first = self.step
-        source = training_batches(
-            self.text, settings.batch, settings.own_rows, settings.seed, first
-        )
+        rows = (settings.batch, settings.own_rows)
+        source = training_batches(self.text, *rows, settings.seed, first)
         losses: list[Tensor] = []
         while self.step < settings.steps:
             ids = torch.from_numpy(next(source)).to(self.tunable.device)
@@ -200,7 +189,7 @@ class Run:
             mean += loss.detach() * share
         weights = list(self.tunable.weights.values())
         nn.utils.clip_grad_norm_(weights, self.settings.clip)
-        self.optimizer.param_groups[0]["lr"] = learning_rate(self.settings, self.step)
+        self.optimizer.param_groups[0]["lr"] = objective.learning_rate(self.settings, self.step)
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
         if bias is not None:
@@ -211,19 +200,15 @@ class Run:
     def _pass(self, ids: Tensor, bias: float | None, number: int) -> tuple[Tensor, Tensor | None]:
         """The loss of one pass and, where gates are drawn, the expected edges."""
         share = self.settings.distil if self.sparse and bias is not None else 0.0
-        teacher = None
+        teacher, module = None, self.tunable.module
         if share:
-            with (
-                torch.no_grad(),
-                self.tunable.using(self.teacher),
-                dense_attention(self.tunable.module),
-            ):
+            with torch.no_grad(), self.tunable.using(self.teacher), dense_attention(module):
                 teacher = self.tunable.logits(ids)
         if bias is None:
-            with dense_attention(self.tunable.module):
+            with dense_attention(module):
                 return self.loss_of(self.tunable.logits(ids), ids, None, 0.0), None
         draws = self.draws or []
-        spread = gate_noise(self.settings, self.step)
+        spread = objective.gate_noise(self.settings, self.step)
         for layer, draw in enumerate(draws):
             draw.bias.fill_(bias)
             draw.spread.fill_(spread)
@@ -231,7 +216,7 @@ class Run:
             draw.seed = torch.full((), seed, dtype=torch.int32, device=draw.bias.device)
         logits = self.tunable.logits(ids)
         loss = self.loss_of(logits, ids, teacher, share)
-        return loss, expected_share(draws).to(loss.device)
+        return loss, objective.expected_share(draws).to(loss.device)
 
     @torch.no_grad()
     def _move_average(self, weights: list[nn.Parameter]) -> None:
@@ -251,11 +236,11 @@ class Run:
         run, rows, device = self.tunable.logits, self.rows, self.tunable.device
         if bias is None:
             with dense_attention(self.tunable.module):
-                return measure(run, blocks, rows, None, device)
+                return objective.measure(run, blocks, rows, None, device)
         for draw in self.draws or []:
             draw.bias.fill_(bias)
             draw.seed = None
-        return measure(run, blocks, rows, self.draws, device)
+        return objective.measure(run, blocks, rows, self.draws, device)
 
     def _look(self, losses: list[Tensor]) -> None:
         """Measure on the constraint's text, move the best, and write a line of the log."""
@@ -302,7 +287,7 @@ class Run:
         assert self.limit is not None
         aim = self.limit - self.settings.margin  # other text is a little harder, or easier
         new = Best(self.step, at.loss, at.edges, at.loss <= aim)
-        if new.beats(self.best):
+        if self.best is None or new.order < self.best.order:
             self.best = new
             self.best_values = {name: value.clone() for name, value in values.items()}
 

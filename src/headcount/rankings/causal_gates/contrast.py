@@ -98,11 +98,6 @@ class ContrastFit(StagedFit):
         stage = Stage(self.settings.updates, 0.1, 0.01)
         return Schedule(stage, stage, self.batch[0])
 
-    @property
-    def where(self) -> str:
-        """What the gates are of, in words."""
-        return f" of {self.model.name} that keep {self.task.name} and forget {self.forget.name}"
-
     def result(self, lab: Lab) -> ContrastiveGates:
         """The gates: what the lab's store holds is not fitted again."""
         gates = open_gates(self.fitted(lab).logits(self.rows(["contrast"])))

@@ -24,7 +24,7 @@ from headcount.heads import HeadLayout, HeadScores
 from headcount.lab import Lab
 from headcount.models.model import Model
 from headcount.rankings.causal_gates.fit import FitSettings, StagedFit, open_gates
-from headcount.rankings.causal_gates.passes import GatedPasses, Laid, Prompts, lay_out
+from headcount.rankings.causal_gates.passes import GatedPasses, Laid, LoadedPrompts, lay_out
 from headcount.rankings.causal_gates.schedule import Schedule, Stage
 from headcount.rankings.causal_gates.training import Gradient
 from headcount.tasks import Task
@@ -47,7 +47,7 @@ class ContrastiveGates:
 
 def contrast(
     run: GatedPasses,
-    prompts: Sequence[Prompts],
+    prompts: Sequence[LoadedPrompts],
     orders: Sequence[Int[np.ndarray, "rows updates batch"]],
 ) -> Gradient:
     """The gradient of the loss but for its push, row by row: of the task to keep and the other."""

@@ -31,7 +31,7 @@ from headcount.models.forward_modes import synchronize
 from headcount.models.model import Model
 from headcount.rankings.causal_gates.passes import (
     GatedPasses,
-    Prompts,
+    LoadedPrompts,
     lay_out,
     load_prompts,
     passes,
@@ -302,7 +302,7 @@ class FitJob:
 
         return fit
 
-    def _prepared(self, model: Model) -> tuple[list[Prompts], GatedPasses]:
+    def _prepared(self, model: Model) -> tuple[list[LoadedPrompts], GatedPasses]:
         chosen = self.settings
         run = GatedPasses(model, tokens=chosen.tokens, compiled=chosen.compiled)
         return [load_prompts(model, examples) for examples in self.examples], run

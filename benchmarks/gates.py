@@ -23,7 +23,7 @@ from shapes import random_model
 
 from headcount.engine.measure.forward import measuring
 from headcount.models.model import Model, wrap
-from headcount.rankings.causal_gates.passes import GatedPasses, Prompts, load_prompts
+from headcount.rankings.causal_gates.passes import GatedPasses, LoadedPrompts, load_prompts
 from headcount.rankings.causal_gates.schedule import Stage, batch_order, first_logits
 from headcount.rankings.causal_gates.training import State, fidelity, train
 from headcount.tasks import Encoded, Example
@@ -43,7 +43,7 @@ def make_model(shape: str, dtype: torch.dtype) -> Model:
     return wrap(module, None, name=shape)
 
 
-def make_prompts(model: Model, kind: str) -> Prompts:
+def make_prompts(model: Model, kind: str) -> LoadedPrompts:
     rng = np.random.default_rng(0)
     (least, most), (fewest, longest) = KINDS[kind]
     vocabulary = model.module.config.vocab_size
@@ -86,7 +86,7 @@ def per_update(model: Model, updates: int, run: Callable[[int], object]) -> tupl
     return (time.perf_counter() - begin) / updates, peak(model)
 
 
-def plain_loop(model: Model, prompts: Prompts, batch: int) -> Callable[[int], object]:
+def plain_loop(model: Model, prompts: LoadedPrompts, batch: int) -> Callable[[int], object]:
     """One seed, one sign; the batch is padded on the right and needs no mask."""
     module, heads = model.module, model.layout.counts[0]
     order = batch_order(0, 0, len(prompts), batch, 200)
@@ -129,7 +129,7 @@ def plain_loop(model: Model, prompts: Prompts, batch: int) -> Callable[[int], ob
 
 
 def folded(
-    model: Model, prompts: Prompts, batch: int, rows: int, run: GatedPasses
+    model: Model, prompts: LoadedPrompts, batch: int, rows: int, run: GatedPasses
 ) -> Callable[[int], object]:
     """So many rows side by side, two of each seed where there are more than ten."""
     seeds = [row % 10 for row in range(rows)]

@@ -4,7 +4,7 @@
     python benchmarks/gates_against_package.py --json FILE
 
 A small Llama with random weights is asked for what it says itself with a third of its heads off:
-these interfere, and most others are needed. Prompts have one length. Both start from the same
+these interfere, and most others are needed. LoadedPrompts have one length. Both start from the same
 logits, see the same batches and follow the same schedule, once as the paper prints it and once as
 the package does by default. The package computes under autocast, which on a CPU means bfloat16;
 it is run as it is, and with autocast off. Times are CPU time, which other programs disturb less.
@@ -34,7 +34,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from headcount.engine.measure.forward import measuring
 from headcount.models.gate import gating
 from headcount.models.model import Model, wrap
-from headcount.rankings.causal_gates.passes import GatedPasses, Prompts, load_prompts
+from headcount.rankings.causal_gates.passes import GatedPasses, LoadedPrompts, load_prompts
 from headcount.rankings.causal_gates.schedule import Row, Schedule, first_logits, make_schedule
 from headcount.rankings.causal_gates.training import State, fidelity, train
 from headcount.tasks import Encoded, Example
@@ -77,7 +77,7 @@ def batch_orders(seeds: list[int], n: int, schedule: Schedule) -> list[np.ndarra
 
 
 def ours(
-    model: Model, prompts: Prompts, seeds: list[int], schedule: Schedule
+    model: Model, prompts: LoadedPrompts, seeds: list[int], schedule: Schedule
 ) -> dict[str, np.ndarray]:
     """The gates at the end of each stage: (seeds, heads)."""
     free, pushed = batch_orders(seeds, len(prompts), schedule)
@@ -152,7 +152,7 @@ def compare(
     variant: str,
     model: Model,
     ids: torch.Tensor,
-    prompts: Prompts,
+    prompts: LoadedPrompts,
     options: argparse.Namespace,
     note: Callable[[dict[str, Any]], object],
 ) -> None:

@@ -15,7 +15,7 @@ from toy import toy_tokenizer
 from headcount import Task, wrap
 from headcount.engine.measure.forward import frozen, measuring
 from headcount.models.model import Model
-from headcount.rankings.causal_gates.passes import GatedPasses, Prompts, load_prompts
+from headcount.rankings.causal_gates.passes import GatedPasses, LoadedPrompts, load_prompts
 from headcount.rankings.causal_gates.schedule import first_logits
 from headcount.rankings.causal_gates.training import State, fidelity
 from headcount.tasks import encode
@@ -46,7 +46,7 @@ def spread() -> Plant:
     return plant(**PLANTS["spread"], n=64, seed=2)
 
 
-def prompts_of(model: Model, task: Task) -> Prompts:
+def prompts_of(model: Model, task: Task) -> LoadedPrompts:
     return load_prompts(model, encode(task.part("ranking"), model.tokenizer))
 
 
@@ -57,7 +57,7 @@ def start(model: Model, rows: int) -> torch.Tensor:
 
 
 def gradient(
-    model: Model, prompts: Prompts, batches: np.ndarray, *, tokens: int = 512, **how: Any
+    model: Model, prompts: LoadedPrompts, batches: np.ndarray, *, tokens: int = 512, **how: Any
 ) -> np.ndarray:
     run = GatedPasses(model, tokens=tokens)
     for name, value in how.items():

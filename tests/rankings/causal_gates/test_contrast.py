@@ -15,7 +15,7 @@ from toy import toy_task
 from headcount import Example, HeadcountError, Lab, Task
 from headcount.engine.measure.forward import frozen, measuring
 from headcount.rankings.causal_gates.contrast import contrast, fit_contrastive
-from headcount.rankings.causal_gates.passes import GatedPasses, Prompts, lay_out, passes
+from headcount.rankings.causal_gates.passes import GatedPasses, LoadedPrompts, lay_out, passes
 from headcount.store import Store
 
 
@@ -33,7 +33,7 @@ def test_the_contrastive_gradient_is_that_of_the_printed_loss(tokens: int) -> No
     kept, forgot = (rng.integers(0, len(some), (2, 1, 4)) for some in (keep, forget))
     logits = start(model, 2)
 
-    def logprobs(prompts: Prompts, batch: np.ndarray, leaf: torch.Tensor) -> torch.Tensor:
+    def logprobs(prompts: LoadedPrompts, batch: np.ndarray, leaf: torch.Tensor) -> torch.Tensor:
         run = GatedPasses(model)
         values = []
         for row, places in enumerate(batch):

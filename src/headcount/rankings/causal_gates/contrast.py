@@ -24,7 +24,7 @@ from headcount.heads import HeadLayout, HeadScores
 from headcount.lab import Lab
 from headcount.models.model import Model
 from headcount.rankings.causal_gates.fit import FitSettings, StagedFit, open_gates
-from headcount.rankings.causal_gates.passes import GatedPasses, Laid, Prompts, lay_out
+from headcount.rankings.causal_gates.passes import GatedPasses, Laid, LoadedPrompts, lay_out
 from headcount.rankings.causal_gates.schedule import Schedule, Stage
 from headcount.rankings.causal_gates.training import Gradient
 from headcount.tasks import Task
@@ -47,7 +47,7 @@ class ContrastiveGates:
 
 def contrast(
     run: GatedPasses,
-    prompts: Sequence[Prompts],
+    prompts: Sequence[LoadedPrompts],
     orders: Sequence[Int[np.ndarray, "rows updates batch"]],
 ) -> Gradient:
     """The gradient of the loss but for its push, row by row: of the task to keep and the other."""
@@ -97,11 +97,6 @@ class ContrastFit(StagedFit):
         """One stage, whose learning rate goes from 0.1 to 0.01."""
         stage = Stage(self.settings.updates, 0.1, 0.01)
         return Schedule(stage, stage, self.batch[0])
-
-    @property
-    def where(self) -> str:
-        """What the gates are of, in words."""
-        return f" of {self.model.name} that keep {self.task.name} and forget {self.forget.name}"
 
     def result(self, lab: Lab) -> ContrastiveGates:
         """The gates: what the lab's store holds is not fitted again."""

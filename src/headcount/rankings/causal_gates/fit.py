@@ -31,7 +31,7 @@ from headcount.models.forward_modes import synchronize
 from headcount.models.model import Model
 from headcount.rankings.causal_gates.passes import (
     GatedPasses,
-    Prompts,
+    LoadedPrompts,
     lay_out,
     load_prompts,
     passes,
@@ -113,12 +113,17 @@ class StagedFit:
     task: Task
     settings: FitSettings = FitSettings()
     stages: ClassVar[tuple[tuple[str, ...], ...]]
-    gradient: ClassVar[MakeGradient]
+    gradient: ClassVar[Any]  # a MakeGradient
 
     @property
     def tasks(self) -> tuple[Task, ...]:
         """All tasks of the fit."""
         return (self.task,)
+
+    @property
+    def name(self) -> str:
+        """The names of the tasks."""
+        return " against ".join(task.name for task in self.tasks)
 
     @cached_property
     def examples(self) -> list[list[Encoded]]:
@@ -131,7 +136,7 @@ class StagedFit:
 
         Refuses a task that has too few.
         """
-        batch, notes = self.settings.batch, {}
+        batch, notes = self.settings.batch, dict[str, str]()
         for task, examples in zip(self.tasks, self.examples, strict=True):
             batch, note = check_examples(len(examples), task.name, batch)
             notes |= {task.name: note} if note else {}
@@ -141,11 +146,6 @@ class StagedFit:
     def schedule(self) -> Schedule:
         """How long, how fast, and on how many prompts at a time."""
         return make_schedule(self.settings.variant, self.settings.updates, self.batch[0])
-
-    @property
-    def where(self) -> str:
-        """What the gates are of, in words."""
-        return f' of {self.model.name} on "{self.task.name}"'
 
     def rows(self, stage: Sequence[str]) -> list[Row]:
         """The rows of a stage."""
@@ -183,8 +183,9 @@ class StagedFit:
 
     def job(self, rows: Rows) -> FitJob:
         """The fit as executors take it, from where `rows` are."""
+        where = f' of {self.model.name} on "{self.name}"'
         how = self.settings, self.schedule, self.stages, self.gradient
-        return FitJob(self.examples, *how, rows.documents, self.where)
+        return FitJob(self.examples, *how, rows.documents, where)
 
     def fitted(self, lab: Lab) -> Rows:
         """All rows, finished: what the lab's store holds is not fitted again."""
@@ -192,8 +193,7 @@ class StagedFit:
         pending = self.pending(rows)
         units = self._units(sorted({row.seed for _, group in pending for row in group}), lab)
         updates = self.settings.updates * len(pending) * len(units)
-        label = f"{self.task.name}: gates"
-        with progress_bar(label, updates, show=lab.progress, unit="update") as bar:
+        with progress_bar(f"{self.name}: gates", updates, show=lab.progress, unit="update") as bar:
 
             def keep(unit: Unit, event: Event) -> None:
                 if event[0] == TICK:
@@ -217,7 +217,7 @@ class StagedFit:
         units = []
         for group in range(groups):
             some = seeds[group::groups]
-            name = f"{self.task.name}, gates of {len(some)} seed{'s' * (len(some) > 1)}"
+            name = f"{self.name}, gates of {len(some)} seed{'s' * (len(some) > 1)}"
             units.append(Unit(digest(canonical({**facts, "seeds": some})), name, some))
         return units
 
@@ -302,7 +302,7 @@ class FitJob:
 
         return fit
 
-    def _prepared(self, model: Model) -> tuple[list[Prompts], GatedPasses]:
+    def _prepared(self, model: Model) -> tuple[list[LoadedPrompts], GatedPasses]:
         chosen = self.settings
         run = GatedPasses(model, tokens=chosen.tokens, compiled=chosen.compiled)
         return [load_prompts(model, examples) for examples in self.examples], run

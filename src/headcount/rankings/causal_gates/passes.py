@@ -41,7 +41,7 @@ Objective = Callable[[Tensor, slice], Tensor]
 
 
 @dataclass(frozen=True, eq=False)
-class Prompts:
+class LoadedPrompts:
     """Every prompt with its target, teacher-forced, filled up at the end to one length."""
 
     lengths: Int[np.ndarray, "examples"]
@@ -69,7 +69,7 @@ class Pass:
 class Laid:
     """The prompts of one update, rows × batch, longest first."""
 
-    prompts: Prompts
+    prompts: LoadedPrompts
     examples: Int[Tensor, "places"]
     rows: Int[Tensor, "places"]  # whose gates each is under
     slots: Int[np.ndarray, "places"]  # row · batch + its place in the row's batch
@@ -77,7 +77,7 @@ class Laid:
     counts: Int[np.ndarray, "places"]
 
 
-def load_prompts(model: Model, encoded: Sequence[Encoded]) -> Prompts:
+def load_prompts(model: Model, encoded: Sequence[Encoded]) -> LoadedPrompts:
     """Bring prompts and targets to the model's device."""
     lengths = np.array([len(one.prompt) + len(one.target) - 1 for one in encoded])
     counts = np.array([len(one.target) for one in encoded])
@@ -92,7 +92,7 @@ def load_prompts(model: Model, encoded: Sequence[Encoded]) -> Prompts:
         weights[place, :count] = 1 / count
     on = model.device
     mixed = len(set(lengths.tolist())) > 1 and blind_to_what_follows(model)
-    return Prompts(
+    return LoadedPrompts(
         lengths, counts, ids.to(on), scored.to(on), targets.to(on), weights.to(on), mixed
     )
 
@@ -114,7 +114,7 @@ def blind_to_what_follows(model: Model) -> bool:
     return bool(error <= tolerance(coarsest_dtype(model.module)))
 
 
-def lay_out(prompts: Prompts, batches: Int[np.ndarray, "rows batch"]) -> Laid:
+def lay_out(prompts: LoadedPrompts, batches: Int[np.ndarray, "rows batch"]) -> Laid:
     """Lay out the batch of every row side by side, the longest prompts first.
 
     Longest first, so that what does not fit into memory is noticed at once.

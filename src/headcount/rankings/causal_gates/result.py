@@ -61,7 +61,7 @@ class CausalGates:
 
     def score(self, role: str) -> Float[np.ndarray, "seeds heads"]:
         """The score of one role, for every seed and head."""
-        scores = {
+        scores: dict[str, np.ndarray] = {
             "facilitation": self.minus,
             "irrelevance": self.plus * (1 - self.minus),
             "interference": 1 - self.plus,

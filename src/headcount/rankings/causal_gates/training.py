@@ -17,7 +17,7 @@ from torch import Tensor
 from headcount.engine.measure.plan import MEASUREMENT
 from headcount.errors import HeadcountError
 from headcount.models.model import Model
-from headcount.rankings.causal_gates.passes import GatedPasses, Prompts, lay_out
+from headcount.rankings.causal_gates.passes import GatedPasses, LoadedPrompts, lay_out
 from headcount.rankings.causal_gates.schedule import CLAMP, Row, Schedule, Stage
 from headcount.rankings.ranking import examples_key
 from headcount.store import Store
@@ -33,7 +33,7 @@ KEEP = 100  # updates between two checkpoints
 # probability term, negated.
 Gradient = Callable[[Tensor, int], Tensor]
 # What makes it from the prompts of each task, and from which of them each row sees in each update.
-MakeGradient = Callable[[GatedPasses, Sequence[Prompts], Sequence[np.ndarray]], Gradient]
+MakeGradient = Callable[[GatedPasses, Sequence[LoadedPrompts], Sequence[np.ndarray]], Gradient]
 Event = tuple[str, list[Row], Any]  # what a fit tells as it goes on
 
 
@@ -99,7 +99,7 @@ def improbability(logprobs: Tensor, _: slice) -> Tensor:
 
 def fidelity(
     run: GatedPasses,
-    prompts: Sequence[Prompts],
+    prompts: Sequence[LoadedPrompts],
     orders: Sequence[Int[np.ndarray, "rows updates batch"]],
 ) -> Gradient:
     """The gradient of −mean over a row's batch(mean over target tokens of log p), of one task."""

@@ -125,7 +125,7 @@ def test_the_run_can_be_made_again_from_its_facts(tmp_path: Path) -> None:
         *("study", "title", "command", "asked", "settings", "model"),
         *("notes", "figures", "tables", "versions"),
     ]
-    assert (run["study"], run["command"], run["asked"]) == ("curve", "headcount curve", {})
+    assert (run["study"], run["command"], run["asked"]) == ("curve", "headcount curve", "")
     settings = run["settings"]
     assert (settings["seeds"], settings["out"]) == (2, str(tmp_path))
     assert (settings["metric"], settings["stand_in"]) == ("accuracy", "zero")

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections import Counter
+from collections import Counter, defaultdict
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from counting import counting
 from planted import plant
@@ -17,6 +18,7 @@ from toy import toy_task, toy_tokenizer
 
 from headcount import Lab, Store, run_study, wrap
 from headcount.models.model import Model
+from headcount.report.study import Study
 from headcount.studies import STUDIES
 from headcount.studies.run import study_cost
 
@@ -69,6 +71,19 @@ def case(study: str, folder: Path) -> tuple[Model, dict[str, Any]]:
     return model, {"tasks": (toy_task(40),), "preset": "full", "counts": (5, 9), **fit}
 
 
+def check_values(study: Study) -> None:
+    """The mean of the kept values is that of each point that they are behind."""
+    behind = defaultdict(list)
+    names = [name for name in study.values[0] if name in study.rows[0] and name != "value"]
+    for row in study.values:
+        behind[tuple(row[name] for name in names)].append(row["value"])
+    points = {tuple(row[name] for name in names): row for row in study.rows}
+    assert len(points) == len(study.rows)
+    for point, values in behind.items():
+        assert points[point]["value"] == pytest.approx(np.mean(values), abs=1e-9)
+        assert len(values) % points[point]["n"] == 0  # every draw has every example
+
+
 @pytest.mark.parametrize("study", STUDIES)
 def test_the_cost_is_what_is_measured(study: str, tmp_path: Path) -> None:
     model, settings = case(study, tmp_path)
@@ -80,7 +95,9 @@ def test_the_cost_is_what_is_measured(study: str, tmp_path: Path) -> None:
         assert store.summary() == []
         assert lab.measured == {"value": 0, "text": 0}
         with counting() as ran:
-            run_study(study, model, lab=lab, **settings)
+            finished = run_study(study, model, lab=lab, **settings)
+        if finished.values:
+            check_values(finished)
         for thing in ("value", "text"):
             measured = lab.measured[thing]
             assert measured <= ahead.count(thing) <= 1.05 * measured

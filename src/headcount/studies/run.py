@@ -49,13 +49,6 @@ def run_study(
     return describe_study(name, models, preset=preset, **settings).carry_out(lab or Lab())
 
 
-def study_cost(
-    name: str,
-    models: Models = None,
-    *,
-    preset: str = "quick",
-    lab: Lab | None = None,
-    **settings: Any,
-) -> Cost:
+def study_cost(name: str, models: Models = None, *, lab: Lab | None = None, **more: Any) -> Cost:
     """What `run_study` with these arguments would measure at most; nothing is measured."""
-    return describe_study(name, models, preset=preset, **settings).cost(lab or Lab())
+    return describe_study(name, models, **more).cost(lab or Lab())

@@ -5,7 +5,7 @@ Sequences of one length run together, without any padding; only what is asked fo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
@@ -28,7 +28,7 @@ from headcount.system.progress import progress as progress_bar
 def each_length(
     model: Model,
     sequences: Sequence[Sequence[int]],
-    run: Callable[[list[int]], Sequence[Any]],
+    run: Callable[[list[int]], Iterable[Any]],
     *,
     label: str,
     progress: bool,

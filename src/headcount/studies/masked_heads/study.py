@@ -144,14 +144,9 @@ class _MaskedHeads:
     def _curve(
         self, task: Task, method: str, metric: TextMetric, series: Sequence[str]
     ) -> CurveRequest:
-        config, scope = self.config, self.config.scope
-        settings = CurveSettings(
-            self.counts,
-            series,
-            config.seeds,
-            scope=scope,
-            epsilon=config.epsilon,  # type: ignore[arg-type]
-        )
+        seeds, epsilon = self.config.seeds, self.config.epsilon
+        scope: Any = self.config.scope  # what is none is refused
+        settings = CurveSettings(self.counts, series, seeds, scope=scope, epsilon=epsilon)
         ranking = Ranking.of(self.model, task, method)
         return CurveRequest(self.model, task, ranking, metric, settings)
 

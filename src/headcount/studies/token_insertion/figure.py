@@ -38,8 +38,9 @@ def draw(
     if first.swept:
         lines: dict[str, list[tuple[str, Bar]]] = {}
         for graded in first.swept:
-            bar = _bar(first.accuracy(graded))
-            lines.setdefault(graded.condition.series, []).append((graded.condition.value, bar))
+            insert, bar = graded.insert, _bar(first.accuracy(graded))
+            label = str(insert.length) if config.sweep == "length" else insert.place
+            lines.setdefault(graded.condition.series, []).append((label, bar))
         figures[f"sweep-{config.sweep}"] = plot_sweep(
             lines,
             label="Tokens inserted" if config.sweep == "length" else "Place of the insert",

@@ -31,15 +31,11 @@ NOTHING = Insert(length=0, place="none")
 
 @dataclass(frozen=True)
 class Condition:
-    """How problems are asked: with which insert, and with redistributed activations or without.
-
-    Of a sweep, `value` is the length or the place that the insert has here.
-    """
+    """How problems are asked: with which insert, and with redistributed activations or without."""
 
     series: str
     insert: Insert = NOTHING
     redistribution: ActivationRedistribution | None = None
-    value: str = ""
 
 
 def conditions(config: Config) -> list[Condition]:
@@ -54,13 +50,14 @@ def conditions(config: Config) -> list[Condition]:
 
 def swept_conditions(config: Config) -> list[Condition]:
     """Each kind of insert with every length or at every place; none without a sweep."""
-    field, values = {"length": ("length", LENGTHS), "position": ("place", PLACES)}.get(
-        config.sweep, ("", ())
-    )
+    varied: dict[str, list[dict[str, Any]]] = {
+        "length": [{"length": length} for length in LENGTHS],
+        "position": [{"place": place} for place in PLACES],
+    }
     return [
-        Condition(series, replace(insert, **{field: value}), value=str(value))
+        Condition(series, replace(insert, **change))
         for series, insert in config.inserts().items()
-        for value in values
+        for change in varied.get(config.sweep, ())
     ]
 
 

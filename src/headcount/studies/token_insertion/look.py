@@ -200,8 +200,9 @@ class LookRequest:
         # The same numbers whether they were kept or not: through JSON in both cases.
         seen = dict(lab.document("insert look", self.context, lambda: self._see(lab)))
         spans, aligned = seen.pop("spans"), seen.pop("aligned")
+        tables: Any = unpacked(seen)
         which = self.model.name, self.model.layout, self.layer, self.head
-        return Look(*which, **unpacked(seen), spans=spans, aligned=aligned)
+        return Look(*which, **tables, spans=spans, aligned=aligned)
 
     def _see(self, lab: Lab) -> dict[str, Any]:
         gates = None if (self.gates == 1).all() else self.gates

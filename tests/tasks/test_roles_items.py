@@ -10,13 +10,14 @@ from math import prod
 import pytest
 
 from headcount.tasks.items import Item, tables
-from headcount.tasks.roles.arithmetic import items as arithmetic_items
-from headcount.tasks.roles.arithmetic import kinds
-from headcount.tasks.roles.common_sense import items as common_sense_items
-from headcount.tasks.roles.common_sense import too_near
-from headcount.tasks.roles.syntax import items as syntax_items
-from headcount.tasks.roles.syntax import past_tense, third_person
-from headcount.tasks.word_forms import irregular
+from headcount.tasks.roles.items import (
+    arithmetic_items,
+    common_sense_items,
+    problem_kinds,
+    syntax_items,
+    too_near,
+)
+from headcount.tasks.word_forms import irregular, past_tense, third_person
 
 Bank = Callable[[], list[Item]]
 BANKS: dict[str, Bank] = {
@@ -188,7 +189,7 @@ FINAL: dict[str, Callable[..., float]] = {
 
 
 def test_answers_of_arithmetic_by_a_formula() -> None:
-    assert {kind.key for kind in kinds()} == set(FINAL)
+    assert {kind.key for kind in problem_kinds()} == set(FINAL)
     for item in arithmetic_items():
         numbers = [int(number) for number in re.findall(r"\d+", item.question)]
         result = FINAL[item.template](*numbers)

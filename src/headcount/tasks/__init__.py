@@ -16,9 +16,7 @@ from typing import Any
 
 from headcount.errors import HeadcountError
 from headcount.registry import Registry
-from headcount.tasks.clean_corrupt import clean_corrupt
 from headcount.tasks.cognitive import FUNCTIONS
-from headcount.tasks.cogqa import cogqa
 from headcount.tasks.docstring import docstring
 from headcount.tasks.encoding import (
     Encoded,
@@ -29,12 +27,33 @@ from headcount.tasks.encoding import (
     require_twin,
 )
 from headcount.tasks.greater_than import greater_than
-from headcount.tasks.hub import hub
+from headcount.tasks.hub import HubSettings, hub
 from headcount.tasks.ioi import ioi, ioi_long
-from headcount.tasks.jsonl import jsonl
-from headcount.tasks.maths import math_500, problems, word_problems
-from headcount.tasks.roles import arithmetic, common_sense, commonsense_qa, gsm8k, syntax
+from headcount.tasks.maths.problem_files import (
+    Math500Settings,
+    ProblemFileSettings,
+    math_500,
+    problems,
+)
+from headcount.tasks.maths.problems import WordProblemSettings, word_problems
+from headcount.tasks.own_files import clean_corrupt, jsonl
+from headcount.tasks.question_files import (
+    CommonsenseQASettings,
+    Gsm8kSettings,
+    cogqa,
+    commonsense_qa,
+    gsm8k,
+)
+from headcount.tasks.roles import (
+    ArithmeticSettings,
+    CommonSenseSettings,
+    SyntaxSettings,
+    arithmetic,
+    common_sense,
+    syntax,
+)
 from headcount.tasks.task import Example, Task, Tokenizer
+from headcount.tasks.template_tasks import TemplateSettings
 
 __all__ = [
     "FUNCTIONS",
@@ -51,25 +70,25 @@ __all__ = [
 ]
 
 TASKS: Registry[Task] = Registry("task")
-"""Task factories: each takes the tokenizer, and its settings by keyword."""
+"""Task factories: each takes the tokenizer, and its settings by keyword or as one config."""
 
-TASKS.register("ioi", "IOI")(ioi)
-TASKS.register("ioi-long", "IOI Long")(ioi_long)
-TASKS.register("greater-than", "Greater Than")(greater_than)
-TASKS.register("docstring", "Docstring")(docstring)
+TASKS.register("ioi", "IOI", TemplateSettings)(ioi)
+TASKS.register("ioi-long", "IOI Long", TemplateSettings)(ioi_long)
+TASKS.register("greater-than", "Greater Than", TemplateSettings)(greater_than)
+TASKS.register("docstring", "Docstring", TemplateSettings)(docstring)
 for _function in FUNCTIONS.values():
     TASKS.register(_function.key, _function.name)(_function.factory)
-TASKS.register("syntax", "Syntax")(syntax)
-TASKS.register("common-sense", "Common Sense")(common_sense)
-TASKS.register("arithmetic", "Math")(arithmetic)
-TASKS.register("commonsense-qa", "CommonsenseQA")(commonsense_qa)
-TASKS.register("gsm8k", "GSM8K")(gsm8k)
-TASKS.register("word-problems", "Word problems")(word_problems)
-TASKS.register("math-500", "Math-500")(math_500)
-TASKS.register("problems", "Problems from a file")(problems)
+TASKS.register("syntax", "Syntax", SyntaxSettings)(syntax)
+TASKS.register("common-sense", "Common Sense", CommonSenseSettings)(common_sense)
+TASKS.register("arithmetic", "Math", ArithmeticSettings)(arithmetic)
+TASKS.register("commonsense-qa", "CommonsenseQA", CommonsenseQASettings)(commonsense_qa)
+TASKS.register("gsm8k", "GSM8K", Gsm8kSettings)(gsm8k)
+TASKS.register("word-problems", "Word problems", WordProblemSettings)(word_problems)
+TASKS.register("math-500", "Math-500", Math500Settings)(math_500)
+TASKS.register("problems", "Problems from a file", ProblemFileSettings)(problems)
 TASKS.register("jsonl", "JSON Lines")(jsonl)
 TASKS.register("circuit", "Clean and corrupt prompts")(clean_corrupt)
-TASKS.register("hub", "Hugging Face data set")(hub)
+TASKS.register("hub", "Hugging Face data set", HubSettings)(hub)
 TASKS.register("cogqa", "CogQA")(cogqa)
 
 
@@ -97,4 +116,5 @@ def make_task(spec: str | os.PathLike[str] | Task, tokenizer: Tokenizer, **setti
         key, settings = "jsonl", {"path": key, **settings}
     entry = TASKS[key]
     parameters = entry.bind(**settings)
-    return replace(entry.function(tokenizer, **parameters), parameters=parameters)
+    task = entry.function(tokenizer, **entry.arguments(parameters))
+    return replace(task, parameters=parameters)

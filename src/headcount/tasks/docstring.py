@@ -19,24 +19,29 @@ import re
 from itertools import product
 
 from headcount.tasks.items import tables
-from headcount.tasks.task import Bos, Example, Task, Tokenizer
-from headcount.tasks.template_tasks import aligned, enough_single_tokens, template_task
+from headcount.tasks.task import Example, Task, Tokenizer
+from headcount.tasks.template_tasks import (
+    TemplateSettings,
+    aligned,
+    enough_single_tokens,
+    template_task,
+)
 
 MIN_NAMES, MIN_WORDS = 24, 8
 
 
-def docstring(tokenizer: Tokenizer, *, n: int = 200, seed: int = 0, bos: Bos = "auto") -> Task:
+def docstring(tokenizer: Tokenizer, settings: TemplateSettings) -> Task:
     """Which argument is documented next?
 
-    Each of the `n` examples has its own triple of template, function name and summary. Foils are
+    Each example has its own triple of template, function name and summary. Foils are
     the other arguments of the signature. Names, and the words of the descriptions, are one token
     each for the tokenizer at hand.
     """
     data = tables("docstring")
     known = list(dict.fromkeys(data.words("names")))
-    names = enough_single_tokens(tokenizer, known, "argument names", "Docstring", MIN_NAMES)
+    names = enough_single_tokens(tokenizer, known, "argument names", "docstring", MIN_NAMES)
     fillers = data.words("words")
-    words = enough_single_tokens(tokenizer, fillers, "filler words", "Docstring", MIN_WORDS)
+    words = enough_single_tokens(tokenizer, fillers, "filler words", "docstring", MIN_WORDS)
     templates = [line.replace(r"\n", "\n") for line in data.lines("templates")]
 
     def attempt(number: int, content: tuple[str, str], rng: random.Random) -> Example | None:
@@ -66,14 +71,5 @@ def docstring(tokenizer: Tokenizer, *, n: int = 200, seed: int = 0, bos: Bos = "
             content=f"{function}/{summary}",
         )
 
-    return template_task(
-        "docstring",
-        "Docstring",
-        range(len(templates)),
-        list(product(data.words("functions"), data.lines("summaries"))),
-        attempt,
-        drawn="name",
-        n=n,
-        seed=seed,
-        bos=bos,
-    )
+    contents = list(product(data.words("functions"), data.lines("summaries")))
+    return template_task("docstring", range(len(templates)), contents, attempt, "name", settings)

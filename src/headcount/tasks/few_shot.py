@@ -18,12 +18,13 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 from headcount.errors import HeadcountError
 from headcount.tasks.encoding import continuation_ids
 from headcount.tasks.items import Item
-from headcount.tasks.task import Example, Task, Tokenizer
+from headcount.tasks.task import Example, Task, Tokenizer, how_many
 
 FOILS = 3
 
@@ -74,11 +75,15 @@ def few_shot_task(
     without one are left out. Foils are the item's own, or answers of the next items of its form, of
     which `foils_from` are looked at (None: all).
     """
+
+    @cache
+    def first_token(answer: str) -> int:
+        return continuation_ids(tokenizer, f" {answer}")[0]
+
     lengths = [len(tokenizer.encode(shape(one.item.question))) for one in asked]
     by_form: dict[str, list[int]] = defaultdict(list)
     for number in sorted(range(len(asked)), key=lambda number: asked[number].turn):
         by_form[asked[number].item.template].append(number)
-    first_tokens = _FirstTokens(tokenizer)
     names = _names(asked)
     examples: dict[int, Example] = {}
     for alike in by_form.values():
@@ -89,13 +94,17 @@ def few_shot_task(
             twin = next((other for other in equally_long if other.answer != item.answer), None)
             if twin is None and twins:
                 continue
-            answers = item.foils or [asked[o].item.answer for o in others[:foils_from]]
+            # A first token tells foils from the right answer and from each other.
+            by_token = {first_token(item.answer): item.answer}
+            for wrong in item.foils or [asked[o].item.answer for o in others[:foils_from]]:
+                if len(by_token) <= max(FOILS, len(item.foils)):
+                    by_token.setdefault(first_token(wrong), wrong)
             front = "".join(shape(one.question, one.answer) for one in asked[number].solved)
             examples[number] = Example(
                 id=names[number],
                 prompt=front + shape(item.question),
                 target=f" {item.answer}",
-                foils=first_tokens.foils(item, answers),
+                foils=tuple(f" {wrong}" for wrong in list(by_token.values())[1:]),
                 corrupted=None if twin is None else front + shape(twin.question),
                 template=item.template,
                 content=item.content,
@@ -105,36 +114,15 @@ def few_shot_task(
 
 def task_of(key: str, examples: Sequence[Example], *, n: int = 0, **settings: Any) -> Task:
     """The task of `n` of the examples (0: all), spread evenly over the templates."""
-    if not 0 <= n <= len(examples):
-        raise HeadcountError(f"The task {key} has {len(examples)} items, not {n}: ask for fewer.")
+    chosen = how_many(n, len(examples), f"The task {key}")
     task = Task(key, 1, tuple(examples), **settings)
-    return task.subset(n) if n else task
-
-
-class _FirstTokens(dict[str, int]):
-    """First tokens of answers, each looked up once."""
-
-    def __init__(self, tokenizer: Tokenizer) -> None:
-        super().__init__()
-        self.tokenizer = tokenizer
-
-    def __missing__(self, answer: str) -> int:
-        self[answer] = continuation_ids(self.tokenizer, f" {answer}")[0]
-        return self[answer]
-
-    def foils(self, item: Item, answers: Sequence[str]) -> tuple[str, ...]:
-        """Wrong answers that a first token tells from the right one and from each other."""
-        by_token = {self[item.answer]: item.answer}
-        for answer in answers:
-            if len(by_token) <= max(FOILS, len(item.foils)):
-                by_token.setdefault(self[answer], answer)
-        return tuple(f" {answer}" for answer in list(by_token.values())[1:])
+    return task.subset(chosen)
 
 
 def _names(asked: Sequence[Asked]) -> list[str]:
     """Ids by content, so that an item keeps its own when others are added."""
-    names: list[str] = []
     times = Counter[str]()
+    names: list[str] = []
     for one in asked:
         times[one.name] += 1
         names.append(one.name if times[one.name] == 1 else f"{one.name}-{times[one.name]}")

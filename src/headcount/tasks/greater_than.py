@@ -15,13 +15,13 @@ single-digit   digits are tokens of their own: the next decade's digit decides, 
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
 from itertools import product
 
 from headcount.errors import HeadcountError
 from headcount.tasks.items import tables
-from headcount.tasks.task import Bos, Example, Task, Tokenizer
+from headcount.tasks.task import Example, Task, Tokenizer
 from headcount.tasks.template_tasks import (
+    TemplateSettings,
     aligned,
     enough_single_tokens,
     single_tokens,
@@ -34,44 +34,29 @@ MIN_STARTS = 20  # years of a century that a tokenizer must write as two tokens 
 MIN_CENTURIES = 3
 
 
-@dataclass(frozen=True)
-class _Form:
-    """How years are written: the answers by their number, and the start years of each century."""
-
-    digits: int  # of an answer
-    answers: dict[int, str]
-    starts: dict[int, list[int]]
-
-    def sides(self, start: int) -> tuple[list[str], list[str]]:
-        """Right and wrong answers after a start year, nearest first."""
-        at = start if self.digits == 2 else start // 10
-        right = [text for number, text in self.answers.items() if number > at]
-        wrong = [
-            text
-            for number, text in reversed(self.answers.items())
-            if number < at or (number == at and self.digits == 2)
-        ]
-        return right, wrong
-
-
-def greater_than(tokenizer: Tokenizer, *, n: int = 200, seed: int = 0, bos: Bos = "auto") -> Task:
+def greater_than(tokenizer: Tokenizer, settings: TemplateSettings) -> Task:
     """A year that comes after another one.
 
-    Each of the `n` examples has its own triple of template, noun and century. Right answers are all
+    Each example has its own triple of template, noun and century. Right answers are all
     later years of that century, foils all earlier ones; the target itself is the nearest later one.
     """
-    data, form = tables("greater_than"), _form(tokenizer)
-    nouns = enough_single_tokens(tokenizer, data.words("nouns"), "nouns", "Greater Than", MIN_NOUNS)
+    data = tables("greater_than")
+    digits, answers, starts = _form(tokenizer)
+    nouns = enough_single_tokens(tokenizer, data.words("nouns"), "nouns", "greater-than", MIN_NOUNS)
     templates = data.lines("templates")
 
     def attempt(number: int, content: tuple[str, int], rng: random.Random) -> Example | None:
         noun, century = content
-        start = rng.choice(form.starts[century])
+        start = rng.choice(starts[century])
         prompt, twin = (
             templates[number].format(noun=noun, start=f"{century}{year:02d}", century=century)
             for year in (start, 1)
         )
-        right, wrong = form.sides(start)
+        after = start if digits == 2 else start // 10
+        right = [text for number, text in answers.items() if number > after]
+        # Nearest first; the start decade is neither right nor wrong.
+        least = after if digits == 2 else after - 1
+        wrong = [text for number, text in reversed(answers.items()) if number <= least]
         if not (right and wrong and aligned(tokenizer, {}, {prompt: (), twin: ()})):
             return None
         return Example(
@@ -85,21 +70,16 @@ def greater_than(tokenizer: Tokenizer, *, n: int = 200, seed: int = 0, bos: Bos 
             also=tuple(right[1:]),
         )
 
-    return template_task(
-        "greater-than",
-        "Greater Than",
-        range(len(templates)),
-        list(product(nouns, form.starts)),
-        attempt,
-        drawn="year",
-        n=n,
-        seed=seed,
-        bos=bos,
-    )
+    contents = list(product(nouns, starts))
+    forms = range(len(templates))
+    return template_task("greater-than", forms, contents, attempt, "year", settings)
 
 
-def _form(tokenizer: Tokenizer) -> _Form:
-    """The two-digit form where the tokenizer writes enough years so, else the single-digit form."""
+def _form(tokenizer: Tokenizer) -> tuple[int, dict[int, str], dict[int, list[int]]]:
+    """Digits of an answer, the answers by their number, and the start years of each century.
+
+    The form is the two-digit one where the tokenizer writes enough years so.
+    """
     pairs = {text: int(text) for text in (f"{year:02d}" for year in range(100))}
     ids = single_tokens(tokenizer, list(pairs), before="")
 
@@ -115,13 +95,12 @@ def _form(tokenizer: Tokenizer) -> _Form:
     }
     starts = {century: some for century, some in starts.items() if len(some) >= MIN_STARTS}
     if len(starts) >= MIN_CENTURIES:
-        return _Form(2, {pairs[text]: text for text in ids}, starts)
+        return 2, {pairs[text]: text for text in ids}, starts
     digits = single_tokens(tokenizer, [str(digit) for digit in range(10)], before="")
     if len(digits) < 10:
         raise HeadcountError(
             "This tokenizer writes neither years as two tokens of two digits nor each digit as one "
             "token, so Greater Than has no prompt and twin that align: choose another task."
         )
-    return _Form(
-        1, {int(text): text for text in digits}, {key: list(range(10, 90)) for key in CENTURIES}
-    )
+    years = list(range(10, 90))
+    return 1, {int(text): text for text in digits}, dict.fromkeys(CENTURIES, years)

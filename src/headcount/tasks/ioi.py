@@ -21,32 +21,34 @@ from itertools import product
 
 from headcount.errors import HeadcountError
 from headcount.tasks.items import tables
-from headcount.tasks.task import Bos, Example, Task, Tokenizer
-from headcount.tasks.template_tasks import aligned, enough_single_tokens, template_task
+from headcount.tasks.task import Example, Task, Tokenizer
+from headcount.tasks.template_tasks import (
+    TemplateSettings,
+    aligned,
+    enough_single_tokens,
+    template_task,
+)
 
 ORDERS = ("ABBA", "BABA")  # A is the answer, the indirect object; B gives
 MIN_NAMES = 10  # an example takes five, and few names would come back in every prompt
 SHORTEST, LONGEST = 40, 100  # tokens of a long prompt
 
 
-def ioi(tokenizer: Tokenizer, *, n: int = 200, seed: int = 0, bos: Bos = "auto") -> Task:
+def ioi(tokenizer: Tokenizer, settings: TemplateSettings) -> Task:
     """Indirect object identification: who was given the thing?
 
-    No sentence comes twice, not even with other names: each of the `n` examples has its own pair
-    of template and content (place and object). Templates and orders come round evenly. A longer
-    task starts with the examples of a shorter one.
+    No sentence comes twice, not even with other names: each example has its own pair of template
+    and content (place and object). Templates and orders come round evenly.
     """
     templates = tables("ioi").lines("templates")
     named = [(f"t{number:02d}", template) for number, template in enumerate(templates)]
-    return _giving(tokenizer, "ioi", "IOI", named, n=n, seed=seed, bos=bos)
+    return _giving(tokenizer, "ioi", named, settings)
 
 
-def ioi_long(tokenizer: Tokenizer, *, n: int = 200, seed: int = 0, bos: Bos = "auto") -> Task:
+def ioi_long(tokenizer: Tokenizer, settings: TemplateSettings) -> Task:
     """Indirect object identification with two to four neutral sentences in between.
 
-    Each of the `n` examples has its own pair of template and content (place and object); templates
-    and orders come round evenly. Templates that this tokenizer writes with fewer than 40 or more
-    than 100 tokens are left out.
+    Templates that this tokenizer writes with fewer than 40 or more than 100 tokens are left out.
     """
     named = [
         (f"l{number:02d}", template)
@@ -58,7 +60,7 @@ def ioi_long(tokenizer: Tokenizer, *, n: int = 200, seed: int = 0, bos: Bos = "a
             f"This tokenizer writes none of the long prompts with {SHORTEST} to {LONGEST} tokens: "
             "choose the task ioi, or bring yours as a JSON Lines file."
         )
-    return _giving(tokenizer, "ioi-long", "IOI Long", named, n=n, seed=seed, bos=bos)
+    return _giving(tokenizer, "ioi-long", named, settings)
 
 
 def long_templates() -> list[str]:
@@ -81,16 +83,12 @@ def _fits(tokenizer: Tokenizer, template: str) -> bool:
 def _giving(
     tokenizer: Tokenizer,
     key: str,
-    label: str,
     templates: Sequence[tuple[str, str]],
-    *,
-    n: int,
-    seed: int,
-    bos: Bos,
+    settings: TemplateSettings,
 ) -> Task:
     """A task in which somebody gives something to the other one, from named templates."""
     data = tables("ioi")
-    names = enough_single_tokens(tokenizer, data.words("names"), "names", label, MIN_NAMES)
+    names = enough_single_tokens(tokenizer, data.words("names"), "names", key, MIN_NAMES)
 
     def attempt(
         form: tuple[int, str], content: tuple[str, str], rng: random.Random
@@ -118,6 +116,4 @@ def _giving(
 
     forms = list(product(range(len(templates)), ORDERS))
     contents = list(product(data.words("places"), data.words("objects")))
-    return template_task(
-        key, label, forms, contents, attempt, drawn="name", n=n, seed=seed, bos=bos
-    )
+    return template_task(key, forms, contents, attempt, "name", settings)

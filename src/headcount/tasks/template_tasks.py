@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TypeVar
 
@@ -19,6 +19,15 @@ MAX_DRAWS = 100  # of words for one prompt and its twin, before a tokenizer is g
 
 Form = TypeVar("Form")
 Content = TypeVar("Content")
+
+
+@dataclass(frozen=True)
+class TemplateSettings:
+    """How many examples, drawn by which seed; a longer task starts with those of a shorter one."""
+
+    n: int = 200
+    seed: int = 0
+    bos: Bos = "auto"
 
 
 def single_tokens(tokenizer: Tokenizer, texts: Sequence[str], before: str = " ") -> dict[str, int]:
@@ -37,36 +46,32 @@ def single_tokens(tokenizer: Tokenizer, texts: Sequence[str], before: str = " ")
 def enough_single_tokens(
     tokenizer: Tokenizer, texts: Sequence[str], kind: str, task: str, least: int
 ) -> dict[str, int]:
-    """The words that are one token each, or a sentence where a task has too few of them."""
+    """The words that are one token each; too few of them for a task are refused."""
     known = single_tokens(tokenizer, texts)
     if len(known) < least:
         raise HeadcountError(
             f"Only {len(known)} of our {len(texts)} {kind} are one token for this tokenizer, and "
-            f"{task} needs {least}: choose another task, or bring yours as a JSON Lines file."
+            f"the task {task} needs {least}: choose another, or bring yours as a JSON Lines file."
         )
     return known
 
 
 def template_task(
     key: str,
-    label: str,
     forms: Sequence[Form],
     contents: Sequence[Content],
     attempt: Callable[[Form, Content, random.Random], Example | None],
-    *,
     drawn: str,
-    n: int,
-    seed: int,
-    bos: Bos,
+    settings: TemplateSettings,
 ) -> Task:
     """The task of `n` different pairs of a form and a content; each form comes once per round.
 
     `attempt` fills a form with a content and with what it draws (a "name", a "year"), and gives
     None where prompt and twin do not align: then it is asked again.
     """
-    most = len(forms) * len(contents)
+    n, seed, most = settings.n, settings.seed, len(forms) * len(contents)
     if not 1 <= n <= most:
-        raise HeadcountError(f"{label} has from 1 to {most} different examples, not {n}.")
+        raise HeadcountError(f"The task {key} has from 1 to {most} different examples, not {n}.")
     rng = random.Random(f"{key} {drawn}s {seed}")
     examples = []
     for number, (form, content) in enumerate(islice(_rounds(key, seed, forms, contents), n)):
@@ -74,12 +79,12 @@ def template_task(
         example = next(filter(None, attempts), None)
         if example is None:
             raise HeadcountError(
-                f"Found no prompt and twin of equal length for {label} in {MAX_DRAWS} draws: this "
-                f"tokenizer writes a {drawn} differently from place to place, so choose another "
-                "task."
+                f"Found no prompt and twin of equal length for the task {key} in {MAX_DRAWS} "
+                f"draws: this tokenizer writes a {drawn} differently from place to place, so "
+                "choose another task."
             )
         examples.append(replace(example, id=f"{key}-{number:04d}"))
-    return Task(key, 1, tuple(examples), bos=bos)
+    return Task(key, 1, tuple(examples), bos=settings.bos)
 
 
 def aligned(

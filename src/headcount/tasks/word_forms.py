@@ -41,3 +41,25 @@ def plural(noun: str) -> str:
     if re.search(r"(s|x|z|ch|sh)$", noun):
         return noun + "es"
     return re.sub(r"(?<=[^aeiou])y$", "ie", noun) + "s"
+
+
+def third_person(verb: str) -> str:
+    """The verb as it follows he or she.
+
+    >>> third_person("walk"), third_person("wash"), third_person("go"), third_person("carry")
+    ('walks', 'washes', 'goes', 'carries')
+    """
+    if verb.endswith("o"):
+        return verb + "es"
+    return plural(verb)  # verbs take their s by the rule of nouns
+
+
+def past_tense(verb: str) -> str:
+    """The past tense of a verb, regular or not.
+
+    >>> past_tense("walk"), past_tense("go"), past_tense("hurt")
+    ('walked', 'went', 'hurt')
+    """
+    if verb == "hurt":
+        return verb
+    return irregular("pasts").get(verb) or past(verb)

@@ -12,8 +12,8 @@ from transformers import PreTrainedTokenizerFast
 
 from headcount.errors import HeadcountError
 from headcount.tasks import encode, make_task, require_foils, require_twin
-from headcount.tasks.ioi import long_templates
 from headcount.tasks.items import tables
+from headcount.tasks.template_tasks import long_templates
 
 NAMES = ("ioi-long", "greater-than", "docstring")
 YEARS = [f"{century}{year:02d}" for century in range(11, 19) for year in range(100)]

@@ -16,44 +16,18 @@ from typing import Any
 
 from headcount.errors import HeadcountError
 from headcount.registry import Registry
+from headcount.tasks import hub, own_files, roles
+from headcount.tasks import question_files as questions
+from headcount.tasks import template_tasks as templates
 from headcount.tasks.cognitive import FUNCTIONS
-from headcount.tasks.docstring import docstring
 from headcount.tasks.encoding import (
     Encoded,
-    continuation_ids,
     encode,
     require_foils,
-    require_single_token,
     require_twin,
 )
-from headcount.tasks.greater_than import greater_than
-from headcount.tasks.hub import HubSettings, hub
-from headcount.tasks.ioi import ioi, ioi_long
-from headcount.tasks.maths.problem_files import (
-    Math500Settings,
-    ProblemFileSettings,
-    math_500,
-    problems,
-)
-from headcount.tasks.maths.problems import WordProblemSettings, word_problems
-from headcount.tasks.own_files import clean_corrupt, jsonl
-from headcount.tasks.question_files import (
-    CommonsenseQASettings,
-    Gsm8kSettings,
-    cogqa,
-    commonsense_qa,
-    gsm8k,
-)
-from headcount.tasks.roles import (
-    ArithmeticSettings,
-    CommonSenseSettings,
-    SyntaxSettings,
-    arithmetic,
-    common_sense,
-    syntax,
-)
+from headcount.tasks.maths import problems
 from headcount.tasks.task import Example, Task, Tokenizer
-from headcount.tasks.template_tasks import TemplateSettings
 
 __all__ = [
     "FUNCTIONS",
@@ -61,35 +35,35 @@ __all__ = [
     "Encoded",
     "Example",
     "Task",
-    "continuation_ids",
     "encode",
     "make_task",
     "require_foils",
-    "require_single_token",
     "require_twin",
 ]
 
 TASKS: Registry[Task] = Registry("task")
 """Task factories: each takes the tokenizer, and its settings by keyword or as one config."""
 
-TASKS.register("ioi", "IOI", TemplateSettings)(ioi)
-TASKS.register("ioi-long", "IOI Long", TemplateSettings)(ioi_long)
-TASKS.register("greater-than", "Greater Than", TemplateSettings)(greater_than)
-TASKS.register("docstring", "Docstring", TemplateSettings)(docstring)
-for _function in FUNCTIONS.values():
-    TASKS.register(_function.key, _function.name)(_function.factory)
-TASKS.register("syntax", "Syntax", SyntaxSettings)(syntax)
-TASKS.register("common-sense", "Common Sense", CommonSenseSettings)(common_sense)
-TASKS.register("arithmetic", "Math", ArithmeticSettings)(arithmetic)
-TASKS.register("commonsense-qa", "CommonsenseQA", CommonsenseQASettings)(commonsense_qa)
-TASKS.register("gsm8k", "GSM8K", Gsm8kSettings)(gsm8k)
-TASKS.register("word-problems", "Word problems", WordProblemSettings)(word_problems)
-TASKS.register("math-500", "Math-500", Math500Settings)(math_500)
-TASKS.register("problems", "Problems from a file", ProblemFileSettings)(problems)
-TASKS.register("jsonl", "JSON Lines")(jsonl)
-TASKS.register("circuit", "Clean and corrupt prompts")(clean_corrupt)
-TASKS.register("hub", "Hugging Face data set", HubSettings)(hub)
-TASKS.register("cogqa", "CogQA")(cogqa)
+for _key, _name, _factory, _config in (
+    ("ioi", "IOI", templates.ioi, templates.TemplateSettings),
+    ("ioi-long", "IOI Long", templates.ioi_long, templates.TemplateSettings),
+    ("greater-than", "Greater Than", templates.greater_than, templates.TemplateSettings),
+    ("docstring", "Docstring", templates.docstring, templates.TemplateSettings),
+    *((one.key, one.name, one.factory, None) for one in FUNCTIONS.values()),
+    ("syntax", "Syntax", roles.syntax, roles.SyntaxSettings),
+    ("common-sense", "Common Sense", roles.common_sense, roles.CommonSenseSettings),
+    ("arithmetic", "Math", roles.arithmetic, roles.ArithmeticSettings),
+    ("commonsense-qa", "CommonsenseQA", questions.commonsense_qa, questions.CommonsenseQASettings),
+    ("gsm8k", "GSM8K", questions.gsm8k, questions.Gsm8kSettings),
+    ("word-problems", "Word problems", problems.word_problems, problems.WordProblemSettings),
+    ("math-500", "Math-500", problems.math_500, problems.Math500Settings),
+    ("problems", "Problems from a file", problems.problems, problems.ProblemFileSettings),
+    ("jsonl", "JSON Lines", own_files.jsonl, None),
+    ("circuit", "Clean and corrupt prompts", own_files.clean_corrupt, None),
+    ("hub", "Hugging Face data set", hub.hub, hub.HubSettings),
+    ("cogqa", "CogQA", questions.cogqa, None),
+):
+    TASKS.register(_key, _name, _config)(_factory)
 
 
 def make_task(spec: str | os.PathLike[str] | Task, tokenizer: Tokenizer, **settings: Any) -> Task:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from headcount.errors import HeadcountError, unknown
-from headcount.tasks.task import Bos, Example, Task, Tokenizer, how_many
+from headcount.tasks.task import Bos, Example, Task, Tokenizer, how_many, of_task
 
 
 @dataclass(frozen=True)
@@ -67,14 +67,8 @@ def hub(tokenizer: Tokenizer | None = None, *, settings: HubSettings) -> Task:
             content=fill(settings.content, row),
         )
         examples.append(example.checked(f"{path}, row {number}: the example"))
-    return Task(
-        path.rstrip("/").rsplit("/", 1)[-1],
-        1,
-        tuple(examples),
-        bos=settings.bos,
-        chat=settings.chat,
-        max_new_tokens=settings.max_new_tokens,
-    )
+    name = path.rstrip("/").rsplit("/", 1)[-1]
+    return Task(name, 1, tuple(examples), **of_task(settings))
 
 
 def fill(pattern: str, row: Mapping[str, Any]) -> str:

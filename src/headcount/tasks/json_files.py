@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, BinaryIO, TypeAlias
 
 from headcount.errors import HeadcountError
 from headcount.tasks.task import HALF_PAIR, NOT_UNICODE, quoted
@@ -17,34 +18,39 @@ Record: TypeAlias = Mapping[str, Any]
 Values: TypeAlias = Iterator[tuple[str, Any]]  # each with the words that say which it is
 
 
-def lines(path: Path) -> Values:
-    """The JSON value of each line that is not empty."""
+@contextmanager
+def _opened(path: Path) -> Iterator[BinaryIO]:
     try:
         with path.open("rb") as file:
-            number = 0
-            while data := file.readline(MAX_LINE + 1):
-                number += 1
-                where = f"{path}, line {number}"
-                if len(data) > MAX_LINE:
-                    raise HeadcountError(
-                        f"{where}: the line is longer than {MAX_LINE:,} bytes; write one short "
-                        "record per line."
-                    )
-                # Editors on Windows put a byte order mark at the start of a file.
-                text = _decoded(data, where, "utf-8-sig" if number == 1 else "utf-8").strip()
-                if text:
-                    yield f"line {number}", _parsed(text, where, "line")
+            yield file
     except OSError as error:
-        raise _unreadable(path, error) from error
+        raise HeadcountError(
+            f"Cannot read the task file {path}: {error.strerror or error}."
+        ) from error
+
+
+def lines(path: Path) -> Values:
+    """The JSON value of each line that is not empty."""
+    with _opened(path) as file:
+        number = 0
+        while data := file.readline(MAX_LINE + 1):
+            number += 1
+            where = f"{path}, line {number}"
+            if len(data) > MAX_LINE:
+                raise HeadcountError(
+                    f"{where}: the line is longer than {MAX_LINE:,} bytes; write one short record "
+                    "per line."
+                )
+            # Editors on Windows put a byte order mark at the start of a file.
+            text = _decoded(data, where, "utf-8-sig" if number == 1 else "utf-8").strip()
+            if text:
+                yield f"line {number}", _parsed(text, where, "line")
 
 
 def list_or_lines(path: Path) -> Values:
     """Each JSON value of a list, or of a line."""
-    try:
-        with path.open("rb") as file:
-            first = file.read(1000).lstrip(b"\xef\xbb\xbf \t\r\n")[:1]
-    except OSError as error:
-        raise _unreadable(path, error) from error
+    with _opened(path) as file:
+        first = file.read(1000).lstrip(b"\xef\xbb\xbf \t\r\n")[:1]
     if first != b"[":
         return lines(path)
     return ((f"record {number}", record) for number, record in enumerate(document(path), start=1))
@@ -52,14 +58,12 @@ def list_or_lines(path: Path) -> Values:
 
 def document(path: Path) -> Any:
     """The JSON value that a whole file holds."""
-    try:
-        if path.stat().st_size > LARGEST:
-            raise HeadcountError(
-                f"{path} is larger than {LARGEST:,} bytes: split it, or write one record per line."
-            )
-        data = path.read_bytes()
-    except OSError as error:
-        raise _unreadable(path, error) from error
+    with _opened(path) as file:
+        data = file.read(LARGEST + 1)
+    if len(data) > LARGEST:
+        raise HeadcountError(
+            f"{path} is larger than {LARGEST:,} bytes: split it, or write one record per line."
+        )
     return _parsed(_decoded(data, str(path)), str(path), "file")
 
 
@@ -119,10 +123,6 @@ def _present(record: Record, name: str, where: str) -> Any:
     if name not in record:
         raise HeadcountError(f'{where}: the field "{name}" is missing.')
     return record[name]
-
-
-def _unreadable(path: Path, error: OSError) -> HeadcountError:
-    return HeadcountError(f"Cannot read the task file {path}: {error.strerror or error}.")
 
 
 def _decoded(data: bytes, where: str, encoding: str = "utf-8-sig") -> str:

@@ -227,6 +227,12 @@ def quoted(text: str, limit: int = 60) -> str:
     return json.dumps(text if len(text) <= limit else text[: limit - 1] + "…", ensure_ascii=False)
 
 
+def of_task(settings: object) -> dict[str, Any]:
+    """Those of a factory's settings that are a task's own."""
+    own = ("bos", "chat", "max_new_tokens")
+    return {name: value for name, value in vars(settings).items() if name in own}
+
+
 def how_many(n: int, most: int, owner: str, what: str = "items") -> int:
     """`n`, or `most` where it is 0; a number that the owner does not have is refused."""
     if not 0 <= n <= most:

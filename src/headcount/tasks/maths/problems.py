@@ -16,25 +16,38 @@ Ours have one number as the answer; their items are those of the tasks `math` an
     products    7 * 8, 70 * 8, 37 * 10          in symbols
     one-step    Anna has 12 pens and buys 5 more. How many pens does Anna have?
     two-step    Anna has 12 pens, buys 5 more and then gives away 3. How many pens are left?
+
+Others come from files in the layout of MATH (Hendrycks et al., 2021) or of GSM8K (Cobbe et al.,
+2021), whose data are not ours and do not come with headcount, and MATH-500 also from the hub:
+
+    {"problem": "Simplify $\\sqrt{242}$.", "answer": "11\\sqrt2", "subject": …, "level": …}
+    {"question": "Anna has 3 pens and buys 4. …", "answer": "3 + 4 = <<3+4=7>>7\\n#### 7"}
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Literal, get_args
 
 from headcount.errors import HeadcountError, unknown
 from headcount.system.files import digest
 from headcount.tasks.cognitive.items import mathematics
 from headcount.tasks.few_shot import check_shots, task_of
+from headcount.tasks.hub import HubSettings, hub
 from headcount.tasks.items import Item
+from headcount.tasks.json_files import Record, records, text_of
 from headcount.tasks.roles import MAX_SHOTS, behind_pool, example_pool
 from headcount.tasks.roles.items import arithmetic_items
-from headcount.tasks.task import Bos, Example, Task, Tokenizer
+from headcount.tasks.task import Bos, Example, Task, Tokenizer, of_task
 
 INSTRUCTION = r"Please reason step by step and put your final answer within \boxed{}."
 NEXT = "\n\nProblem:"
+HUB = HubSettings(
+    "HuggingFaceH4/MATH-500", prompt="{problem}", target="{answer}", content="{subject}"
+)
 Level = Literal["all", "products", "one-step", "two-step"]
 
 
@@ -62,6 +75,20 @@ class WordProblemSettings(ProblemSettings):
     same_form: bool = True
     seed: int = 0
     max_new_tokens: int = 128
+
+
+@dataclass(frozen=True)
+class ProblemFileSettings(ProblemSettings):
+    """`shots` solved word problems of ours show what is asked for: small models need them."""
+
+    path: str = ""
+
+
+@dataclass(frozen=True)
+class Math500Settings(ProblemFileSettings):
+    """A `path` is that of a local file; without one the `revision` of the hub is read."""
+
+    revision: str = ""
 
 
 @dataclass(frozen=True)
@@ -97,16 +124,8 @@ def problem_task(
                 pieces=(settings.instruction, body),
             )
         )
-    return task_of(
-        name,
-        examples,
-        n=settings.n,
-        stop=(NEXT,),
-        until="boxed",
-        max_new_tokens=settings.max_new_tokens,
-        bos=settings.bos,
-        chat=settings.chat,
-    )
+    further = {"stop": (NEXT,), "until": "boxed", **of_task(settings)}
+    return task_of(name, examples, n=settings.n, **further)
 
 
 def word_problems(tokenizer: Tokenizer, settings: WordProblemSettings) -> Task:
@@ -150,3 +169,59 @@ def items_of_levels() -> dict[str, list[Item]]:
         "one-step": [item for item in worded if item.answer.count(" = ") == 1],
         "two-step": [item for item in worded if item.answer.count(" = ") == 2],
     }
+
+
+def problems(tokenizer: Tokenizer, settings: ProblemFileSettings) -> Task:
+    """Problems with answers, from a file in the layout of MATH-500 or of GSM8K."""
+    name = Path(settings.path).stem or "problems"
+    return _behind_ours(name, read_problems(settings.path), settings)
+
+
+def math_500(tokenizer: Tokenizer, settings: Math500Settings) -> Task:
+    """The 500 problems of MATH-500: from a local file, or from the Hugging Face hub."""
+    if settings.path:
+        return _behind_ours("math-500", read_problems(settings.path), settings)
+    rows = hub(settings=replace(HUB, revision=settings.revision))
+    asked = [Problem(row.prompt, row.target.strip(), template=row.content) for row in rows]
+    return _behind_ours("math-500", asked, settings)
+
+
+def _behind_ours(name: str, asked: list[Problem], settings: ProblemSettings) -> Task:
+    """The task of the problems, all behind the same solved ones of ours."""
+    solved = solved_problems(name, settings.shots)
+    return problem_task(name, [(problem, solved) for problem in asked], settings)
+
+
+def read_problems(path: str) -> list[Problem]:
+    """The problems of a file; one that comes again counts once."""
+    by_text: dict[str, Problem] = {}
+    for where, record in records(path, "problem records"):
+        field = next((name for name in ("problem", "question") if name in record), None)
+        if field is None:
+            raise HeadcountError(f'{where}: the field "problem" (or "question") is missing.')
+        text = text_of(record, field, where)
+        if text not in by_text:
+            subject = record.get("subject", "")
+            template = subject if isinstance(subject, str) else ""
+            by_text[text] = Problem(text, final_answer(record, where), template=template)
+    return list(by_text.values())
+
+
+def final_answer(record: Record, where: str) -> str:
+    r"""The answer of a record: all of the field, or what stands behind #### at its end.
+
+    >>> final_answer({"answer": "3 + 4 = <<3+4=7>>7\n#### 1,007"}, "line 1")
+    '1,007'
+    """
+    if "answer" not in record:
+        raise HeadcountError(
+            f'{where}: the field "answer" is missing, and a problem without its answer cannot be '
+            "graded."
+        )
+    text = text_of(record, "answer", where, number=True)
+    marked = re.findall(r"^####[ \t]*(.+)$", text, flags=re.MULTILINE)
+    if marked:
+        return str(marked[-1]).strip()
+    if "question" in record and "\n" in text:
+        raise HeadcountError(f"{where}: the solution has no final answer behind ####.")
+    return text

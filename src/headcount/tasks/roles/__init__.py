@@ -19,7 +19,7 @@ from headcount.system.files import digest
 from headcount.tasks.few_shot import Asked, check_shots, few_shot_task
 from headcount.tasks.items import Item
 from headcount.tasks.roles.items import arithmetic_items, common_sense_items, syntax_items
-from headcount.tasks.task import Bos, Task, Tokenizer, quoted
+from headcount.tasks.task import Bos, Task, Tokenizer, of_task, quoted
 
 POOL = 64
 MIN_ASKED = 36  # below this, a part could have fewer than ten items
@@ -111,8 +111,8 @@ def pool_task(
         )
         for item, solved in behind_pool(items, shown, settings.shots, settings.seed, same_form)
     ]
-    further |= {"max_new_tokens": settings.max_new_tokens, "bos": settings.bos}
-    return few_shot_task(key, asked, tokenizer, n=settings.n, foils_from=FOILS_FROM, **further)
+    further |= {"n": settings.n, "foils_from": FOILS_FROM, **of_task(settings)}
+    return few_shot_task(key, asked, tokenizer, **further)
 
 
 def example_pool(items: Sequence[Item]) -> list[Item]:

@@ -11,6 +11,7 @@ layout of clean and corrupt prompts):
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -44,12 +45,12 @@ __all__ = [
 TASKS: Registry[Task] = Registry("task")
 """Task factories: each takes the tokenizer, and its settings by keyword or as one config."""
 
-for _key, _name, _factory, _config in (
+_OURS: tuple[tuple[str, str, Callable[..., Task], type | None], ...] = (
     ("ioi", "IOI", templates.ioi, templates.TemplateSettings),
     ("ioi-long", "IOI Long", templates.ioi_long, templates.TemplateSettings),
     ("greater-than", "Greater Than", templates.greater_than, templates.TemplateSettings),
     ("docstring", "Docstring", templates.docstring, templates.TemplateSettings),
-    *((one.key, one.name, one.factory, None) for one in FUNCTIONS.values()),
+    *((skill.key, skill.name, skill.factory, None) for skill in FUNCTIONS.values()),
     ("syntax", "Syntax", roles.syntax, roles.SyntaxSettings),
     ("common-sense", "Common Sense", roles.common_sense, roles.CommonSenseSettings),
     ("arithmetic", "Math", roles.arithmetic, roles.ArithmeticSettings),
@@ -62,7 +63,8 @@ for _key, _name, _factory, _config in (
     ("circuit", "Clean and corrupt prompts", own_files.clean_corrupt, None),
     ("hub", "Hugging Face data set", hub.hub, hub.HubSettings),
     ("cogqa", "CogQA", questions.cogqa, None),
-):
+)
+for _key, _name, _factory, _config in _OURS:
     TASKS.register(_key, _name, _config)(_factory)
 
 

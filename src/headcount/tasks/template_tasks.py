@@ -37,9 +37,9 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice, product
+from itertools import cycle, islice, product
 from typing import TypeVar
 
 from headcount.errors import HeadcountError
@@ -52,6 +52,7 @@ MAX_DRAWS = 100  # of words for one prompt and its twin, before a tokenizer is g
 ORDERS = ("ABBA", "BABA")  # A is the answer, the indirect object; B gives
 MIN_PEOPLE = 10  # an example takes five, and few names would come back in every prompt
 SHORTEST, LONGEST = 40, 100  # tokens of a long prompt
+SOME = {"first": "Mary", "second": "John", "giver": "John", "place": "garden", "object": "lamp"}
 
 CENTURIES = tuple(range(11, 19))
 MIN_NOUNS = 8
@@ -115,10 +116,17 @@ def template_task(
     n, seed, most = settings.n, settings.seed, len(forms) * len(contents)
     if not 1 <= n <= most:
         raise HeadcountError(f"The task {key} has from 1 to {most} different examples, not {n}.")
-    rng = random.Random(f"{key} {drawn}s {seed}")
+    draws, rounds = (random.Random(f"{key} {kind} {seed}") for kind in (f"{drawn}s", "rounds"))
+    shuffles = (random.Random(f"{key} {seed} {form}") for form in forms)
+    decks = [shuffle.sample(contents, len(contents)) for shuffle in shuffles]
+    pairs = (
+        (forms[number], decks[number][turn])
+        for turn in range(len(contents))
+        for number in rounds.sample(range(len(forms)), len(forms))
+    )
     examples = []
-    for number, (form, content) in enumerate(islice(_rounds(key, seed, forms, contents), n)):
-        attempts = (attempt(form, content, rng) for _ in range(MAX_DRAWS))
+    for number, (form, content) in enumerate(islice(pairs, n)):
+        attempts = (attempt(form, content, draws) for _ in range(MAX_DRAWS))
         example = next(filter(None, attempts), None)
         if example is None:
             raise HeadcountError(
@@ -143,27 +151,14 @@ def aligned(
     return len(lengths) == 1
 
 
-def _rounds(
-    key: str, seed: int, forms: Sequence[Form], contents: Sequence[Content]
-) -> Iterator[tuple[Form, Content]]:
-    """All pairs of a form and a content, shuffled: each form once per round."""
-    decks = [
-        random.Random(f"{key} {seed} {form}").sample(contents, len(contents)) for form in forms
-    ]
-    rng = random.Random(f"{key} rounds {seed}")
-    for turn in range(len(contents)):
-        for number in rng.sample(range(len(forms)), len(forms)):
-            yield forms[number], decks[number][turn]
-
-
 def ioi(tokenizer: Tokenizer, settings: TemplateSettings) -> Task:
     """Indirect object identification: who was given the thing?
 
     No sentence comes twice, not even with other names: each example has its own pair of template
     and content (place and object). Templates and orders come round evenly.
     """
-    templates = tables("ioi").lines("templates")
-    named = [(f"t{number:02d}", template) for number, template in enumerate(templates)]
+    templates = enumerate(tables("ioi").lines("templates"))
+    named = {f"t{number:02d}": template for number, template in templates}
     return _giving(tokenizer, "ioi", named, settings)
 
 
@@ -172,11 +167,12 @@ def ioi_long(tokenizer: Tokenizer, settings: TemplateSettings) -> Task:
 
     Templates that this tokenizer writes with fewer than 40 or more than 100 tokens are left out.
     """
-    named = [
-        (f"l{number:02d}", template)
+    named = {
+        f"l{number:02d}": template
         for number, template in enumerate(long_templates())
-        if _fits(tokenizer, template)
-    ]
+        # Other places and objects may take a few tokens more.
+        if SHORTEST <= len(tokenizer.encode(template.format_map(SOME))) <= LONGEST - 6
+    }
     if not named:
         raise HeadcountError(
             f"This tokenizer writes none of the long prompts with {SHORTEST} to {LONGEST} tokens: "
@@ -187,26 +183,13 @@ def ioi_long(tokenizer: Tokenizer, settings: TemplateSettings) -> Task:
 
 def long_templates() -> list[str]:
     """One template for each passage; openings and closings come round."""
-    openings, closings = tables("ioi").lines("openings"), tables("ioi").lines("closings")
-    return [
-        f"{openings[number % len(openings)]} {passage} {closings[number % len(closings)]}"
-        for number, passage in enumerate(tables("ioi").lines("passages"))
-    ]
-
-
-def _fits(tokenizer: Tokenizer, template: str) -> bool:
-    filled = template.format(
-        first="Mary", second="John", giver="John", place="garden", object="lamp"
-    )
-    # Other places and objects may take a few tokens more.
-    return SHORTEST <= len(tokenizer.encode(filled)) <= LONGEST - 6
+    openings, closings = (cycle(tables("ioi").lines(part)) for part in ("openings", "closings"))
+    passages = zip(openings, tables("ioi").lines("passages"), closings, strict=False)
+    return [" ".join(parts) for parts in passages]
 
 
 def _giving(
-    tokenizer: Tokenizer,
-    key: str,
-    templates: Sequence[tuple[str, str]],
-    settings: TemplateSettings,
+    tokenizer: Tokenizer, key: str, templates: Mapping[str, str], settings: TemplateSettings
 ) -> Task:
     """A task in which somebody gives something to the other one, from named templates."""
     data = tables("ioi")
@@ -217,7 +200,7 @@ def _giving(
     ) -> Example | None:
         """Fill a template with names that stay one token each, so that the twin is as long."""
         (number, order), (place, thing) = form, content
-        name, pattern = templates[number]
+        name, pattern = list(templates.items())[number]
         receiver, giver, *fresh = rng.sample(list(names), 5)
         own = [receiver, giver, giver] if order == "ABBA" else [giver, receiver, giver]
         prompt, twin = (
@@ -236,7 +219,7 @@ def _giving(
             content=f"{place}/{thing}",
         )
 
-    forms = list(product(range(len(templates)), ORDERS))
+    forms = list(product(range(len(templates)), ORDERS))  # their numbers are in the draw
     contents = list(product(data.words("places"), data.words("objects")))
     return template_task(key, forms, contents, attempt, "name", settings)
 
@@ -316,9 +299,8 @@ def _years(tokenizer: Tokenizer) -> tuple[int, dict[int, str], dict[int, list[in
 def docstring(tokenizer: Tokenizer, settings: TemplateSettings) -> Task:
     """Which argument is documented next?
 
-    Each example has its own triple of template, function name and summary. Foils are
-    the other arguments of the signature. Names, and the words of the descriptions, are one token
-    each for the tokenizer at hand.
+    Each example has its own triple of template, function name and summary. Foils are the other
+    arguments of the signature. Names, and the words of the descriptions, are one token each.
     """
     data = tables("docstring")
     known = list(dict.fromkeys(data.words("names")))

@@ -20,11 +20,13 @@ def irregular(section: str) -> dict[str, str]:
 
 
 def past(verb: str) -> str:
-    """The past tense of a regular verb.
+    """The past tense of a verb, regular or not.
 
-    >>> past("walk"), past("move"), past("carry"), past("stop")
-    ('walked', 'moved', 'carried', 'stopped')
+    >>> past("walk"), past("move"), past("carry"), past("stop"), past("go"), past("hurt")
+    ('walked', 'moved', 'carried', 'stopped', 'went', 'hurt')
     """
+    if verb in irregular("pasts") or verb == "hurt":
+        return irregular("pasts").get(verb, verb)
     if verb.endswith("e"):
         return verb + "d"
     if re.fullmatch(r"[^aeiou]*[aeiou][^aeiouwxy]", verb):  # one short vowel: stop, hug
@@ -52,14 +54,3 @@ def third_person(verb: str) -> str:
     if verb.endswith("o"):
         return verb + "es"
     return plural(verb)  # verbs take their s by the rule of nouns
-
-
-def past_tense(verb: str) -> str:
-    """The past tense of a verb, regular or not.
-
-    >>> past_tense("walk"), past_tense("go"), past_tense("hurt")
-    ('walked', 'went', 'hurt')
-    """
-    if verb == "hurt":
-        return verb
-    return irregular("pasts").get(verb) or past(verb)

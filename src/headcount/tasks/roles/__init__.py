@@ -16,7 +16,7 @@ from typing import Any
 
 from headcount.errors import HeadcountError
 from headcount.system.files import digest
-from headcount.tasks.few_shot import Asked, check_shots, few_shot_task
+from headcount.tasks.few_shot import check_shots, few_shot_task
 from headcount.tasks.items import Item
 from headcount.tasks.roles.items import arithmetic_items, common_sense_items, syntax_items
 from headcount.tasks.task import Bos, Task, Tokenizer, of_task, quoted
@@ -102,17 +102,18 @@ def pool_task(
     shown = {item.content for item in example_pool(items)}
     if options is not None:
         items = [lettered(item, options[item]) for item in items]
-    asked = [
-        Asked(
-            item,
-            solved,
-            name=f"{key}-{_digest(item.template, item.content)[:12]}",
-            turn=_digest(item.content),
-        )
-        for item, solved in behind_pool(items, shown, settings.shots, settings.seed, same_form)
-    ]
-    further |= {"n": settings.n, "foils_from": FOILS_FROM, **of_task(settings)}
-    return few_shot_task(key, asked, tokenizer, **further)
+    asked = behind_pool(items, shown, settings.shots, settings.seed, same_form)
+    return few_shot_task(
+        key,
+        asked,
+        tokenizer,
+        name=lambda item: _digest(item.template, item.content),
+        turn=lambda item: _digest(item.content),
+        n=settings.n,
+        foils_from=FOILS_FROM,
+        **of_task(settings),
+        **further,
+    )
 
 
 def example_pool(items: Sequence[Item]) -> list[Item]:

@@ -33,7 +33,7 @@ from itertools import count, cycle
 
 from headcount.system.files import digest
 from headcount.tasks.items import Item, tables
-from headcount.tasks.word_forms import irregular, past_tense, plural, third_person
+from headcount.tasks.word_forms import irregular, past, plural, third_person
 
 Forms = Iterator[tuple[str, str, str, str]]  # form, content, question, answer
 REGULAR_PLURALS = 110  # nouns of the list, beside all the irregular ones
@@ -65,7 +65,7 @@ def _of_phrases() -> Forms:
     for phrase in phrases:
         verb, rest = phrase.split(" ", 1)
         question = f"Put into the past tense: Today I {phrase}."
-        yield "tense", phrase, question, f"Yesterday I {past_tense(verb)} {rest}."
+        yield "tense", phrase, question, f"Yesterday I {past(verb)} {rest}."
 
 
 def _of_words() -> Forms:
@@ -80,7 +80,7 @@ def _of_words() -> Forms:
         for turn in range(VERBS_PER_PERSON):  # verbs 0, 3, 6, …; further on for each next person
             verb = verbs[(number + 3 * turn) % len(verbs)]
             question = f"Who did the {person} {verb}, if nobody else?"
-            answer = f"The {person} {past_tense(verb)} {pronoun}."
+            answer = f"The {person} {past(verb)} {pronoun}."
             yield "pronoun", f"{person}/{verb}", question, answer
 
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from headcount.errors import HeadcountError
@@ -27,6 +28,7 @@ from headcount.tasks.encoding import (
     require_foils,
     require_twin,
 )
+from headcount.tasks.json_files import opened
 from headcount.tasks.maths import problems
 from headcount.tasks.task import Example, Task, Tokenizer
 
@@ -40,6 +42,7 @@ __all__ = [
     "make_task",
     "require_foils",
     "require_twin",
+    "task_factory",
 ]
 
 TASKS: Registry[Task] = Registry("task")
@@ -85,6 +88,11 @@ def make_task(spec: str | os.PathLike[str] | Task, tokenizer: Tokenizer, **setti
                 "the name of a task."
             )
         return spec
+    return task_factory(spec, **settings)(tokenizer)
+
+
+def task_factory(spec: str | os.PathLike[str], **settings: Any) -> Callable[[Tokenizer], Task]:
+    """What makes a task for a tokenizer; refuses names, settings and files that are not there."""
     key = os.fspath(spec)
     if key not in TASKS.entries and key.endswith(".json"):
         key, settings = "circuit", {"path": key, **settings}
@@ -92,5 +100,8 @@ def make_task(spec: str | os.PathLike[str] | Task, tokenizer: Tokenizer, **setti
         key, settings = "jsonl", {"path": key, **settings}
     entry = TASKS[key]
     parameters = entry.bind(**settings)
-    task = entry.function(tokenizer, **entry.arguments(parameters))
-    return replace(task, parameters=parameters)
+    if parameters.get("path") and key != "hub":
+        with opened(Path(parameters["path"])):
+            pass  # refused before anything long is begun
+    own = entry.arguments(parameters)
+    return lambda tokenizer: replace(entry.function(tokenizer, **own), parameters=parameters)

@@ -19,7 +19,8 @@ Values: TypeAlias = Iterator[tuple[str, Any]]  # each with the words that say wh
 
 
 @contextmanager
-def _opened(path: Path) -> Iterator[BinaryIO]:
+def opened(path: Path) -> Iterator[BinaryIO]:
+    """A file that a user named; one that cannot be read is refused."""
     try:
         with path.open("rb") as file:
             yield file
@@ -31,7 +32,7 @@ def _opened(path: Path) -> Iterator[BinaryIO]:
 
 def lines(path: Path) -> Values:
     """The JSON value of each line that is not empty."""
-    with _opened(path) as file:
+    with opened(path) as file:
         number = 0
         while data := file.readline(MAX_LINE + 1):
             number += 1
@@ -49,7 +50,7 @@ def lines(path: Path) -> Values:
 
 def list_or_lines(path: Path) -> Values:
     """Each JSON value of a list, or of a line."""
-    with _opened(path) as file:
+    with opened(path) as file:
         first = file.read(1000).lstrip(b"\xef\xbb\xbf \t\r\n")[:1]
     if first != b"[":
         return lines(path)
@@ -58,7 +59,7 @@ def list_or_lines(path: Path) -> Values:
 
 def document(path: Path) -> Any:
     """The JSON value that a whole file holds."""
-    with _opened(path) as file:
+    with opened(path) as file:
         data = file.read(LARGEST + 1)
     if len(data) > LARGEST:
         raise HeadcountError(

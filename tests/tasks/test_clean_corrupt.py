@@ -45,10 +45,13 @@ def test_prompts_are_read(tmp_path: Path) -> None:
         ([GOOD], 'has no list "prompts"'),
         ({"prompts": GOOD}, 'has no list "prompts"'),
         ({"prompts": []}, "has no prompts"),
-        ({"prompts": [GOOD, "text"]}, "prompt 2 is not a JSON object"),
+        ({"prompts": [GOOD, "text"]}, "prompt 2: a record is a JSON object"),
         ({"prompts": [GOOD | {"clean": 3}]}, 'prompt 1: the field "clean" must hold a text'),
         ({"prompts": [GOOD | {"corrupt": None}]}, 'the field "corrupt" must hold a text'),
-        ({"prompts": [GOOD | {"answers": []}]}, '"answers" must be a list of one or more'),
+        (
+            {"prompts": [GOOD | {"answers": []}]},
+            "need one text or more",
+        ),
         ({"prompts": [GOOD | {"answers": " Mary"}]}, '"answers" must be a list'),
         ({"prompts": [GOOD | {"wrong_answers": [1]}]}, '"wrong_answers" must be a list'),
         ({"prompts": [GOOD | {"wrong_answers": [" Mary"]}]}, "foil .* which is its target"),
@@ -70,7 +73,7 @@ def test_other_bad_input(tmp_path: Path) -> None:
     path = write(tmp_path, {"prompts": [GOOD]})
     with pytest.raises(HeadcountError, match="has 1 prompts, not 2"):
         make_task(path, tiny.byte_level(), n=2)
-    with pytest.raises(HeadcountError, match="or 0 for all, not -1"):
+    with pytest.raises(HeadcountError, match="not -1: ask for fewer, or 0 for all"):
         make_task(path, tiny.byte_level(), n=-1)
     (tmp_path / "latin.json").write_bytes(b'{"prompts": "\xe4"}')
     with pytest.raises(HeadcountError, match="not UTF-8"):

@@ -143,7 +143,7 @@ def test_some_words_by_hand(form: str, pairs: str) -> None:
 def test_irregular_words_are_irregular_and_listed_once() -> None:
     data = tables("word_forms")
     for regular, irregular, rule in (
-        ("verbs", "pasts", past),
+        ("verbs", "pasts", _past),
         ("nouns", "plurals", plural),
     ):
         pairs = [phrase.split() for phrase in data.phrases(irregular)]

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from headcount import HeadcountError
-from headcount.tasks.cogqa import cogqa
+from headcount.tasks.question_files import cogqa
 
 RECORD: dict[str, Any] = {
     "question": "Anna has 3 apples and buys 4 more. How many has she?",
@@ -60,7 +60,8 @@ def test_context_can_be_as_in_the_published_code(tmp_path: Path) -> None:
         ([3], "a record is a JSON object"),
         ([{"question": "x"}], 'a list "generated"'),
         ([{**RECORD, "generated": [{"subquestion": "x", "answer": ""}]}], 'the field "answer"'),
-        ([], "no sub-question"),
+        ([], "has no CogQA records"),
+        ([{**RECORD, "generated": []}], "no sub-question"),
     ],
 )
 def test_bad_records(tmp_path: Path, records: Any, words: str) -> None:

@@ -12,7 +12,6 @@ from headcount.tasks.encoding import (
     continuation_ids,
     encode,
     require_foils,
-    require_single_token,
     require_twin,
 )
 from headcount.tasks.task import Example, Task
@@ -205,18 +204,6 @@ def test_require_twin() -> None:
         require_twin([one(tokenizer, corrupted=PROMPT + " the")])
     with pytest.raises(HeadcountError, match='twin of example "7" has the same tokens'):
         require_twin([one(tokenizer, PROMPT + " Zork", corrupted=PROMPT + " Bork")])
-
-
-def test_require_single_token() -> None:
-    tokenizer = tiny.byte_level()
-    require_single_token([one(tokenizer, foils=(" John",))], "logit difference")
-    with pytest.raises(
-        HeadcountError,
-        match='splits the target " Zork" of example "7" into 4 tokens, and logit difference needs',
-    ):
-        require_single_token([one(tokenizer, target=" Zork")], "logit difference")
-    with pytest.raises(HeadcountError, match='splits the foil " Zork"'):
-        require_single_token([one(tokenizer, foils=(" Zork",))], "logit difference")
 
 
 def test_require_foils() -> None:

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from headcount import HeadcountError
-from headcount.tasks.hub import hub
+from headcount.tasks import Task
+from headcount.tasks.hub import HubSettings, hub
 
 ROWS = [
     {"question": "1 + 1?", "answer": "2", "wrong": ["3", "2", "4"], "topic": "sums"},
@@ -38,8 +39,12 @@ def library(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     return asked
 
 
+def make(**settings: Any) -> Task:
+    return hub(settings=HubSettings(**{"path": "me/sums", **settings}))
+
+
 def test_rows_fill_the_patterns(library: list[Any]) -> None:
-    task = hub(path="me/sums", config="main", split="train", foils="wrong", content="{topic}")
+    task = make(config="main", split="train", foils="wrong", content="{topic}")
     assert library == [(("me/sums", "main"), {"split": "train", "revision": None})]
     assert task.name == "sums"
     first, second, _ = task.examples
@@ -47,7 +52,7 @@ def test_rows_fill_the_patterns(library: list[Any]) -> None:
     assert (first.target, first.foils) == (" 2", (" 3", " 4"))
     assert first.content == "sums"
     assert second.prompt == "Question: 2 {x} 2?\nAnswer:"  # what is filled in is not read again
-    assert len(hub(path="me/sums", n=2)) == 2
+    assert len(make(n=2)) == 2
 
 
 @pytest.mark.parametrize(
@@ -66,10 +71,10 @@ def test_what_cannot_be_done_is_a_sentence(
     library: list[Any], settings: dict[str, Any], words: str
 ) -> None:
     with pytest.raises(HeadcountError, match=words):
-        hub(**{"path": "me/sums", **settings})
+        make(**settings)
 
 
 def test_without_the_library(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "datasets", None)
     with pytest.raises(HeadcountError, match=r"headcount\[hub\]"):
-        hub(path="me/sums")
+        make()

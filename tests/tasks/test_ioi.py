@@ -9,9 +9,8 @@ from tiny_tokenizers import NAMES, OBJECTS, PLACES, TEMPLATES
 from transformers import PreTrainedTokenizerFast
 
 from headcount.errors import HeadcountError
-from headcount.tasks import encode, require_foils, require_single_token, require_twin
-from headcount.tasks.ioi import ORDERS, ioi
-from headcount.tasks.template_tasks import single_tokens
+from headcount.tasks import encode, make_task, require_foils, require_twin
+from headcount.tasks.template_tasks import ORDERS, single_tokens
 
 KINDS = {**tiny.every_kind(), "unigram": tiny.unigram(), "word level": tiny.word_level()}
 
@@ -31,12 +30,11 @@ def test_the_word_lists() -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_examples_are_aligned_for_every_tokenizer(kind: str) -> None:
-    encoded = encode(ioi(KINDS[kind], n=88), KINDS[kind])
+    encoded = encode(make_task("ioi", KINDS[kind], n=88), KINDS[kind])
     require_twin(encoded)
-    require_single_token(encoded, "this test")
     require_foils(encoded, "this test")
     for one in encoded:
-        (answer,), ((foil,),) = one.target, one.foils
+        (answer,), ((foil,),) = one.target, one.foils  # one token each
         assert one.corrupted is not None
         assert (one.prompt.count(answer), one.prompt.count(foil)) == (1, 2)
         assert answer not in one.corrupted
@@ -46,7 +44,7 @@ def test_examples_are_aligned_for_every_tokenizer(kind: str) -> None:
 
 
 def test_the_twin_has_three_fresh_names() -> None:
-    for example in ioi(tiny.byte_level(), n=200):
+    for example in make_task("ioi", tiny.byte_level(), n=200):
         words = {w.strip(".,") for w in example.prompt.split()} & {*NAMES}
         fresh = [w.strip(".,") for w in (example.corrupted or "").split() if w.strip(".,") in NAMES]
         assert len(words) == 2
@@ -56,14 +54,14 @@ def test_the_twin_has_three_fresh_names() -> None:
 
 
 def test_orders() -> None:
-    for example in ioi(tiny.byte_level(), n=88):
+    for example in make_task("ioi", tiny.byte_level(), n=88):
         receiver, (giver,) = example.target, example.foils
         first = example.prompt.index(receiver) < example.prompt.index(giver)
         assert first == example.template.endswith("ABBA")
 
 
 def test_templates_come_round_evenly_and_no_sentence_comes_twice() -> None:
-    task = ioi(tiny.byte_level(), n=600)
+    task = make_task("ioi", tiny.byte_level(), n=600)
     assert len({e.prompt for e in task}) == len({e.cluster for e in task}) == 600
     uses = Counter(e.template for e in task)
     assert len(uses) == len(TEMPLATES) * len(ORDERS)
@@ -75,28 +73,31 @@ def test_templates_come_round_evenly_and_no_sentence_comes_twice() -> None:
 
 
 def test_a_longer_task_starts_like_a_shorter_one() -> None:
-    assert ioi(tiny.byte_level(), n=200).examples[:50] == ioi(tiny.byte_level(), n=50).examples
+    assert (
+        make_task("ioi", tiny.byte_level(), n=200).examples[:50]
+        == make_task("ioi", tiny.byte_level(), n=50).examples
+    )
 
 
 def test_the_seed_decides_and_the_global_one_does_not() -> None:
     random.seed(1)
-    first = ioi(tiny.byte_level(), n=20, seed=3)
+    first = make_task("ioi", tiny.byte_level(), n=20, seed=3)
     random.seed(2)
-    assert ioi(tiny.byte_level(), n=20, seed=3) == first
-    assert ioi(tiny.byte_level(), n=20, seed=4).examples != first.examples
+    assert make_task("ioi", tiny.byte_level(), n=20, seed=3) == first
+    assert make_task("ioi", tiny.byte_level(), n=20, seed=4).examples != first.examples
 
 
 def test_names_are_those_of_the_tokenizer() -> None:
     assert [*single_tokens(tiny.word_level(12), NAMES)] == [*NAMES[:12]]
-    assert len(ioi(tiny.word_level(12), n=30)) == 30
-    with pytest.raises(HeadcountError, match=rf"Only 9 of our {len(NAMES)} names .* IOI needs 10"):
-        ioi(tiny.word_level(9))
+    assert len(make_task("ioi", tiny.word_level(12), n=30)) == 30
+    with pytest.raises(HeadcountError, match=rf"Only 9 of our {len(NAMES)} names .* ioi needs 10"):
+        make_task("ioi", tiny.word_level(9))
 
 
 @pytest.mark.parametrize("n", [0, -3, 10**6])
 def test_too_many_or_too_few_examples(n: int) -> None:
     with pytest.raises(HeadcountError, match=rf"from 1 to \d+ different examples, not {n}"):
-        ioi(tiny.byte_level(), n=n)
+        make_task("ioi", tiny.byte_level(), n=n)
 
 
 class Stutter(PreTrainedTokenizerFast):
@@ -112,10 +113,10 @@ class Stutter(PreTrainedTokenizerFast):
 
 def test_names_that_merge_with_a_comma_are_refused() -> None:
     with pytest.raises(HeadcountError, match="writes a name differently from place to place"):
-        ioi(tiny.metaspace("always", commas=True), n=88)
+        make_task("ioi", tiny.metaspace("always", commas=True), n=88)
 
 
 def test_a_tokenizer_without_aligned_twins() -> None:
     tokenizer = Stutter(tokenizer_object=tiny.byte_level().backend_tokenizer)
-    with pytest.raises(HeadcountError, match="no prompt and twin of equal length for IOI"):
-        ioi(tokenizer, n=1)
+    with pytest.raises(HeadcountError, match="no prompt and twin of equal length for the task ioi"):
+        make_task("ioi", tokenizer, n=1)

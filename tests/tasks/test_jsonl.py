@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from headcount.errors import HeadcountError
-from headcount.tasks.jsonl import jsonl
+from headcount.tasks.own_files import jsonl
 from headcount.tasks.task import Example
 
 FRANCE = {"prompt": "The capital of France is", "target": " Paris"}
@@ -67,8 +67,8 @@ def test_defaults_nulls_numbers_and_empty_lines(file: Path) -> None:
         ({**FRANCE, "target": ""}, "the example has an empty target"),
         ({**FRANCE, "target": 7}, 'the field "target" must hold a text in quotes'),
         ({**FRANCE, "target": None}, 'the field "target" must hold a text in quotes'),
-        ({**FRANCE, "foils": " Rome"}, 'the field "foils" must be a list of texts'),
-        ({**FRANCE, "foils": [1]}, 'the field "foils" must hold texts in quotes'),
+        ({**FRANCE, "foils": " Rome"}, 'the field "foils" must be a list of texts in quotes'),
+        ({**FRANCE, "foils": [1]}, 'the field "foils" must be a list of texts in quotes'),
         ({**FRANCE, "foils": [" Paris"]}, "which is its target"),
         ({**FRANCE, "id": True}, 'the field "id" must hold a text in quotes'),
         ({**FRANCE, "content": ["a"]}, 'the field "content" must hold a text in quotes'),
@@ -113,7 +113,7 @@ def test_utf_16(file: Path) -> None:
 
 def test_files_without_examples(file: Path, tmp_path: Path) -> None:
     file.write_text("\n\n")
-    with pytest.raises(HeadcountError, match="has no examples: it needs one JSON object in"):
+    with pytest.raises(HeadcountError, match="has no examples: give it at least one"):
         jsonl(path=str(file))
     with pytest.raises(HeadcountError, match=r"Cannot read the task file .*No such file"):
         jsonl(path=str(tmp_path / "none.jsonl"))

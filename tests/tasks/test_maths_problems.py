@@ -13,7 +13,7 @@ from tiny_tokenizers import byte_level
 from headcount import HeadcountError
 from headcount.tasks import encode, make_task
 from headcount.tasks.answer_endings import box_end, boxed
-from headcount.tasks.maths.problem import INSTRUCTION
+from headcount.tasks.maths.problems import INSTRUCTION, as_problem, items_of_levels
 
 # The published problems are not ours to bring: a folder that holds them may be named.
 DATA = Path(os.environ.get("HEADCOUNT_DATA") or Path(__file__).parents[3] / "shared" / "data")
@@ -41,9 +41,7 @@ def test_ours_are_many_and_right() -> None:
 
 
 def test_solutions_end_in_the_answer() -> None:
-    from headcount.tasks.maths.word_problems import _items, as_problem
-
-    for items in _items().values():
+    for items in items_of_levels().values():
         for item in items:
             problem = as_problem(item)
             assert boxed(problem.solution) == problem.answer

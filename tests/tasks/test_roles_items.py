@@ -10,13 +10,14 @@ from math import prod
 import pytest
 
 from headcount.tasks.items import Item, tables
-from headcount.tasks.roles.arithmetic import items as arithmetic_items
-from headcount.tasks.roles.arithmetic import kinds
-from headcount.tasks.roles.common_sense import items as common_sense_items
-from headcount.tasks.roles.common_sense import too_near
-from headcount.tasks.roles.syntax import items as syntax_items
-from headcount.tasks.roles.syntax import past_tense, third_person
-from headcount.tasks.word_forms import irregular
+from headcount.tasks.roles.items import (
+    arithmetic_items,
+    common_sense_items,
+    problem_kinds,
+    syntax_items,
+    too_near,
+)
+from headcount.tasks.word_forms import irregular, past, third_person
 
 Bank = Callable[[], list[Item]]
 BANKS: dict[str, Bank] = {
@@ -91,19 +92,19 @@ def test_tense() -> None:
         match = re.search(r"Today I (\w+) (.+)\.", item.question)
         assert match
         verb, rest = match.groups()
-        assert item.answer == f"Yesterday I {past_tense(verb)} {rest}."
-        assert past_tense(verb) != verb
+        assert item.answer == f"Yesterday I {past(verb)} {rest}."
+        assert past(verb) != verb
 
 
 def test_regular_pasts_follow_the_rules_of_spelling() -> None:
     doubled = {"stop", "plan", "drop", "chat", "grab", "wrap"}
     for item in of_form("tense"):
-        verb, past = item.content.split("/")[1].split()[0], item.answer.split()[2]
-        if not past.endswith("ed") or verb in ("feed",):  # irregular
+        verb, written = item.content.split("/")[1].split()[0], item.answer.split()[2]
+        if not written.endswith("ed") or verb in ("feed",):  # irregular
             continue
         ending = "d" if verb.endswith("e") else "ed"
         stem = verb + verb[-1] if verb in doubled else re.sub("([^aeiou])y$", r"\1i", verb)
-        assert past == stem + ending
+        assert written == stem + ending
 
 
 def test_plural() -> None:
@@ -121,7 +122,7 @@ def test_pronoun() -> None:
     for item in of_form("pronoun"):
         match = re.fullmatch(r"Who did the (\w+) (\w+), if nobody else\?", item.question)
         assert match
-        assert item.answer.startswith(f"The {match[1]} {past_tense(match[2])} ")
+        assert item.answer.startswith(f"The {match[1]} {past(match[2])} ")
 
 
 def test_question_and_negation() -> None:
@@ -188,7 +189,7 @@ FINAL: dict[str, Callable[..., float]] = {
 
 
 def test_answers_of_arithmetic_by_a_formula() -> None:
-    assert {kind.key for kind in kinds()} == set(FINAL)
+    assert {kind.key for kind in problem_kinds()} == set(FINAL)
     for item in arithmetic_items():
         numbers = [int(number) for number in re.findall(r"\d+", item.question)]
         result = FINAL[item.template](*numbers)

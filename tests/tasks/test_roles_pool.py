@@ -4,33 +4,36 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from tiny_tokenizers import byte_level
 
 from headcount import HeadcountError
-from headcount.tasks import Task, encode
+from headcount.tasks import Task, encode, make_task
 from headcount.tasks.items import Item
-from headcount.tasks.roles import arithmetic, common_sense, syntax
-from headcount.tasks.roles.arithmetic import items as arithmetic_items
-from headcount.tasks.roles.common_sense import items as common_sense_items
-from headcount.tasks.roles.pool import (
+from headcount.tasks.roles import (
     POOL,
-    draw,
+    PoolSettings,
+    behind_pool,
     example_pool,
     lettered,
     pool_task,
     shuffled,
 )
-from headcount.tasks.roles.syntax import items as syntax_items
+from headcount.tasks.roles.items import arithmetic_items, common_sense_items, syntax_items
 
-TASKS: dict[str, tuple[Callable[..., Task], Callable[[], list[Item]]]] = {
-    "syntax": (syntax, syntax_items),
-    "common-sense": (common_sense, common_sense_items),
-    "arithmetic": (arithmetic, arithmetic_items),
+TASKS: dict[str, Callable[[], list[Item]]] = {
+    "syntax": syntax_items,
+    "common-sense": common_sense_items,
+    "arithmetic": arithmetic_items,
 }
-every_task = pytest.mark.parametrize(("factory", "items"), TASKS.values(), ids=TASKS)
+every_task = pytest.mark.parametrize(("name", "items"), TASKS.items(), ids=TASKS)
 TOWNS = [f"Town{a}{b}" for a in "abcdefgh" for b in "klmnopqr"]
+
+
+def towns(items: list[Item] | None = None, **settings: Any) -> Task:
+    return pool_task("towns", items or town_items(), byte_level(), PoolSettings(**settings))
 
 
 def town_items(per_form: int = 64) -> list[Item]:
@@ -47,10 +50,8 @@ def front(prompt: str) -> str:
 
 
 @every_task
-def test_the_parts_are_large_enough(
-    factory: Callable[..., Task], items: Callable[[], list[Item]]
-) -> None:
-    task = factory(byte_level())
+def test_the_parts_are_large_enough(name: str, items: Callable[[], list[Item]]) -> None:
+    task = make_task(name, byte_level())
     assert len(task) == len(items()) - POOL
     assert len({example.content for example in task}) == len(task)
     assert len(task.part("ranking")) >= 300
@@ -61,16 +62,14 @@ def test_the_parts_are_large_enough(
 
 
 @every_task
-def test_what_is_shown_is_never_asked(
-    factory: Callable[..., Task], items: Callable[[], list[Item]]
-) -> None:
+def test_what_is_shown_is_never_asked(name: str, items: Callable[[], list[Item]]) -> None:
     pool = {
         f"Question: {item.question}\nAnswer: {item.answer}\n\n" for item in example_pool(items())
     }
     assert len(pool) == POOL
     asked = Counter[str]()
     for seed in (0, 1):
-        task = factory(byte_level(), seed=seed)
+        task = make_task(name, byte_level(), seed=seed)
         fronts = Counter(front(example.prompt) for example in task)
         assert set(fronts) <= pool
         assert len(fronts) > 0.8 * POOL
@@ -85,12 +84,10 @@ def test_what_is_shown_is_never_asked(
 
 
 @every_task
-def test_foils_and_twins_fit_the_tokenizer(
-    factory: Callable[..., Task], items: Callable[[], list[Item]]
-) -> None:
+def test_foils_and_twins_fit_the_tokenizer(name: str, items: Callable[[], list[Item]]) -> None:
     tokenizer = byte_level()
     answers = {f"Question: {item.question}\nAnswer:": item.answer for item in items()}
-    task = factory(tokenizer, n=120)
+    task = make_task(name, tokenizer, n=120)
     twins = 0
     for one in encode(task, tokenizer):
         assert all(foil[0] != one.target[0] for foil in one.foils)
@@ -110,19 +107,20 @@ def test_the_example_has_the_form_of_the_item() -> None:
         asked = ((e, e.prompt.split("\n")[0].removeprefix("Question: ")) for e in task)
         return [forms[question] == example.template for example, question in asked]
 
-    assert all(shown(syntax(byte_level())))
+    assert all(shown(make_task("syntax", byte_level())))
     assert (
-        0.05 < sum(shown(any_form := syntax(byte_level(), same_form=False))) / len(any_form) < 0.4
+        0.05
+        < sum(shown(any_form := make_task("syntax", byte_level(), same_form=False))) / len(any_form)
+        < 0.4
     )
 
 
 def test_tasks_are_always_the_same() -> None:
-    tokenizer = byte_level()
-    task = pool_task("towns", town_items(), tokenizer)
-    assert pool_task("towns", town_items(), tokenizer).examples == task.examples
-    backwards = pool_task("towns", town_items()[::-1], tokenizer)
+    task = towns()
+    assert towns().examples == task.examples
+    backwards = towns(town_items()[::-1])
     assert sorted(backwards, key=lambda e: e.id) == sorted(task, key=lambda e: e.id)
-    other = pool_task("towns", town_items(), tokenizer, seed=1)
+    other = towns(seed=1)
     assert [e.id for e in other] == [e.id for e in task]
     assert other.examples != task.examples
 
@@ -140,18 +138,21 @@ def test_the_pool_holds_short_items_of_every_form() -> None:
 
 def test_shots() -> None:
     for shots in (0, 1, 3):
-        task = pool_task("towns", town_items(), byte_level(), shots=shots)
+        task = towns(shots=shots)
         assert all(e.prompt.count("Question: ") == shots + 1 for e in task)
-    pool = example_pool(town_items())
-    many = draw(town_items()[0], pool, 8)
+    shown = {item.content for item in example_pool(town_items())}
+    item, many = behind_pool(town_items(), shown, 8, 0, same_form=True)[0]
     assert len(set(many)) == 8
-    assert {item.template for item in many} == {"ends"}
-    assert draw(town_items()[0], pool[:4], 4) == draw(town_items()[0], pool[:4], 4, same_form=False)
+    assert {solved.template for solved in many} == {item.template} == {"ends"}
+    few = set(sorted(shown)[:4])  # too few of one form
+    assert behind_pool(town_items(), few, 4, 0, same_form=True) == behind_pool(
+        town_items(), few, 4, 0, same_form=False
+    )
 
 
 def test_some_of_the_items() -> None:
-    some = syntax(byte_level(), n=60)
-    whole = syntax(byte_level())
+    some = make_task("syntax", byte_level(), n=60)
+    whole = make_task("syntax", byte_level())
     assert len(some) == 60
     assert set(some.examples) < set(whole.examples)
     assert Counter(example.template for example in some) == dict.fromkeys(
@@ -161,7 +162,7 @@ def test_some_of_the_items() -> None:
 
 def test_contents_of_the_pool_are_not_asked_in_other_words() -> None:
     again = [Item(item.question + "?", "Anna", "", item.content) for item in town_items()]
-    task = pool_task("towns", [*town_items(), *again], byte_level())
+    task = towns([*town_items(), *again])
     shown = {item.content for item in example_pool([*town_items(), *again])}
     assert not shown & {example.content for example in task}
     assert len({example.id for example in task}) == len(task)
@@ -169,8 +170,8 @@ def test_contents_of_the_pool_are_not_asked_in_other_words() -> None:
 
 def test_letters() -> None:
     tokenizer = byte_level()
-    words = {e.id: e for e in common_sense(tokenizer)}
-    task = common_sense(tokenizer, letters=True)
+    words = {e.id: e for e in make_task("common-sense", tokenizer)}
+    task = make_task("common-sense", tokenizer, letters=True)
     assert {e.id for e in task} == set(words)
     letters = Counter[str]()
     for example in task:
@@ -183,7 +184,9 @@ def test_letters() -> None:
         letters[example.target] += 1
         assert example.prompt.split("\n")[6].removeprefix("Answer: ") in "ABCDE"
     assert min(letters.values()) > 0.7 * len(task) / 5
-    assert {e.id for e in task.part("test")} == {e.id for e in common_sense(tokenizer).part("test")}
+    assert {e.id for e in task.part("test")} == {
+        e.id for e in make_task("common-sense", tokenizer).part("test")
+    }
 
 
 def test_letters_need_the_answer_among_the_options() -> None:
@@ -206,11 +209,11 @@ def test_letters_need_the_answer_among_the_options() -> None:
 )
 def test_what_cannot_be_done_is_a_sentence(settings: dict[str, int], words: str) -> None:
     with pytest.raises(HeadcountError, match=words):
-        pool_task("towns", town_items(), byte_level(), **settings)
+        towns(**settings)
 
 
 def test_too_few_items_for_the_split() -> None:
     with pytest.raises(HeadcountError, match=r"has 98 items and needs at least 100: 64 are set"):
-        pool_task("towns", town_items(49), byte_level())
-    task = pool_task("towns", town_items(50), byte_level())
+        towns(town_items(49))
+    task = towns(town_items(50))
     assert min(len(task.part("ranking")), len(task.part("test"))) >= 9

@@ -18,25 +18,18 @@ from typing import Any
 
 from headcount.errors import HeadcountError
 from headcount.registry import Registry
-from headcount.tasks.clean_corrupt import clean_corrupt
+from headcount.tasks import hub, own_files, roles
+from headcount.tasks import question_files as questions
+from headcount.tasks import template_tasks as templates
 from headcount.tasks.cognitive import FUNCTIONS
-from headcount.tasks.cogqa import cogqa
-from headcount.tasks.docstring import docstring
 from headcount.tasks.encoding import (
     Encoded,
-    continuation_ids,
     encode,
     require_foils,
-    require_single_token,
     require_twin,
 )
-from headcount.tasks.greater_than import greater_than
-from headcount.tasks.hub import hub
-from headcount.tasks.ioi import ioi, ioi_long
-from headcount.tasks.json_files import check_readable
-from headcount.tasks.jsonl import jsonl
-from headcount.tasks.maths import math_500, problems, word_problems
-from headcount.tasks.roles import arithmetic, common_sense, commonsense_qa, gsm8k, syntax
+from headcount.tasks.json_files import opened
+from headcount.tasks.maths import problems
 from headcount.tasks.task import Example, Task, Tokenizer
 
 __all__ = [
@@ -45,36 +38,37 @@ __all__ = [
     "Encoded",
     "Example",
     "Task",
-    "continuation_ids",
     "encode",
     "make_task",
     "require_foils",
-    "require_single_token",
     "require_twin",
     "task_factory",
 ]
 
 TASKS: Registry[Task] = Registry("task")
-"""Task factories: each takes the tokenizer, and its settings by keyword."""
+"""Task factories: each takes the tokenizer, and its settings by keyword or as one config."""
 
-TASKS.register("ioi", "IOI")(ioi)
-TASKS.register("ioi-long", "IOI Long")(ioi_long)
-TASKS.register("greater-than", "Greater Than")(greater_than)
-TASKS.register("docstring", "Docstring")(docstring)
-for _function in FUNCTIONS.values():
-    TASKS.register(_function.key, _function.name)(_function.factory)
-TASKS.register("syntax", "Syntax")(syntax)
-TASKS.register("common-sense", "Common Sense")(common_sense)
-TASKS.register("arithmetic", "Math")(arithmetic)
-TASKS.register("commonsense-qa", "CommonsenseQA")(commonsense_qa)
-TASKS.register("gsm8k", "GSM8K")(gsm8k)
-TASKS.register("word-problems", "Word problems")(word_problems)
-TASKS.register("math-500", "Math-500")(math_500)
-TASKS.register("problems", "Problems from a file")(problems)
-TASKS.register("jsonl", "JSON Lines")(jsonl)
-TASKS.register("circuit", "Clean and corrupt prompts")(clean_corrupt)
-TASKS.register("hub", "Hugging Face data set")(hub)
-TASKS.register("cogqa", "CogQA")(cogqa)
+_OURS: tuple[tuple[str, str, Callable[..., Task], type | None], ...] = (
+    ("ioi", "IOI", templates.ioi, templates.TemplateSettings),
+    ("ioi-long", "IOI Long", templates.ioi_long, templates.TemplateSettings),
+    ("greater-than", "Greater Than", templates.greater_than, templates.TemplateSettings),
+    ("docstring", "Docstring", templates.docstring, templates.TemplateSettings),
+    *((skill.key, skill.name, skill.factory, None) for skill in FUNCTIONS.values()),
+    ("syntax", "Syntax", roles.syntax, roles.SyntaxSettings),
+    ("common-sense", "Common Sense", roles.common_sense, roles.CommonSenseSettings),
+    ("arithmetic", "Math", roles.arithmetic, roles.ArithmeticSettings),
+    ("commonsense-qa", "CommonsenseQA", questions.commonsense_qa, questions.CommonsenseQASettings),
+    ("gsm8k", "GSM8K", questions.gsm8k, questions.Gsm8kSettings),
+    ("word-problems", "Word problems", problems.word_problems, problems.WordProblemSettings),
+    ("math-500", "Math-500", problems.math_500, problems.Math500Settings),
+    ("problems", "Problems from a file", problems.problems, problems.ProblemFileSettings),
+    ("jsonl", "JSON Lines", own_files.jsonl, None),
+    ("circuit", "Clean and corrupt prompts", own_files.clean_corrupt, None),
+    ("hub", "Hugging Face data set", hub.hub, hub.HubSettings),
+    ("cogqa", "CogQA", questions.cogqa, None),
+)
+for _key, _name, _factory, _config in _OURS:
+    TASKS.register(_key, _name, _config)(_factory)
 
 
 def make_task(spec: str | os.PathLike[str] | Task, tokenizer: Tokenizer, **settings: Any) -> Task:
@@ -107,5 +101,7 @@ def task_factory(spec: str | os.PathLike[str], **settings: Any) -> Callable[[Tok
     entry = TASKS[key]
     parameters = entry.bind(**settings)
     if parameters.get("path") and key != "hub":
-        check_readable(Path(parameters["path"]))
-    return lambda tokenizer: replace(entry.function(tokenizer, **parameters), parameters=parameters)
+        with opened(Path(parameters["path"])):
+            pass  # refused before anything long is begun
+    own = entry.arguments(parameters)
+    return lambda tokenizer: replace(entry.function(tokenizer, **own), parameters=parameters)

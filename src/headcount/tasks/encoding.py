@@ -18,7 +18,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property, partial
 from itertools import accumulate
 from typing import Any
 
@@ -80,15 +80,15 @@ def encode(task: Task, tokenizer: Tokenizer) -> list[Encoded]:
     return [encoder.encode(example) for example in task]
 
 
-def continuation_ids(tokenizer: Tokenizer, text: str) -> tuple[int, ...]:
+def continuation_ids(tokenizer: Tokenizer, text: str, *, inner: bool = False) -> tuple[int, ...]:
     """The ids of `text` as it continues a prompt, the same after every prompt.
 
     Some tokenizers put a space of their own before each text ("▁" of SentencePiece), which must
     appear once before a word and not at all within a line. So the text is encoded behind an anchor,
     and counts when the anchor's own ids come out unchanged in front of it and the rest reads as
-    the text.
+    the text. Within a prompt (`inner`), the ids that the text has alone are tried first.
     """
-    ids = _continuation(tokenizer, text)
+    ids = _continuation(tokenizer, text, inner)
     if ids is None:
         raise HeadcountError(
             f"The tokenizer cannot continue a prompt with {quoted(text)}: {ADVICE}."
@@ -96,17 +96,24 @@ def continuation_ids(tokenizer: Tokenizer, text: str) -> tuple[int, ...]:
     return ids
 
 
-def _continuation(tokenizer: Tokenizer, text: str) -> tuple[int, ...] | None:
+def _continuation(tokenizer: Tokenizer, text: str, inner: bool = False) -> tuple[int, ...] | None:
     anchors = [(anchor, ids) for anchor in ANCHORS if (ids := _plain_ids(tokenizer, anchor))]
-    for anchor, start in anchors:
-        both = _plain_ids(tokenizer, anchor + text)
-        ids = both[len(start) :]
-        if ids and both == start + ids and _continues(tokenizer, start, ids, text):
-            return ids
-    alone = _plain_ids(tokenizer, text)
-    if alone and any(_continues(tokenizer, start, alone, text) for _, start in anchors):
-        return alone
-    return None
+
+    def behind_an_anchor() -> tuple[int, ...] | None:
+        for anchor, start in anchors:
+            both = _plain_ids(tokenizer, anchor + text)
+            ids = both[len(start) :]
+            if ids and both == start + ids and _continues(tokenizer, start, ids, text):
+                return ids
+        return None
+
+    def alone() -> tuple[int, ...] | None:
+        ids = _plain_ids(tokenizer, text)
+        return ids if any(_continues(tokenizer, start, ids, text) for _, start in anchors) else None
+
+    if inner:
+        return alone() or behind_an_anchor()
+    return behind_an_anchor() or alone()
 
 
 class _Encoder:
@@ -116,14 +123,14 @@ class _Encoder:
         self.tokenizer = tokenizer
         self.in_chat = task.chat
         self.front = () if task.chat else _front(tokenizer, task)
-        self.answers: dict[str, tuple[int, ...] | None] = {}
-        self.pieces: dict[str, tuple[int, ...]] = {}
+        self.answer = cache(partial(_continuation, tokenizer))
+        self.piece = cache(partial(continuation_ids, tokenizer, inner=True))
 
     def encode(self, example: Example) -> Encoded:
         """All texts of an example."""
         borders: tuple[int, ...] = ()
         if example.pieces:
-            parts = self._in_chat(example) if self.in_chat else [self.front, *self._plain(example)]
+            parts = self._in_chat(example) if self.in_chat else self._plain(example)
             lengths = [len(part) for part in parts[: len(example.pieces) + 1]]
             prompt, borders = sum(parts, ()), tuple(accumulate(lengths))
         else:
@@ -139,7 +146,11 @@ class _Encoder:
         )
 
     def _prompt(self, example: Example, text: str) -> tuple[int, ...]:
-        ids = _chat_ids(self.tokenizer, text) if self.in_chat else _plain_ids(self.tokenizer, text)
+        if self.in_chat:
+            said = _chat(self.tokenizer, text, tokenize=True, return_dict=True)
+            ids = tuple(said["input_ids"])
+        else:
+            ids = _plain_ids(self.tokenizer, text)
         if not ids:
             raise HeadcountError(
                 f"The tokenizer makes no token of the prompt {quoted(text)} of example "
@@ -151,9 +162,7 @@ class _Encoder:
         before = prompt[len(self.front) :]
         if self.in_chat and decoded(self.tokenizer, before)[-1:].isspace():
             text = text.removeprefix(" ") or text
-        if text not in self.answers:
-            self.answers[text] = _continuation(self.tokenizer, text)
-        ids = self.answers[text]
+        ids = self.answer(text)
         if ids is None or not _continues(self.tokenizer, before, ids, text):
             raise HeadcountError(
                 f"The tokenizer cannot continue the prompt of example {quoted(example.id)} with "
@@ -162,10 +171,10 @@ class _Encoder:
         return ids
 
     def _plain(self, example: Example) -> list[tuple[int, ...]]:
-        """The ids of each piece; the first starts a text, the others go on."""
+        """What stands in front and the ids of each piece: the first starts a text, others go on."""
         first, *others = example.pieces
         start = _plain_ids(self.tokenizer, first) if isinstance(first, str) else first
-        return [start, *map(self._piece, others)]
+        return [self.front, start, *map(self._piece, others)]
 
     def _in_chat(self, example: Example) -> list[tuple[int, ...]]:
         """What the template writes in front, the ids of each piece, and what it writes behind."""
@@ -183,29 +192,12 @@ class _Encoder:
                 "put into it: set chat to False."
             )
         pieces = (*example.pieces, behind)  # what stands behind goes on as well
-        return [
-            _plain_ids(self.tokenizer, front),
-            *(self._piece(piece) if piece else () for piece in pieces),
-        ]
+        return [_plain_ids(self.tokenizer, front), *map(self._piece, pieces)]
 
     def _piece(self, piece: str | tuple[int, ...]) -> tuple[int, ...]:
-        if not isinstance(piece, str):
-            return piece
-        if piece not in self.pieces:
-            self.pieces[piece] = inner_ids(self.tokenizer, piece)
-        return self.pieces[piece]
-
-
-def inner_ids(tokenizer: Tokenizer, text: str) -> tuple[int, ...]:
-    """The ids of `text` within a prompt: its own where it can stand behind another text with them.
-
-    Of a target, `continuation_ids` takes those that it has behind a letter, where there are such.
-    """
-    alone = _plain_ids(tokenizer, text)
-    starts = [ids for anchor in ANCHORS if (ids := _plain_ids(tokenizer, anchor))]
-    if alone and any(_continues(tokenizer, start, alone, text) for start in starts):
-        return alone
-    return continuation_ids(tokenizer, text)
+        if isinstance(piece, str):
+            return self.piece(piece) if piece else ()
+        return piece
 
 
 def require_twin(encoded: Iterable[Encoded]) -> None:
@@ -227,21 +219,6 @@ def require_twin(encoded: Iterable[Encoded]) -> None:
                 f"The corrupted twin of example {quoted(one.example.id)} has the same tokens as "
                 "its prompt: the tokenizer does not know the words in which they differ."
             )
-
-
-def require_single_token(encoded: Iterable[Encoded], what: str) -> None:
-    """Refuse targets and foils of more than one token, on behalf of `what`, such as a metric."""
-    for one in encoded:
-        answers = [("target", one.example.target, one.target)]
-        answers += [("foil", *foil) for foil in zip(one.example.foils, one.foils, strict=True)]
-        for role, text, ids in answers:
-            if len(ids) > 1:
-                raise HeadcountError(
-                    f"The tokenizer splits the {role} {quoted(text)} of example "
-                    f"{quoted(one.example.id)} into {len(ids)} tokens, and {what} needs one: "
-                    "choose answers that are one token, or a metric over whole targets such as "
-                    "log-probability."
-                )
 
 
 def require_foils(encoded: Iterable[Encoded], what: str) -> None:
@@ -305,12 +282,8 @@ def _front(tokenizer: Tokenizer, task: Task) -> tuple[int, ...]:
     )
 
 
-def _chat_ids(tokenizer: Tokenizer, text: str) -> tuple[int, ...]:
-    """The ids of a conversation that waits for the reply to `text`, as the template writes them."""
-    return tuple(_chat(tokenizer, text, tokenize=True, return_dict=True)["input_ids"])
-
-
 def _chat(tokenizer: Tokenizer, text: str, **how: Any) -> Any:
+    """A conversation that waits for the reply to `text`, as the template writes it."""
     try:
         # Some templates print today's date unless they are given one; values must not depend on it.
         return tokenizer.apply_chat_template(

@@ -16,30 +16,16 @@ draws for all items, `roles` and `maths` draw from a pool for each item.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any
 
 from headcount.errors import HeadcountError
 from headcount.tasks.encoding import continuation_ids
 from headcount.tasks.items import Item
-from headcount.tasks.task import Example, Task, Tokenizer
+from headcount.tasks.task import Example, Task, Tokenizer, how_many
 
 FOILS = 3
-
-
-@dataclass(frozen=True)
-class Asked:
-    """An item that is asked behind solved ones.
-
-    name    becomes the example's id; where it comes again, with a number behind it
-    turn    the place of the item among those of its form, when a twin and foils are looked for
-    """
-
-    item: Item
-    solved: Sequence[Item]
-    name: str
-    turn: str
 
 
 def shape(question: str, answer: str | None = None) -> str:
@@ -59,43 +45,55 @@ def check_shots(key: str, shots: int, most: int) -> None:
 
 def few_shot_task(
     key: str,
-    asked: Sequence[Asked],
+    asked: Sequence[tuple[Item, Sequence[Item]]],
     tokenizer: Tokenizer,
+    name: Callable[[Item], str],
+    turn: Callable[[Item], str],
     *,
     n: int = 0,
     twins: bool = False,
     foils_from: int | None = None,
     **settings: Any,
 ) -> Task:
-    """The task of `n` of the items (0: all); `settings` are those of a `Task`.
+    """The task of `n` of the items (0: all) behind solved ones; `settings` are those of a `Task`.
 
-    The corrupted twin of a prompt has the same solved items, and another question of its form with
-    as many tokens and another answer; None where there is no such question. With `twins`, items
+    An item's `name` is in the example's id, and its `turn` its place among those of its form. The
+    corrupted twin of a prompt has the same solved items, and another question of its form with as
+    many tokens and another answer; None where there is no such question. With `twins`, items
     without one are left out. Foils are the item's own, or answers of the next items of its form, of
     which `foils_from` are looked at (None: all).
     """
-    lengths = [len(tokenizer.encode(shape(one.item.question))) for one in asked]
+
+    @cache
+    def first_token(answer: str) -> int:
+        return continuation_ids(tokenizer, f" {answer}")[0]
+
+    items = [item for item, _ in asked]
+    ids = _numbered([f"{key}-{name(item)[:12]}" for item in items])
+    lengths = [len(tokenizer.encode(shape(item.question))) for item in items]
     by_form: dict[str, list[int]] = defaultdict(list)
-    for number in sorted(range(len(asked)), key=lambda number: asked[number].turn):
-        by_form[asked[number].item.template].append(number)
-    first_tokens = _FirstTokens(tokenizer)
-    names = _names(asked)
+    for number in sorted(range(len(items)), key=lambda number: turn(items[number])):
+        by_form[items[number].template].append(number)
     examples: dict[int, Example] = {}
     for alike in by_form.values():
-        for turn, number in enumerate(alike):
-            item = asked[number].item
-            others = alike[turn + 1 :] + alike[:turn]
-            equally_long = (asked[o].item for o in others if lengths[o] == lengths[number])
+        for place, number in enumerate(alike):
+            item = items[number]
+            others = alike[place + 1 :] + alike[:place]
+            equally_long = (items[o] for o in others if lengths[o] == lengths[number])
             twin = next((other for other in equally_long if other.answer != item.answer), None)
             if twin is None and twins:
                 continue
-            answers = item.foils or [asked[o].item.answer for o in others[:foils_from]]
-            front = "".join(shape(one.question, one.answer) for one in asked[number].solved)
+            # A first token tells foils from the right answer and from each other.
+            by_token = {first_token(item.answer): item.answer}
+            for wrong in item.foils or [items[o].answer for o in others[:foils_from]]:
+                if len(by_token) <= max(FOILS, len(item.foils)):
+                    by_token.setdefault(first_token(wrong), wrong)
+            front = "".join(shape(solved.question, solved.answer) for solved in asked[number][1])
             examples[number] = Example(
-                id=names[number],
+                id=ids[number],
                 prompt=front + shape(item.question),
                 target=f" {item.answer}",
-                foils=first_tokens.foils(item, answers),
+                foils=tuple(f" {wrong}" for wrong in list(by_token.values())[1:]),
                 corrupted=None if twin is None else front + shape(twin.question),
                 template=item.template,
                 content=item.content,
@@ -105,37 +103,15 @@ def few_shot_task(
 
 def task_of(key: str, examples: Sequence[Example], *, n: int = 0, **settings: Any) -> Task:
     """The task of `n` of the examples (0: all), spread evenly over the templates."""
-    if not 0 <= n <= len(examples):
-        raise HeadcountError(f"The task {key} has {len(examples)} items, not {n}: ask for fewer.")
-    task = Task(key, 1, tuple(examples), **settings)
-    return task.subset(n) if n else task
+    chosen = how_many(n, len(examples), f"The task {key}")
+    return Task(key, 1, tuple(examples), **settings).subset(chosen)
 
 
-class _FirstTokens(dict[str, int]):
-    """First tokens of answers, each looked up once."""
-
-    def __init__(self, tokenizer: Tokenizer) -> None:
-        super().__init__()
-        self.tokenizer = tokenizer
-
-    def __missing__(self, answer: str) -> int:
-        self[answer] = continuation_ids(self.tokenizer, f" {answer}")[0]
-        return self[answer]
-
-    def foils(self, item: Item, answers: Sequence[str]) -> tuple[str, ...]:
-        """Wrong answers that a first token tells from the right one and from each other."""
-        by_token = {self[item.answer]: item.answer}
-        for answer in answers:
-            if len(by_token) <= max(FOILS, len(item.foils)):
-                by_token.setdefault(self[answer], answer)
-        return tuple(f" {answer}" for answer in list(by_token.values())[1:])
-
-
-def _names(asked: Sequence[Asked]) -> list[str]:
-    """Ids by content, so that an item keeps its own when others are added."""
-    names: list[str] = []
+def _numbered(names: Sequence[str]) -> list[str]:
+    """Names, with a number behind one that comes again: items keep theirs when others are added."""
     times = Counter[str]()
-    for one in asked:
-        times[one.name] += 1
-        names.append(one.name if times[one.name] == 1 else f"{one.name}-{times[one.name]}")
-    return names
+    numbered: list[str] = []
+    for name in names:
+        times[name] += 1
+        numbered.append(name if times[name] == 1 else f"{name}-{times[name]}")
+    return numbered

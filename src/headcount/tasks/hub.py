@@ -11,62 +11,64 @@ from __future__ import annotations
 
 import string
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from headcount.errors import HeadcountError, unknown
-from headcount.tasks.task import Bos, Example, Task, Tokenizer
+from headcount.tasks.task import Bos, Example, Task, Tokenizer, how_many, of_task
 
 
-def hub(
-    tokenizer: Tokenizer | None = None,
-    *,
-    path: str = "",
-    config: str = "",
-    split: str = "test",
-    revision: str = "",
-    prompt: str = "Question: {question}\nAnswer:",
-    target: str = " {answer}",
-    foils: str = "",
-    content: str = "",
-    n: int = 0,
-    max_new_tokens: int = 16,
-    bos: Bos = "auto",
-    chat: bool = False,
-) -> Task:
-    """Rows of a data set of the Hugging Face hub, or of a local folder that `datasets` reads.
+@dataclass(frozen=True)
+class HubSettings:
+    """Which rows of which data set, and how they become examples.
 
     `foils` names a column that holds a list of wrong answers, which fill {answer} of the target's
     pattern; `n` rows are taken from the start, 0 means all.
     """
+
+    path: str = ""
+    config: str = ""
+    split: str = "test"
+    revision: str = ""
+    prompt: str = "Question: {question}\nAnswer:"
+    target: str = " {answer}"
+    foils: str = ""
+    content: str = ""
+    n: int = 0
+    max_new_tokens: int = 16
+    bos: Bos = "auto"
+    chat: bool = False
+
+
+def hub(tokenizer: Tokenizer | None = None, *, settings: HubSettings) -> Task:
+    """Rows of a data set of the Hugging Face hub, or of a local folder that `datasets` reads."""
+    path, prompt, target, foils = settings.path, settings.prompt, settings.target, settings.foils
     if not path:
         raise HeadcountError("Name the data set: path=OWNER/NAME.")
-    rows = _load(path, config, split, revision)
-    columns = list(rows.column_names)
-    names = [name for pattern in (prompt, target, content) for name in _names(pattern)]
-    for name in (*names, foils) if foils else names:
-        if name not in columns:
-            raise unknown(f"column in {path} with the name", name, columns)
-    if not 0 <= n <= len(rows):
-        raise HeadcountError(f"{path} has {len(rows)} rows in {split}, not {n}: ask for fewer.")
+    rows = _load(settings)
+    asked = _names(target)
+    for name in (*_names(prompt), *asked, *_names(settings.content), *([foils] if foils else [])):
+        if name not in rows.column_names:
+            raise unknown(f"column in {path} with the name", name, rows.column_names)
     examples = []
-    for number in range(n or len(rows)):
+    for number in range(how_many(settings.n, len(rows), path, f"rows in {settings.split}")):
         row = rows[number]
         right = fill(target, row)
-        filled: list[str] = []
-        if foils and (names := _names(target)):
-            filled = [fill(target, {**row, names[-1]: wrong}) for wrong in row[foils]]
+        filled = (
+            [fill(target, {**row, asked[-1]: wrong}) for wrong in row[foils]]
+            if foils and asked
+            else []
+        )
         example = Example(
             id=str(number),
             prompt=fill(prompt, row),
             target=right,
             foils=tuple(text for text in filled if text != right),
-            content=fill(content, row),
+            content=fill(settings.content, row),
         )
-        if problem := example.problem():
-            raise HeadcountError(f"{path}, row {number}: the example {problem}.")
-        examples.append(example)
+        examples.append(example.checked(f"{path}, row {number}: the example"))
     name = path.rstrip("/").rsplit("/", 1)[-1]
-    return Task(name, 1, tuple(examples), bos=bos, chat=chat, max_new_tokens=max_new_tokens)
+    return Task(name, 1, tuple(examples), **of_task(settings))
 
 
 def fill(pattern: str, row: Mapping[str, Any]) -> str:
@@ -76,12 +78,8 @@ def fill(pattern: str, row: Mapping[str, Any]) -> str:
     'Question: 2 + 2?\nAnswer:'
     """
     # Not str.format itself, whose patterns could reach into Python's objects.
-    parts = []
-    for text, name, _, _ in string.Formatter().parse(pattern):
-        parts.append(text)
-        if name is not None:
-            parts.append(str(row[name]))
-    return "".join(parts)
+    parts = string.Formatter().parse(pattern)
+    return "".join(text + ("" if name is None else str(row[name])) for text, name, _, _ in parts)
 
 
 def _names(pattern: str) -> list[str]:
@@ -93,7 +91,7 @@ def _names(pattern: str) -> list[str]:
         ) from error
 
 
-def _load(path: str, config: str, split: str, revision: str) -> Any:
+def _load(asked: HubSettings) -> Any:
     try:
         import datasets
     except ImportError as error:
@@ -102,10 +100,12 @@ def _load(path: str, config: str, split: str, revision: str) -> Any:
             "bring the rows as a JSON Lines file."
         ) from error
     try:
-        return datasets.load_dataset(path, config or None, split=split, revision=revision or None)
+        return datasets.load_dataset(
+            asked.path, asked.config or None, split=asked.split, revision=asked.revision or None
+        )
     except Exception as error:  # it raises what its many parts raise
         reason = str(error).strip().splitlines() or [type(error).__name__]
         raise HeadcountError(
-            f"Cannot load the data set {path} ({reason[0]}): check its name, config and split, and "
-            "the network."
+            f"Cannot load the data set {asked.path} ({reason[0]}): check its name, config and "
+            "split, and the network."
         ) from error

@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
 from headcount.errors import HeadcountError, unknown
-from headcount.tasks.encoding import Encoded, decoded, encode, inner_ids
+from headcount.tasks.encoding import Encoded, continuation_ids, decoded, encode
 from headcount.tasks.task import Task, Tokenizer, quoted
 
 Place = Literal["before", "between", "end", "random", "none"]
@@ -70,7 +70,7 @@ def insert_ids(tokenizer: Tokenizer, text: str, length: int) -> tuple[int, ...]:
     times = 1
     while True:
         try:
-            ids = inner_ids(tokenizer, " ".join([text] * times))
+            ids = continuation_ids(tokenizer, " ".join([text] * times), inner=True)
         except HeadcountError as error:
             raise HeadcountError(
                 f"The tokenizer makes no tokens of the insert {quoted(text)} that read as it is "
@@ -92,32 +92,24 @@ def with_insert(task: Task, tokenizer: Tokenizer, insert: Insert) -> Task:
 
     The prompts must be in pieces, instruction and problem, as those of the problem tasks are.
     """
-    for example in task:
-        if len(example.pieces) < 2:
-            raise HeadcountError(
-                f'Inserts need prompts in pieces, an instruction and a problem, and the task "'
-                f'{task.name}" has none: choose one such as word-problems.'
-            )
+    if any(len(example.pieces) < 2 for example in task):
+        raise HeadcountError(
+            "Inserts need prompts in pieces, an instruction and a problem, and the task "
+            f'"{task.name}" has none: choose one such as word-problems.'
+        )
     if insert.empty:
         return task
     ids = insert_ids(tokenizer, insert.text, insert.length)
     examples = []
     for one in encode(task, tokenizer):
-        pieces = _placed(one, ids, insert)
-        text = "".join(decoded(tokenizer, piece) for piece in pieces)
-        examples.append(replace(one.example, prompt=text, pieces=pieces))
+        start, *inner, end = one.borders
+        place = {"before": start, "between": inner[0], "end": end}.get(insert.place)
+        if place is None:
+            place = random.Random(f"{insert.seed} {one.example.content_id}").randint(start, end)
+        parts = (one.prompt[start:place], ids, one.prompt[place:end])
+        text = "".join(decoded(tokenizer, part) for part in parts)
+        examples.append(replace(one.example, prompt=text, pieces=tuple(filter(None, parts))))
     return replace(task, examples=tuple(examples))
-
-
-def _placed(one: Encoded, ids: tuple[int, ...], insert: Insert) -> tuple[tuple[int, ...], ...]:
-    """The original ids in pieces, with the insert among them."""
-    start, *inner, end = one.borders
-    place = {"before": start, "between": inner[0], "end": end}.get(insert.place)
-    if place is None:
-        draw = random.Random(f"{insert.seed} {one.example.content_id}")
-        place = draw.randint(start, end)
-    parts = (one.prompt[start:place], ids, one.prompt[place:end])
-    return tuple(part for part in parts if part)
 
 
 def locate(with_it: Encoded, without: Encoded) -> Inserted:
@@ -127,8 +119,7 @@ def locate(with_it: Encoded, without: Encoded) -> Inserted:
     """
     new, old = with_it.prompt, without.prompt
     more = len(new) - len(old)
-    borders = with_it.borders or (0,)
-    for start in borders:
+    for start in with_it.borders or (0,):
         if more >= 0 and new[:start] == old[:start] and new[start + more :] == old[start:]:
             span = tuple(range(start, start + more))
             return Inserted(with_it, (*range(start), *range(start + more, len(new))), span)

@@ -1,13 +1,7 @@
 """Items, which become prompts, and the data files under `data/` that they are made from.
 
 A data file is a text with comments (#), sections ([name]) and lines. An indented line continues the
-one above. What a section's lines are is said by how they are read:
-
-    lines      each line is a text, such as a template
-    words      all are words, with white space between
-    phrases    all are phrases, with ; between
-    rows       each line is `answer: clue; clue; …`
-    pairs      each line is `name: text`
+one above. What a section's lines are is said by how they are read.
 """
 
 from __future__ import annotations
@@ -65,23 +59,23 @@ class Tables:
         return iter(self._sections)
 
     def lines(self, section: str) -> tuple[str, ...]:
-        """The lines of a section."""
+        """Each line is a text, such as a template."""
         return tuple(self._sections[section])
 
     def words(self, section: str) -> tuple[str, ...]:
-        """The words of all lines."""
+        """All are words, with white space between."""
         return tuple(" ".join(self._sections[section]).split())
 
     def phrases(self, section: str) -> tuple[str, ...]:
-        """The phrases of all lines."""
+        """All are phrases, with ; between."""
         return _phrases(" ".join(self._sections[section]))
 
     def rows(self, section: str) -> dict[str, tuple[str, ...]]:
-        """The clues of each answer."""
+        """Each line is `answer: clue; clue; …`."""
         return {answer: _phrases(clues) for answer, clues in self.pairs(section).items()}
 
     def pairs(self, section: str) -> dict[str, str]:
-        """The text of each name."""
+        """Each line is `name: text`; no name comes twice."""
         pairs: dict[str, str] = {}
         for line in self._sections[section]:
             name, text = line.split(": ", 1)

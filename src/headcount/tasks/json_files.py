@@ -3,127 +3,132 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO, TypeAlias
 
 from headcount.errors import HeadcountError
-from headcount.tasks.task import quoted
+from headcount.tasks.task import HALF_PAIR, NOT_UNICODE, quoted
 
 LARGEST = 200_000_000  # bytes of a file in one piece
 MAX_LINE = 1_000_000  # bytes: far above any prompt, far below what would fill the memory
 
-
-def records(path: str, what: str, *, lists: bool = True) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Each record of a file with the words that say where it is; no id may come twice.
-
-    With `lists` the file may also be one JSON list, and need not have one record in each line.
-    """
-    if not path:
-        raise HeadcountError(f"Name the file that holds the {what}: path=FILE.")
-    first: dict[str, str] = {}  # where each id was met
-    empty = True
-    for which, record in (values if lists else values_of_lines)(Path(path)):
-        where = f"{path}, {which}"
-        if not isinstance(record, dict):
-            raise HeadcountError(f"{where}: a record is a JSON object such as {{...}}.")
-        if "id" in record:
-            identifier = str(record["id"])
-            if identifier in first:
-                raise HeadcountError(
-                    f"{where}: the id {quoted(identifier)} is taken by {first[identifier]}; give "
-                    "each record its own."
-                )
-            first[identifier] = which
-        empty = False
-        yield where, record
-    if empty:
-        also = "a JSON list, or one" if lists else "one JSON object"
-        raise HeadcountError(f"{path} has no {what}: it needs {also} in each line.")
+Record: TypeAlias = Mapping[str, Any]
+Values: TypeAlias = Iterator[tuple[str, Any]]  # each with the words that say which it is
 
 
-def text_of(record: dict[str, Any], name: str, where: str) -> str:
-    """The text in a field, without white space around it."""
-    if name not in record:
-        raise HeadcountError(f'{where}: the field "{name}" is missing.')
-    return checked(record[name], f'the field "{name}"', where)
-
-
-def checked(value: Any, name: str, where: str) -> str:
-    """A value that must be a text with words in it; `name` says what it is."""
-    if not isinstance(value, str) or not value.strip():
-        raise HeadcountError(f"{where}: {name} must hold a text that is not empty.")
+@contextmanager
+def opened(path: Path) -> Iterator[BinaryIO]:
+    """A file that a user named; one that cannot be read is refused."""
     try:
-        value.encode()
-    except UnicodeEncodeError as error:
+        with path.open("rb") as file:
+            yield file
+    except OSError as error:
         raise HeadcountError(
-            f"{where}: {name} is not valid Unicode (half of a surrogate pair)."
+            f"Cannot read the task file {path}: {error.strerror or error}."
         ) from error
-    return value.strip()
 
 
-def values(path: Path) -> Iterator[tuple[str, Any]]:
-    """Each JSON value of a list or of a line, with the words that say which it is."""
-    try:
-        with path.open("rb") as file:
-            first = file.read(1000).lstrip(b"\xef\xbb\xbf \t\r\n")[:1]
-    except OSError as error:
-        raise _unreadable(path, error) from error
+def lines(path: Path) -> Values:
+    """The JSON value of each line that is not empty."""
+    with opened(path) as file:
+        number = 0
+        while data := file.readline(MAX_LINE + 1):
+            number += 1
+            where = f"{path}, line {number}"
+            if len(data) > MAX_LINE:
+                raise HeadcountError(
+                    f"{where}: the line is longer than {MAX_LINE:,} bytes; write one short record "
+                    "per line."
+                )
+            # Editors on Windows put a byte order mark at the start of a file.
+            text = _decoded(data, where, "utf-8-sig" if number == 1 else "utf-8").strip()
+            if text:
+                yield f"line {number}", _parsed(text, where, "line")
+
+
+def list_or_lines(path: Path) -> Values:
+    """Each JSON value of a list, or of a line."""
+    with opened(path) as file:
+        first = file.read(1000).lstrip(b"\xef\xbb\xbf \t\r\n")[:1]
     if first != b"[":
-        yield from values_of_lines(path)
-        return
-    for number, record in enumerate(document(path), start=1):
-        yield f"record {number}", record
-
-
-def values_of_lines(path: Path) -> Iterator[tuple[str, Any]]:
-    """The JSON value of each line that is not empty, with the words that say which it is."""
-    try:
-        with path.open("rb") as file:
-            number = 0
-            while data := file.readline(MAX_LINE + 1):
-                number += 1
-                where = f"{path}, line {number}"
-                if len(data) > MAX_LINE:
-                    raise HeadcountError(
-                        f"{where}: the line is longer than {MAX_LINE:,} bytes; write one short "
-                        "record per line."
-                    )
-                if text := _decoded(data, where, first=number == 1).strip():
-                    yield f"line {number}", _parsed(text, where, "line")
-    except OSError as error:
-        raise _unreadable(path, error) from error
+        return lines(path)
+    return ((f"record {number}", record) for number, record in enumerate(document(path), start=1))
 
 
 def document(path: Path) -> Any:
     """The JSON value that a whole file holds."""
-    try:
-        if path.stat().st_size > LARGEST:
-            raise HeadcountError(
-                f"{path} is larger than {LARGEST:,} bytes: split it, or write one record per line."
-            )
-        data = path.read_bytes()
-    except OSError as error:
-        raise _unreadable(path, error) from error
+    with opened(path) as file:
+        data = file.read(LARGEST + 1)
+    if len(data) > LARGEST:
+        raise HeadcountError(
+            f"{path} is larger than {LARGEST:,} bytes: split it, or write one record per line."
+        )
     return _parsed(_decoded(data, str(path)), str(path), "file")
 
 
-def check_readable(path: Path) -> None:
-    """Refuse a file that cannot be opened, before anything long is begun."""
+def records(
+    path: str, what: str, read: Callable[[Path], Values] = list_or_lines, *, ids: bool = True
+) -> Iterator[tuple[str, Record]]:
+    """Each record of a file with the words that say where it is; with `ids`, none comes twice."""
+    if not path:
+        raise HeadcountError(f"Name the file that holds the {what}: path=FILE.")
+    empty = True
+    first: dict[str, str] = {}  # which record has an id
+    for which, record in read(Path(path)):
+        where = f"{path}, {which}"
+        if not isinstance(record, dict):
+            raise HeadcountError(f"{where}: a record is a JSON object such as {{...}}.")
+        if ids and "id" in record and first.setdefault(str(record["id"]), which) != which:
+            taken = str(record["id"])
+            raise HeadcountError(
+                f"{where}: the id {quoted(taken)} is taken by {first[taken]}; give each record its "
+                "own."
+            )
+        empty = False
+        yield where, record
+    if empty:
+        raise HeadcountError(f"{path} has no {what}: give it at least one.")
+
+
+def text_of(record: Record, name: str, where: str, *, number: bool = False) -> str:
+    """The words in a field, without white space around them; with `number` also a number."""
+    value = _present(record, name, where)
+    if number and type(value) in (int, float):
+        return str(value)
+    if not isinstance(value, str) or not value.strip():
+        raise HeadcountError(f'{where}: the field "{name}" must hold a text that is not empty.')
+    if HALF_PAIR.search(value):
+        raise HeadcountError(f'{where}: the field "{name}" is {NOT_UNICODE}.')
+    return value.strip()
+
+
+def exact_text(record: Record, name: str, where: str) -> str:
+    """The text in a field, as it stands there."""
+    value = _present(record, name, where)
+    if not isinstance(value, str):
+        raise HeadcountError(f'{where}: the field "{name}" must hold a text in quotes.')
+    return value
+
+
+def exact_texts(record: Record, name: str, where: str) -> tuple[str, ...]:
+    """The texts that a field lists, as they stand there."""
+    value = _present(record, name, where)
+    if not isinstance(value, list) or not all(isinstance(text, str) for text in value):
+        raise HeadcountError(f'{where}: the field "{name}" must be a list of texts in quotes.')
+    return tuple(value)
+
+
+def _present(record: Record, name: str, where: str) -> Any:
+    if name not in record:
+        raise HeadcountError(f'{where}: the field "{name}" is missing.')
+    return record[name]
+
+
+def _decoded(data: bytes, where: str, encoding: str = "utf-8-sig") -> str:
     try:
-        path.open("rb").close()
-    except OSError as error:
-        raise _unreadable(path, error) from error
-
-
-def _unreadable(path: Path, error: OSError) -> HeadcountError:
-    return HeadcountError(f"Cannot read the task file {path}: {error.strerror or error}.")
-
-
-def _decoded(data: bytes, where: str, *, first: bool = True) -> str:
-    try:
-        # Editors on Windows put a byte order mark at the start of a file.
-        return data.decode("utf-8-sig" if first else "utf-8")
+        return data.decode(encoding)
     except UnicodeDecodeError as error:
         raise HeadcountError(
             f"{where}: the text is not UTF-8 (byte {error.start + 1}); save the file as UTF-8."

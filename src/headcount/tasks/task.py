@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 Tokenizer: TypeAlias = "PreTrainedTokenizerBase"
 Bos = Literal["auto", "always", "never"]
 Part = Literal["ranking", "test", "all"]
+HALF_PAIR = re.compile("[\ud800-\udfff]")
+NOT_UNICODE = "not valid Unicode (half of a surrogate pair)"
 
 
 @dataclass(frozen=True)
@@ -63,36 +66,31 @@ class Example:
         """Template and content: examples that differ in swapped names alone share a cluster."""
         return self.template, self.content_id
 
-    def problem(self) -> str | None:
-        """What makes the example unusable, as the end of a sentence about it, or None.
+    def checked(self, where: str) -> Example:
+        """The example, if it is usable; else what is wrong is said in a sentence about `where`.
 
-        >>> Example("0", "One and one make", "").problem()
-        'has an empty target'
+        >>> Example("0", "One and one make", "").checked("Line 1")
+        Traceback (most recent call last):
+        headcount.errors.HeadcountError: Line 1 has an empty target.
         """
-        if not self.prompt:
-            return "has an empty prompt"
-        if not self.target:
-            return "has an empty target"
-        if "" in self.foils:
-            return "has an empty foil"
-        if self.target in self.foils:
-            return f"has the foil {quoted(self.target)}, which is its target"
-        if "" in self.also:
-            return "has an empty answer"
-        if both := [answer for answer in self.also if answer in self.foils]:
-            return f"has {quoted(both[0])} among its right and its wrong answers"
-        if self.corrupted == "":
-            return "has an empty corrupted prompt"
-        if self.corrupted == self.prompt:
-            return "has a corrupted prompt that is equal to its prompt"
-        if not all(self.pieces):
-            return "has an empty piece in its prompt"
+        both = next((answer for answer in self.also if answer in self.foils), "")
         texts = (self.id, self.prompt, self.target, *self.foils, *self.also, self.corrupted or "")
-        try:
-            "".join((*texts, *self.cluster)).encode()
-        except UnicodeEncodeError:
-            return "has text that is not valid Unicode (half of a surrogate pair)"
-        return None
+        problems = {
+            "an empty prompt": not self.prompt,
+            "an empty target": not self.target,
+            "an empty foil": "" in self.foils,
+            f"the foil {quoted(self.target)}, which is its target": self.target in self.foils,
+            "an empty answer": "" in self.also,
+            f"{quoted(both)} among its right and its wrong answers": both,
+            "an empty corrupted prompt": self.corrupted == "",
+            "a corrupted prompt that is equal to its prompt": self.corrupted == self.prompt,
+            "an empty piece in its prompt": not all(self.pieces),
+            f"text that is {NOT_UNICODE}": HALF_PAIR.search("".join((*texts, *self.cluster))),
+        }
+        for problem, there in problems.items():
+            if there:
+                raise HeadcountError(f"{where} has {problem}.")
+        return self
 
 
 @dataclass(frozen=True)
@@ -150,10 +148,7 @@ class Task:
         check_ending(self.until)
         seen: set[str] = set()
         for example in self.examples:
-            if problem := example.problem():
-                raise HeadcountError(
-                    f'Example {quoted(example.id)} of the task "{self.name}" {problem}.'
-                )
+            example.checked(f'Example {quoted(example.id)} of the task "{self.name}"')
             if example.id in seen:
                 raise HeadcountError(
                     f'The task "{self.name}" has two examples with the id {quoted(example.id)}: '
@@ -230,6 +225,21 @@ def quoted(text: str, limit: int = 60) -> str:
     "one\ntwo"
     """
     return json.dumps(text if len(text) <= limit else text[: limit - 1] + "…", ensure_ascii=False)
+
+
+def of_task(settings: object) -> dict[str, Any]:
+    """Those of a factory's settings that are a task's own."""
+    own = ("bos", "chat", "max_new_tokens")
+    return {name: value for name, value in vars(settings).items() if name in own}
+
+
+def how_many(n: int, most: int, owner: str, what: str = "items") -> int:
+    """`n`, or `most` where it is 0; a number that the owner does not have is refused."""
+    if not 0 <= n <= most:
+        raise HeadcountError(
+            f"{owner} has {most} {what}, not {n}: ask for fewer, or 0 for all of them."
+        )
+    return n or most
 
 
 def _digest(*parts: object) -> str:

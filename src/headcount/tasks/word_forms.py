@@ -20,11 +20,13 @@ def irregular(section: str) -> dict[str, str]:
 
 
 def past(verb: str) -> str:
-    """The past tense of a regular verb.
+    """The past tense of a verb, regular or not.
 
-    >>> past("walk"), past("move"), past("carry"), past("stop")
-    ('walked', 'moved', 'carried', 'stopped')
+    >>> past("walk"), past("move"), past("carry"), past("stop"), past("go"), past("hurt")
+    ('walked', 'moved', 'carried', 'stopped', 'went', 'hurt')
     """
+    if verb in irregular("pasts") or verb == "hurt":
+        return irregular("pasts").get(verb, verb)
     if verb.endswith("e"):
         return verb + "d"
     if re.fullmatch(r"[^aeiou]*[aeiou][^aeiouwxy]", verb):  # one short vowel: stop, hug
@@ -41,3 +43,14 @@ def plural(noun: str) -> str:
     if re.search(r"(s|x|z|ch|sh)$", noun):
         return noun + "es"
     return re.sub(r"(?<=[^aeiou])y$", "ie", noun) + "s"
+
+
+def third_person(verb: str) -> str:
+    """The verb as it follows he or she.
+
+    >>> third_person("walk"), third_person("wash"), third_person("go"), third_person("carry")
+    ('walks', 'washes', 'goes', 'carries')
+    """
+    if verb.endswith("o"):
+        return verb + "es"
+    return plural(verb)  # verbs take their s by the rule of nouns

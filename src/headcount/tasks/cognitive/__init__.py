@@ -12,12 +12,12 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal
+from typing import Any, Literal
 
 from headcount.errors import HeadcountError
 from headcount.system.files import digest
 from headcount.tasks.cognitive import items
-from headcount.tasks.few_shot import Asked, check_shots, few_shot_task
+from headcount.tasks.few_shot import check_shots, few_shot_task
 from headcount.tasks.items import Item
 from headcount.tasks.task import Bos, Task, Tokenizer
 
@@ -65,14 +65,9 @@ def cognitive_task(
     all_items = function.items()
     aside = set_aside(all_items)
     solved = aside[draw * MAX_SHOTS :][:shots]
-    asked = [
-        Asked(item, solved, f"{function.key}-{turn(item)[:12]}", turn(item))
-        for item in all_items
-        if item not in aside
-    ]
-    return few_shot_task(
-        function.key, asked, tokenizer, n=n, twins=twins, bos=bos, max_new_tokens=max_new_tokens
-    )
+    asked = [(item, solved) for item in all_items if item not in aside]
+    own: dict[str, Any] = {"bos": bos, "max_new_tokens": max_new_tokens}
+    return few_shot_task(function.key, asked, tokenizer, turn, turn, n=n, twins=twins, **own)
 
 
 def set_aside(items: Sequence[Item]) -> list[Item]:

@@ -13,7 +13,6 @@ Decision        Where should Anna go to buy bread?
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
 from itertools import cycle, pairwise
 
 from headcount.tasks.items import Item, tables
@@ -59,10 +58,7 @@ def knowledge() -> list[Item]:
     The forms are kinds of facts: capitals, continents, chemical symbols, authors, where a famous
     person comes from, where a sight is.
     """
-    return [
-        Item(question.format(subject=subject), answer, form, f"{form}/{subject}")
-        for form, question, answer, subject in _facts("knowledge")
-    ]
+    return _facts("knowledge")
 
 
 def inference() -> list[Item]:
@@ -72,21 +68,19 @@ def inference() -> list[Item]:
     nationality of someone from a country, the language of a country, the job of someone who does
     something for a living. The person is drawn once for each content.
     """
+    return _facts("inference")
+
+
+def _facts(function: str) -> list[Item]:
     names = tables("ioi").words("names")
     items = []
-    for form, question, answer, subject in _facts("inference"):
-        name = random.Random(f"inference {form} {subject}").choice(names)
-        asked = question.format(name=name, subject=subject)
-        items.append(Item(asked, answer, form, f"{form}/{subject}"))
-    return items
-
-
-def _facts(name: str) -> Iterator[tuple[str, str, str, str]]:
-    """Form, question, answer and subject of every fact of a data file."""
-    for form, question in tables(name).pairs("questions").items():
-        for answer, subjects in tables(name).rows(form).items():
+    for form, question in tables(function).pairs("questions").items():
+        for answer, subjects in tables(function).rows(form).items():
             for subject in subjects:
-                yield form, question, answer, subject
+                name = random.Random(f"{function} {form} {subject}").choice(names)
+                asked = question.format(name=name, subject=subject)
+                items.append(Item(asked, answer, form, f"{form}/{subject}"))
+    return items
 
 
 def semantic() -> list[Item]:
@@ -117,14 +111,9 @@ def syntactic() -> list[Item]:
     pasts = {word: past(word) for word in data.words("verbs")} | irregular("pasts")
     plurals = {word: plural(word) for word in data.words("nouns")} | irregular("plurals")
     return [
-        *(
-            Item(f"What is the past tense of {word}?", answer, "past", f"past/{word}")
-            for word, answer in pasts.items()
-        ),
-        *(
-            Item(f"What is the plural of {word}?", answer, "plural", f"plural/{word}")
-            for word, answer in plurals.items()
-        ),
+        Item(f"What is the {name} of {word}?", answer, form, f"{form}/{word}")
+        for form, name, forms in (("past", "past tense", pasts), ("plural", "plural", plurals))
+        for word, answer in forms.items()
     ]
 
 
@@ -156,38 +145,24 @@ def logical() -> list[Item]:
     in. To take that word without following the chain is right as well, and the bundled model seems
     to do just that.
     """
-    words, least = tables("logical").words("words"), tables("logical").pairs("least")
+    data = tables("logical")
+    least, questions = data.pairs("least"), data.pairs("questions")
     items = []
-    for form in ("all", "if", "implies", "least"):
+    for form, rule in data.pairs("rules").items():
         rng = random.Random(f"logical {form}")
         seen: set[frozenset[str]] = set()
         while len(seen) < PER_LOGICAL_FORM:
-            chain = rng.sample(words, 4 if form == "implies" else 3)
+            chain = rng.sample(data.words("words"), 4 if form == "implies" else 3)
             chain = [f"{word}s" for word in chain] if form == "all" else chain
-            comparative = rng.choice(list(least)) if form == "least" else ""
+            more = rng.choice(list(least)) if form == "least" else ""
             if frozenset(chain) in seen:
                 continue
             seen.add(frozenset(chain))
-            question = _chain(form, chain, comparative, least.get(comparative, ""))
+            told = [rule.format(a=a, A=a.capitalize(), b=b, more=more) for a, b in pairwise(chain)]
+            told.append(questions[form].format(first=chain[0], least=least.get(more)))
             content = f"{form}/{' '.join(chain)}"
-            items.append(Item(question, chain[-1], form, content, tuple(chain[:-1])))
+            items.append(Item(" ".join(told), chain[-1], form, content, tuple(chain[:-1])))
     return items
-
-
-def _chain(form: str, words: list[str], comparative: str, superlative: str) -> str:
-    """Rules from each word to the next, and a question about where they end."""
-    first, rules = words[0], list(pairwise(words))
-    if form == "all":
-        told = [f"All {a} are {b}." for a, b in rules]
-        return " ".join([*told, f"So all {first} are what?"])
-    if form == "if":
-        told = [f"If {a} then {b}." for a, b in rules]
-        return " ".join([*told, f"Given {first}, what follows in the end?"])
-    if form == "implies":
-        told = [f"{a.capitalize()} implies {b}." for a, b in rules]
-        return " ".join([*told, f"What does {first} imply in the end?"])
-    told = [f"The {a} is {comparative} than the {b}." for a, b in rules]
-    return " ".join([*told, f"Which is the {superlative}?"])
 
 
 def decision() -> list[Item]:

@@ -10,9 +10,8 @@ import pytest
 from tiny_tokenizers import byte_level
 
 from headcount import HeadcountError
-from headcount.tasks import Task, encode
-from headcount.tasks.roles import commonsense_qa, gsm8k
-from headcount.tasks.roles.gsm8k import solution
+from headcount.tasks import Task, encode, make_task
+from headcount.tasks.question_files import solution
 
 N = 110
 THINGS = ("chair", "river", "lamp", "horse", "cloud")
@@ -54,7 +53,7 @@ def written(folder: Path, records: Any, *, as_list: bool = False) -> str:
 @pytest.mark.parametrize("layout", [official, columns, lines])
 def test_the_layouts_of_commonsense_qa(tmp_path: Path, layout: Any, as_list: bool) -> None:
     path = written(tmp_path, [layout(place) for place in range(N)], as_list=as_list)
-    task = commonsense_qa(byte_level(), path=path)
+    task = make_task("commonsense-qa", byte_level(), path=path)
     assert task.name == "commonsense-qa"
     assert len(task) == N - 64
     for example in task:
@@ -63,15 +62,14 @@ def test_the_layouts_of_commonsense_qa(tmp_path: Path, layout: Any, as_list: boo
         assert set(example.foils) <= {f" {thing}" for thing in THINGS} - {example.target}
         assert example.prompt.endswith(f"\n\nQuestion: {example.content}\nAnswer:")
     encode(task, byte_level())
-    same = commonsense_qa(
-        byte_level(), path=written(tmp_path, [official(place) for place in range(N)])
-    )
+    path = written(tmp_path, [official(place) for place in range(N)])
+    same = make_task("commonsense-qa", byte_level(), path=path)
     assert same.examples == task.examples
 
 
 def test_letters_keep_the_order_of_the_file(tmp_path: Path) -> None:
     path = written(tmp_path, [lines(place) for place in range(N)])
-    task = commonsense_qa(byte_level(), path=path, letters=True)
+    task = make_task("commonsense-qa", byte_level(), path=path, letters=True)
     for example in task:
         place = int(example.content.split()[-1].rstrip("?"))
         assert example.target == f" {'ABCDE'[place % 5]}"
@@ -83,15 +81,15 @@ def test_an_option_that_comes_twice_is_listed_once(tmp_path: Path) -> None:
     options = "a: cat\nb: dog\nc: dog\nd: cow"
     records = [{"input": f"What barks {place}?\n{options}", "output": "c"} for place in range(N)]
     path = written(tmp_path, records)
-    assert {e.target for e in commonsense_qa(byte_level(), path=path)} == {" dog"}
-    for example in commonsense_qa(byte_level(), path=path, letters=True):
+    assert {e.target for e in make_task("commonsense-qa", byte_level(), path=path)} == {" dog"}
+    for example in make_task("commonsense-qa", byte_level(), path=path, letters=True):
         assert example.target == " B"
         assert example.prompt.endswith("?\nA. cat\nB. dog\nC. cow\nAnswer:")
 
 
 def test_gsm8k(tmp_path: Path) -> None:
     path = written(tmp_path, [problem(place) for place in range(N)])
-    task = gsm8k(byte_level(), path=path)
+    task = make_task("gsm8k", byte_level(), path=path)
     assert task.name == "gsm8k"
     assert len(task) == N - 64
     assert task.stop == ("\n\n",)
@@ -117,7 +115,9 @@ def test_endings_of_solutions() -> None:
 
 
 def load(kind: str, path: str, **settings: Any) -> Task:
-    return (gsm8k if kind == "gsm8k" else commonsense_qa)(byte_level(), path=path, **settings)
+    return make_task(
+        "gsm8k" if kind == "gsm8k" else "commonsense-qa", byte_level(), path=path, **settings
+    )
 
 
 def no(record: dict[str, Any], *names: str) -> dict[str, Any]:
@@ -144,7 +144,7 @@ def asking(**changes: Any) -> dict[str, Any]:
         ("csqa", {**official(0), "answerKey": "F"}, '"F" names 0 of the options'),
         ("csqa", asking(stem=""), '"stem" must hold a text'),
         ("csqa", asking(choices="chair"), "must list objects"),
-        ("csqa", asking(choices=[{"label": "A"}]), "the text of a choice must hold"),
+        ("csqa", asking(choices=[{"label": "A"}]), 'a choice: the field "text" is missing'),
         ("csqa", asking(choices=[{"label": "A", "text": "x"}]), "a wrong one beside the answer"),
         ("csqa", {**columns(0), "choices": {"label": ["A"], "text": []}}, "as many labels as"),
         ("csqa", no(lines(0), "output"), 'the field "output" is missing'),
@@ -203,12 +203,13 @@ def test_too_few_records_for_the_split(tmp_path: Path, kind: str) -> None:
 
 def test_a_question_that_comes_again_counts_once(tmp_path: Path) -> None:
     records = [no(official(place % 105), "id") for place in range(210)]
-    assert len(commonsense_qa(byte_level(), path=written(tmp_path, records))) == 105 - 64
+    task = make_task("commonsense-qa", byte_level(), path=written(tmp_path, records))
+    assert len(task) == 105 - 64
 
 
 def test_bad_settings(tmp_path: Path) -> None:
     path = written(tmp_path, [problem(place) for place in range(N)])
     with pytest.raises(HeadcountError, match=r'no ending "word".*Did you mean'):
-        gsm8k(byte_level(), path=path, ending="word")  # type: ignore[arg-type]
+        make_task("gsm8k", byte_level(), path=path, ending="word")
     with pytest.raises(HeadcountError, match="has 46 items, not 47"):
-        gsm8k(byte_level(), path=path, n=47)
+        make_task("gsm8k", byte_level(), path=path, n=47)

@@ -15,8 +15,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from headcount.cli.options import setting_rows
-
+from headcount.cli.parser import default_text
 from headcount.studies import STUDIES, study_config
 
 PAGES = Path(__file__).parents[1] / "docs" / "studies"
@@ -27,11 +26,12 @@ def table(study: str) -> str:
     """Option, default, what the presets choose instead, and what it is for."""
     config = study_config(study)
     presets = import_module(f"headcount.studies.{study.replace('-', '_')}.config").PRESETS
-    named = [item.name for item in fields(config) if "help" in item.metadata]
     lines = ["| option | default | presets | meaning |", "| --- | --- | --- | --- |"]
-    for name, (option, default, text) in zip(named, setting_rows(config), strict=True):
-        shown = _presets(name, presets)
-        lines.append(f"| `{option}` | {default or '–'} | {shown} | {text} |")
+    for item in fields(config):
+        if item.metadata.get("help") and not str(item.type).startswith("Mapping"):
+            option = (item.metadata["option"] or item.name).replace("_", "-")
+            shown, default = _presets(item.name, presets), default_text(item.default) or "–"
+            lines.append(f"| `--{option}` | {default} | {shown} | {item.metadata['help']} |")
     return "\n".join(lines)
 
 

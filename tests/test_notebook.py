@@ -89,7 +89,8 @@ def shown() -> dict[str, tuple[str, str]]:
         scores().layout, scores().values, EVIL, {"task": EVIL, "model": EVIL}, scores().samples
     )
     points = tuple(replace(point, model=EVIL, task=EVIL) for point in measured().points)
-    drawn = replace(measured(), points=points, scores=ranking, stand_in=EVIL)
+    values = replace(measured().values, stand_in=EVIL)
+    drawn = replace(measured(), points=points, scores=ranking, values=values)
     things = {"model": model, "scores": ranking, "curve": drawn, "study": study()}
     return {name: (repr(thing), thing._repr_html_()) for name, thing in things.items()}  # type: ignore[attr-defined]
 

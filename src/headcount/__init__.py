@@ -12,7 +12,7 @@ from headcount.models.kinds import KINDS, ModelKind
 
 if TYPE_CHECKING:
     from headcount.curves import Curve as Curve
-    from headcount.curves import curve as curve
+    from headcount.curves.curve import curve as curve
     from headcount.engine.read.collect import collect as collect
     from headcount.engine.write.decode import generate as generate
     from headcount.errors import HeadcountError as HeadcountError
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from headcount.models.model import gated as gated
     from headcount.models.model import load_model as load_model
     from headcount.models.model import wrap as wrap
-    from headcount.rankings import rank as rank
+    from headcount.rankings.ranking import rank as rank
     from headcount.store import Store as Store
     from headcount.studies.run import run_study as run_study
     from headcount.tasks import make_task as make_task
@@ -44,7 +44,7 @@ _HOMES = {
     "Lab": "headcount.lab",
     "Store": "headcount.store",
     "Task": "headcount.tasks.task",
-    "curve": "headcount.curves",
+    "curve": "headcount.curves.curve",
     "evaluate": "headcount.lab",
     "generate": "headcount.engine.write.decode",
     "gated": "headcount.models.model",
@@ -52,7 +52,7 @@ _HOMES = {
     "collect": "headcount.engine.read.collect",
     "load_model": "headcount.models.model",
     "make_task": "headcount.tasks",
-    "rank": "headcount.rankings",
+    "rank": "headcount.rankings.ranking",
     "run_study": "headcount.studies.run",
     "wrap": "headcount.models.model",
 }

@@ -451,7 +451,7 @@ def test_logits_that_are_not_numbers(disk: Disk, refused: Run, tmp_path: Path) -
         (("--task", "bad.jsonl"), "bad.jsonl, line 1: the line is not JSON"),
         (("--task", "one.jsonl"), "cannot be split into a ranking and a test part"),
         (("--task", "foreign.jsonl"), 'cannot continue the prompt of example "line-'),
-        (("--task", "ioi"), "names are one token for this tokenizer, and IOI needs 10"),
+        (("--task", "ioi"), "names are one token for this tokenizer, and the task ioi needs 10"),
         (("--set", "n=100"), 'no setting "n"'),
         (("--set", "chat=maybe"), '"chat" of jsonl is True or False'),
         (("--set", "chat"), '"chat" is not a setting: write NAME=VALUE'),

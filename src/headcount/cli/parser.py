@@ -92,7 +92,7 @@ def parse_settings(pairs: Sequence[str]) -> dict[str, Any]:
 
 def _how(item: Field[Any]) -> dict[str, Any]:
     """How argparse reads a field: its annotation is the text of a type."""
-    shown, annotation = _default(item.default), str(item.type)
+    shown, annotation = default_text(item.default), str(item.type)
     text = item.metadata["help"] + (f" ({shown})" if shown else "")
     how: dict[str, Any] = {"default": None, "help": text.replace("%", "%%")}
     if annotation == "bool":
@@ -107,7 +107,7 @@ def _how(item: Field[Any]) -> dict[str, Any]:
     return how
 
 
-def _default(value: Any) -> str:
+def default_text(value: Any) -> str:
     """A default as help texts show it; nothing where there is none to speak of."""
     if value is None or value in ("", ()) or isinstance(value, bool):
         return ""

@@ -16,7 +16,6 @@ from headcount.heads import check_counts
 from headcount.models.model import Model
 from headcount.rankings.causal_gates.fit import GateFit, RoleSettings
 from headcount.rankings.causal_gates.result import ROLES, CausalGates
-from headcount.rankings.causal_gates.schedule import make_schedule
 from headcount.report.curve_study import value_rows
 from headcount.report.head_rows import head_rows
 from headcount.report.study import Study
@@ -24,7 +23,14 @@ from headcount.studies.description import Description, Results, StudyKind, Study
 from headcount.studies.head_roles.claims import judge_claims
 from headcount.studies.head_roles.config import FULL, PRESETS, Config
 from headcount.studies.head_roles.figure import draw
-from headcount.studies.head_roles.gates import Cell, announce, locate_gates, make_cells, marked
+from headcount.studies.head_roles.gates import (
+    Cell,
+    announce,
+    fit_settings,
+    locate_gates,
+    make_cells,
+    marked,
+)
 from headcount.studies.head_roles.toggling import METRICS, RoleCurves, ToggleRequest
 
 PUBLISHED = RoleSettings.updates  # of each stage
@@ -49,7 +55,7 @@ OVER_SEEDS = {  # in all seeds, in any seed
 
 def describe(models: Sequence[Model], config: Config) -> Description:
     """Find the gates, and write down what is fitted and measured."""
-    make_schedule(config.variant, config.updates, config.batch)  # refuses what is none
+    fit_settings(config)  # refuses what is none
     largest = max((model.layout for model in models), key=lambda layout: layout.total)
     counts = FULL if config.counts is None else tuple(check_counts([0, *config.counts], largest))
     located: dict[Cell, CausalGates | GateFit] = {}

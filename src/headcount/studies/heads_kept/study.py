@@ -12,8 +12,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
 
-from headcount.errors import HeadcountError
+from headcount.errors import HeadcountError, unknown
+from headcount.metrics import get_logit_metric
 from headcount.models.model import Model
+from headcount.rankings import RANKINGS
 from headcount.report.head_rows import head_rows
 from headcount.report.study import Study
 from headcount.studies.description import Description, Results, StudyKind
@@ -23,6 +25,7 @@ from headcount.studies.heads_kept.config import PRESETS, Config
 from headcount.studies.heads_kept.figure import draw
 from headcount.studies.heads_kept.tables import curve_rows, curves_by_task, notes, tables
 from headcount.system.files import safe_name
+from headcount.tasks import TASKS
 
 NOTES = (
     "The formula of the explained effect, a ratio of means between no head and all heads, is our "
@@ -48,6 +51,13 @@ def describe(models: Sequence[Model], config: Config) -> Description:
             f'Both models have the name "{models[0].name}", and the figure could not tell them '
             "apart: rename one of the folders."
         )
+    for key in config.tasks:
+        if key not in TASKS.entries and not key.endswith((".json", ".jsonl")):
+            raise unknown("task", key, TASKS.entries)
+    for method in config.rankings:
+        RANKINGS[method]  # refuses one that there is not
+    if config.metric != "auto":
+        get_logit_metric(config.metric)
     tasks = dict.fromkeys(config.tasks)
     cases = {(key, m.name): make_case(key, m, config) for key in tasks for m in models}
     return Description(

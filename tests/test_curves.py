@@ -280,3 +280,18 @@ def test_an_unknown_metric_is_refused_before_anything_is_measured() -> None:
         curve(chosen.model, chosen.task, "attribution", metric="acuracy")
     handle.remove()
     assert passes == []
+
+
+def test_a_series_named_twice_is_one() -> None:
+    result = draw(whole, counts=[1], series=["top", "random", "top"], seeds=2)
+    assert [(point.series, point.draws) for point in result.points] == [("top", 1), ("random", 2)]
+
+
+def test_counts_are_refused_before_a_function_ranks() -> None:
+    chosen = whole()
+
+    def never(model: object, task: object) -> HeadScores:
+        raise AssertionError("ranked")
+
+    with pytest.raises(HeadcountError, match="Cannot choose 99 heads"):
+        curve(chosen.model, chosen.task, never, counts=[99])

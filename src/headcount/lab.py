@@ -25,6 +25,7 @@ from headcount.engine.measure.rates import Kind, timing
 from headcount.engine.measure.stored_table import StoredTable
 from headcount.engine.measure.sweep import Sweep, Values
 from headcount.engine.write.writing import Answers, Scope, Writing, check_scope
+from headcount.errors import HeadcountError
 from headcount.metrics import Metric, get_metric
 from headcount.metrics.text import TextMetric, Written
 from headcount.models.model import Model
@@ -139,6 +140,11 @@ class Lab:
                 stored.write(rows, columns, table)
 
             self.run(model, job, units, keep, tokens=ahead)
+        if missing.any():  # an average must never swallow what nobody measured
+            raise HeadcountError(
+                f"{int(missing.sum())} values did not come back from those who measure: run the "
+                "same again, what did is kept."
+            )
 
     def write(self, writing: Writing) -> Answers:
         """The texts that a request asks for."""

@@ -16,11 +16,13 @@ from test_evaluate import counted, soft_gates
 from tiny import tiny_model
 from toy import toy_task, toy_tokenizer
 
-from headcount import Lab, Store, Task, evaluate, rank, wrap
+from headcount import HeadcountError, Lab, Store, Task, evaluate, rank, wrap
 from headcount.engine.measure import measuring
+from headcount.engine.measure.ablations import make_stand_in
+from headcount.engine.measure.batch import make_batches
 from headcount.engine.measure.executor import Job, Unit
 from headcount.engine.measure.head_sets import HeadSetEntry, HeadSets
-from headcount.engine.measure.measuring import MeasuringJob, Share
+from headcount.engine.measure.measuring import MeasuringJob, Passes, Share
 from headcount.engine.measure.plan import PLAIN, Plan, best_plan
 from headcount.engine.write.writing import Answers, Sampled, Writing, WritingJob
 from headcount.metrics import METRICS, Metric
@@ -28,6 +30,7 @@ from headcount.models.model import Model
 from headcount.rankings.attribution import DerivativeJob
 from headcount.rankings.causal_gates.fit import FitJob, fit_gates
 from headcount.studies.token_insertion.activations import ActivationRedistribution
+from headcount.tasks import encode
 
 
 class Here:
@@ -283,3 +286,25 @@ def test_every_job_travels(model: Model, task: Task) -> None:
         copy: Any = pickle.loads(pickle.dumps(job))
         for field in fields(copy):
             np.testing.assert_equal(getattr(copy, field.name), getattr(job, field.name))
+
+
+def test_parts_are_cut_alike_by_a_worker_whose_memory_was_short(model: Model) -> None:
+    examples = encode(toy_task(6, targets=[1]), model.tokenizer)
+    (batch, *_) = make_batches(examples, tokens=1 << 60)
+    gates, plan = soft_gates(model, sets=29), Plan(4 * batch.ids.numel(), fold=True)
+    stand_in = make_stand_in("zero", model, examples, [], 100)
+    passes = [
+        Passes(model, gates, len(examples), METRICS["logprob"], stand_in, plan) for _ in range(3)
+    ]
+    passes[0].plan = replace(plan, tokens=batch.ids.numel())  # as after running out of memory
+    parts = [one._part(batch, range(29), part, 3) for part, one in enumerate(passes)]
+    assert sorted(row for part in parts for row in part) == list(range(29))
+
+
+def test_values_that_nobody_hands_back_are_refused(model: Model, task: Task) -> None:
+    class Forgetful(Here):
+        def run(self, model: Model, job: Job, units: Sequence[Unit], keep: Any) -> None:
+            super().run(model, job, units[1:], keep)
+
+    with pytest.raises(HeadcountError, match="did not come back"):
+        evaluate(model, task, soft_gates(model, sets=30), lab=Forgetful().lab())

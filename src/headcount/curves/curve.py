@@ -228,7 +228,7 @@ class CurveRequest:
         """The series and counts that can be drawn, and a sentence for each that cannot."""
         total = self.model.layout.total
         points, left_out = [], []
-        for name in self.settings.series:
+        for name in dict.fromkeys(self.settings.series):
             for count in self.counts:
                 if name in ("random", "matched") and 2 * count > total:
                     left_out.append(
@@ -349,5 +349,7 @@ def curve(
     if isinstance(ranking, str):
         asked = Ranking.of(model, task, ranking)
     else:
+        if chosen.counts is not None:
+            check_counts(chosen.counts, model.layout)  # refuses before anything is ranked
         asked = rank(model, task, ranking)
     return CurveRequest(model, task, asked, metric, chosen).result(lab or Lab())

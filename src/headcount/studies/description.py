@@ -37,23 +37,29 @@ class StudyRequest(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Tolerated:
-    """A request whose refusal does not end the study: its result is then the refusal itself."""
+    """A request for which another one may be refused: its result is then the refusal itself.
 
+    A failure of the request itself ends the study as any other does.
+    """
+
+    first: StudyRequest
     request: StudyRequest
 
     def count(self, counter: Counter) -> None:
-        """Count it, unless it is refused."""
+        """Count both, unless the first is refused."""
         try:
-            self.request.count(counter)
+            self.first.count(counter)
         except HeadcountError:
             return
+        self.request.count(counter)
 
     def result(self, lab: Lab) -> Any:
         """Its result, or the refusal."""
         try:
-            return self.request.result(lab)
+            self.first.result(lab)
         except HeadcountError as refusal:
             return refusal
+        return self.request.result(lab)
 
 
 @dataclass(frozen=True, eq=False)

@@ -109,10 +109,10 @@ class Counter:
 
     def sweep(self, sweep: Sweep, entries: Iterable[HeadSetEntry] | None = None) -> None:
         """Count the values (or texts) of a sweep; `entries` stand for head sets not known yet."""
+        sweep.check()
         if isinstance(sweep.metric, TextMetric):
             self.writing(sweep.writing(), entries, whole=True)
             return
-        sweep.check()
         identity = sweep.stand_in().identity
         how = sweep.metric.key, identity
         cells = self._cells(sweep, _expected(sweep, entries), lambda: sweep.context(identity), how)

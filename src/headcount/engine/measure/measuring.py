@@ -183,6 +183,7 @@ class Passes:
     ) -> None:
         self.model, self.sets, self.metric = model, sets, metric
         self.stand_in, self.plan = stand_in, plan
+        self.cut_tokens = plan.tokens  # parts are cut by it also where memory was short since
         self.starts = first_sites(sets, model.layout)
         self.rows: list[int] = []  # the head sets that are run now
         self.missing = np.zeros((len(sets), examples), dtype=bool)
@@ -223,7 +224,7 @@ class Passes:
         gated, untouched = self._by_gating(rows)
         if of == 1:
             return gated + untouched
-        passes = list(self._passes(self._runner(batch, gated), gated))
+        passes = list(self._passes(self._runner(batch, gated), gated, self.cut_tokens))
         some = passes[len(passes) * part // of : len(passes) * (part + 1) // of]
         return (untouched if part == 0 else []) + [row for rows, _ in some for row in rows]
 
@@ -239,7 +240,7 @@ class Passes:
         if untouched or self.plan.cuts.trunk is not None or runner.prefix:
             whole = self.metric.function(runner.whole())
             self._finish(untouched, columns, whole.expand(len(untouched), -1))
-        for rows, start in self._passes(runner, gated):
+        for rows, start in self._passes(runner, gated, self.plan.tokens):
             gates = torch.from_numpy(self.sets[rows])
             values = self.metric.function(runner.under(gates, start))
             self._finish(rows, columns, values.view(len(rows), -1))
@@ -254,9 +255,11 @@ class Passes:
         stand_ins = self.stand_in.provide(batch) if gated else None
         return Runner(self.model, batch, self.plan, stand_ins)
 
-    def _passes(self, runner: Runner, gated: list[int]) -> Iterator[tuple[list[int], int]]:
-        """The head sets of each pass, and the site at which it starts."""
-        most = max(1, self.plan.tokens // runner.tokens) if self.plan.fold else 1
+    def _passes(
+        self, runner: Runner, gated: list[int], tokens: int
+    ) -> Iterator[tuple[list[int], int]]:
+        """The head sets of each pass of so many tokens, and the site at which it starts."""
+        most = max(1, tokens // runner.tokens) if self.plan.fold else 1
         starts = [self.starts[row] for row in gated]
         for places, start in chunks(starts, most, len(self.model.sites)):
             yield [gated[place] for place in places], start

@@ -99,7 +99,7 @@ def _check_rankings(names: Sequence[str]) -> tuple[str, ...]:
     if list(names) == ["all"]:
         every = [entry.key for entry in RANKINGS if entry.key not in (*ROLES, "random")]
         return tuple(sorted(every, key="attribution".__ne__))  # it makes the figure
-    return tuple(RANKINGS[name].key for name in names)
+    return tuple(dict.fromkeys(RANKINGS[name].key for name in names))
 
 
 class _MaskedHeads:
@@ -138,7 +138,8 @@ class _MaskedHeads:
             for method in others:
                 # Some rankings suit some tasks; the others' figures are not to be lost for it.
                 request = self._curve(task, method, self.metrics[0], SERIES[:1])
-                requests[key, method, self.metrics[0].key] = Tolerated(request)
+                ranking = Ranking.of(self.model, task, method)
+                requests[key, method, self.metrics[0].key] = Tolerated(ranking, request)
         return requests
 
     def _curve(

@@ -84,7 +84,12 @@ def _study(parser: Parser, name: str) -> None:
     """The options that all studies have, and the fields of this one's config."""
     add = parser.add_argument
     add("--model", action="append", help="a model; several where it compares them")
-    add("--preset", default="quick", help="quick (minutes on two cores), full or paper")
+    add(
+        "--preset",
+        default="quick",
+        help="quick (minutes on two cores, unless given), full or paper; it may choose other "
+        "values than those in brackets below",
+    )
     add_settings(parser, study_config(name))
     _set(parser, "settings of the tasks, such as shots=6; or of the study, by their names")
     add("--out", help=f"folder for the results (out/{name})")

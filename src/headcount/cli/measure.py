@@ -137,6 +137,7 @@ def curve(arguments: Namespace) -> Answer:
         request = CurveRequest(model, task, ranking, metric, chosen)
         if forecast := announce(arguments, lab, [request]):
             return forecast
+        Path(arguments.out).mkdir(parents=True, exist_ok=True)  # refused before measuring
         result = request.result(lab)
     study = curve_study(result, model, task, asdict(chosen))
     paths = study.save(arguments.out, command_line())

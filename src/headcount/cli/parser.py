@@ -14,6 +14,8 @@ from typing import Any, NoReturn
 
 from headcount.errors import HeadcountError, did_you_mean
 
+FEW = 6  # choices that an error lists; of more it names the nearest
+
 
 class Parser(argparse.ArgumentParser):
     """argparse, with one sentence and a suggestion instead of the usage text."""
@@ -32,8 +34,9 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """Print what is wrong and how to get help; exit code 2."""
         if wrong := re.search(r"invalid choice: (['\"])(.*?)\1 \(choose", message):
-            choices = [str(c) for a in self._actions for c in a.choices or ()]
-            message = f'There is no "{wrong[2]}" here.{did_you_mean(wrong[2], choices)}'
+            choices = re.findall(r"'([^']+)'", message.partition("(choose from")[2])
+            listed = f" (known: {', '.join(choices)})" if 0 < len(choices) <= FEW else ""
+            message = f'There is no "{wrong[2]}" here{listed}.{did_you_mean(wrong[2], choices)}'
         elif unknown := re.match(r"unrecognized arguments: (\S*)", message):
             message = self._unknown(unknown[1])
         end = "" if message.endswith((".", "?")) else "."

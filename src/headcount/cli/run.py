@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from argparse import Namespace
 from dataclasses import asdict, fields
+from pathlib import Path
 from typing import Any
 
 from headcount.cli.common import (
@@ -26,12 +27,15 @@ def run(arguments: Namespace) -> Answer:
     chosen = chosen_settings(arguments, kind.config) | pairs
     config = kind.configure(arguments.preset, **chosen)  # refuses before a model is loaded
     names = dict.fromkeys(arguments.model or kind.models)
+    out = Path(arguments.out or f"out/{arguments.study}")
+    if not arguments.dry_run:
+        out.mkdir(parents=True, exist_ok=True)  # refused before anything is measured
     with lab_from(arguments) as lab:
         description = kind.describe([model_from(arguments, name) for name in names], config)
         if forecast := announce(arguments, lab, description.requests.values()):
             return forecast
         study = description.carry_out(lab)
-    paths = study.save(arguments.out or f"out/{arguments.study}", command_line())
+    paths = study.save(out, command_line())
     notes = [f"note: {note}" for note in study.notes]
     return Answer(
         {"claims": [asdict(claim) for claim in study.claims], "files": paths},

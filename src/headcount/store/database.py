@@ -144,6 +144,11 @@ class Database:
             return operation(connection)
 
     def _open(self) -> sqlite3.Connection:
+        if self.path.is_dir():
+            raise HeadcountError(
+                f"{self.path} is a folder, and a store is a file: name a file in it, such as "
+                f"{self.path / 'store.sqlite'}."
+            )
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             # Only one process at a time looks at the file's state and acts on it: the second of two

@@ -16,6 +16,7 @@ from headcount.errors import HeadcountError, unknown
 from headcount.metrics import get_logit_metric
 from headcount.models.model import Model
 from headcount.rankings import RANKINGS
+from headcount.report.curve_study import value_rows
 from headcount.report.head_rows import head_rows
 from headcount.report.study import Study
 from headcount.studies.description import Description, Results, StudyKind
@@ -102,6 +103,18 @@ def conclude(cases: Mapping[tuple[str, str], Case], config: Config, results: Res
             *[PER_PROMPT] * (config.per == "prompt"),
         ],
         tables=tables(measured, panels, config.threshold),
+        values=[
+            row
+            for case, kept in measured
+            for stand_in, values in kept.values.items()
+            for row in value_rows(
+                {label: values.of(label) for label in values.head_sets.rows},
+                values.clusters,
+                model=case.model,
+                task=case.key,
+                stand_in=stand_in,
+            )
+        ],
     )
 
 

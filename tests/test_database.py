@@ -243,8 +243,9 @@ def test_a_store_that_cannot_be_written(path: Path, tmp_path: Path) -> None:
         with pytest.raises(HeadcountError, match="make the file and its folder writable"):
             store.put_document("scores", CONTEXT, 1)
     (tmp_path / "folder").mkdir()
-    with pytest.raises(HeadcountError, match="make the file and its folder writable"):
+    with pytest.raises(HeadcountError, match="folder is a folder, and a store is a file"):
         Store(tmp_path / "folder")
+    assert not (tmp_path / "folder.lock").exists()
     with pytest.raises(HeadcountError, match="its folder cannot be written"):
         Store(path / "store.sqlite")
 

@@ -16,7 +16,6 @@ from headcount.errors import HeadcountError, unknown
 from headcount.metrics import get_logit_metric
 from headcount.models.model import Model
 from headcount.rankings import RANKINGS
-from headcount.report.curve_study import value_rows
 from headcount.report.head_rows import head_rows
 from headcount.report.study import Study
 from headcount.studies.description import Description, Results, StudyKind
@@ -24,7 +23,13 @@ from headcount.studies.heads_kept.cases import Case, make_case
 from headcount.studies.heads_kept.claims import judge_claims
 from headcount.studies.heads_kept.config import PRESETS, Config
 from headcount.studies.heads_kept.figure import draw
-from headcount.studies.heads_kept.tables import curve_rows, curves_by_task, notes, tables
+from headcount.studies.heads_kept.tables import (
+    curve_rows,
+    curves_by_task,
+    kept_values,
+    notes,
+    tables,
+)
 from headcount.system.files import safe_name
 from headcount.tasks import TASKS
 
@@ -103,18 +108,7 @@ def conclude(cases: Mapping[tuple[str, str], Case], config: Config, results: Res
             *[PER_PROMPT] * (config.per == "prompt"),
         ],
         tables=tables(measured, panels, config.threshold),
-        values=[
-            row
-            for case, kept in measured
-            for stand_in, values in kept.values.items()
-            for row in value_rows(
-                {label: values.of(label) for label in values.head_sets.rows},
-                values.clusters,
-                model=case.model,
-                task=case.key,
-                stand_in=stand_in,
-            )
-        ],
+        values=[row for pair in measured for row in kept_values(*pair)],
     )
 
 

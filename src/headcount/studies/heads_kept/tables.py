@@ -10,6 +10,7 @@ from typing import Any
 from headcount.curves.explained import Explained, ratio_of_counts
 from headcount.curves.keep import RANDOM, Kept
 from headcount.rankings.agreement import agreement
+from headcount.report.curve_study import value_rows
 from headcount.stats import Interval
 from headcount.studies.heads_kept.cases import Case
 from headcount.studies.heads_kept.config import Config
@@ -163,3 +164,15 @@ def notes(case: Case, kept: Kept) -> list[str]:
             "their template and length for a mean by position."
         )
     return [f"{case.title}, {case.model}: {text}" for text in said]
+
+
+def kept_values(case: Case, kept: Kept) -> list[dict[str, Any]]:
+    """The metric of every prompt behind the curves of one task and model."""
+    rows = []
+    for stand_in, values in kept.values.items():
+        for order, counts in kept.request.orders(stand_in).items():
+            series = "random" if order == RANDOM else "top"
+            raw = {(series, count): values.of((order, count)) for count in counts}
+            facts = {"model": case.model, "task": case.key, "ranking": order, "stand_in": stand_in}
+            rows += value_rows(raw, values.clusters, **facts)
+    return rows

@@ -288,11 +288,11 @@ def _pyvene(problem: Problem) -> Sweep:
 def _headcount(problem: Problem) -> Sweep:
     """`evaluate` as a user calls it, from texts to values, with the plan that it picks itself."""
     model = wrap(problem.own_module(), problem.tokenizer, name="headcount")
-    model.short_cuts  # noqa: B018  proven once for each model
+    model.fast_paths  # noqa: B018  proven once for each model
 
     def sweep(sets: Sequence[HeadSet]) -> Tensor:
         gates = np.stack([model.layout.gates(off=heads) for heads in sets])
-        values = evaluate(model, problem.task, gates, part="all")
+        values = evaluate(model, problem.task, gates, split="all")
         return torch.from_numpy(values.values)
 
     return sweep

@@ -29,7 +29,7 @@ from headcount.tasks import encode, make_task
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--model", default="smollm2-135m")
+    parser.add_argument("--model", default="smollm2-135m-q4")
     parser.add_argument("--device")
     parser.add_argument("--dtype", default="float32")
     parser.add_argument("--prompts", type=int, default=32)

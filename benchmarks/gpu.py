@@ -124,7 +124,7 @@ def passes(shape: str, rows: int, tokens: int, rate: float) -> list[dict]:
     taken = seconds(lambda: naive(module, ids, gates16))
     note("naive hooks", taken, tokens, error=usual)
     for name, compiled in (("headcount", False), ("headcount, compiled", True)):
-        gated = GatedPass(model, ids, Plan(1 << 20, model.short_cuts, compile=compiled))
+        gated = GatedPass(model, ids, Plan(1 << 20, model.fast_paths, compile=compiled))
         begin = time.perf_counter()
         for _ in range(3):  # compile, capture, replay
             logits = gated(gates)

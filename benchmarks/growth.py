@@ -77,15 +77,15 @@ def measure(model: Model, prompts: int, tokens: int, sets: int, gated: int) -> t
         gc.collect()
         memory.start()
         begin = time.process_time()
-        evaluate(model, task, gates, part="all")
+        evaluate(model, task, gates, split="all")
         times.append(time.process_time() - begin)
     return min(times), memory.read() - memory.before
 
 
 def make(shape: tuple[Any, ...]) -> Model:
-    """A random model whose short cuts are proven."""
+    """A random model whose fast paths are proven."""
     model = wrap(random_llama(shape, "cpu", torch.float32), word_tokenizer(shape[0]), name="random")
-    model.short_cuts  # noqa: B018
+    model.fast_paths  # noqa: B018
     return model
 
 

@@ -37,7 +37,7 @@ SHARES = {"heads": 0.35, "prefix": 0.2, "curve": 0.3, "decoding": 0.15, "gates":
 # By device: what is run unless told otherwise.
 USUAL = {
     "cpu": {
-        "models": ["smollm2-135m"],
+        "models": ["smollm2-135m-q4"],
         "parts": ["heads", "prefix", "curve", "decoding", "gates"],
         "seconds": 800.0,
         "dtype": "float32",

@@ -229,7 +229,7 @@ def _capped(
     begin = time.perf_counter()
     try:
         gates = [model.layout.gates(off=heads) for heads in sets]
-        found = evaluate(model, problem.task, gates, part="all")
+        found = evaluate(model, problem.task, gates, split="all")
     finally:
         if cap is not None:
             torch.cuda.set_per_process_memory_fraction(1.0)

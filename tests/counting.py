@@ -12,7 +12,7 @@ from unittest import mock
 import numpy as np
 import torch
 
-from headcount.engine.measure import ablations as stand_in
+from headcount.engine.measure import ablations as ablation
 from headcount.engine.measure.batch import shared_start
 from headcount.engine.measure.plan import SHORTEST_PREFIX
 from headcount.engine.measure.runner import Runner
@@ -31,7 +31,7 @@ def counting() -> Iterator[Counter[str]]:
     usual = {
         "whole": Runner.whole,
         "under": Runner.under,
-        "outputs": stand_in.head_outputs,
+        "outputs": ablation.head_outputs,
         "generate": writing.generate,
         "score": attribution.score,
         "one_pass": GatedPasses.one_pass,
@@ -67,7 +67,7 @@ def counting() -> Iterator[Counter[str]]:
     with (
         mock.patch.object(Runner, "whole", whole),
         mock.patch.object(Runner, "under", under),
-        mock.patch.object(stand_in, "head_outputs", outputs),
+        mock.patch.object(ablation, "head_outputs", outputs),
         mock.patch.object(writing, "generate", generate),
         mock.patch.object(attribution, "score", score),
         mock.patch.object(GatedPasses, "one_pass", one_pass),

@@ -9,5 +9,5 @@ from headcount.models.model import Model
 
 
 @cache
-def bundled(name: str = "smollm2-135m") -> Model:
+def bundled(name: str = "smollm2-135m-q4") -> Model:
     return load_model(name)

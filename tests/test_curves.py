@@ -83,9 +83,9 @@ def test_every_count_up_to_all_heads() -> None:
     assert values(result, "top") == values(result, "bottom") == {0: 1, 12: 0}
 
 
-def test_stand_in_and_mode_come_with_the_curve() -> None:
-    result = draw(whole, stand_in="corrupted", mode="keep", counts=[0, 3])
-    assert (result.mode, result.stand_in) == ("keep", "the head's output on the corrupted twin")
+def test_ablation_and_mode_come_with_the_curve() -> None:
+    result = draw(whole, ablation="corrupted", mode="keep", counts=[0, 3])
+    assert (result.mode, result.ablation) == ("keep", "the head's output on the corrupted prompt")
     assert values(result, "top") == {0: 0, 3: 1}
 
 
@@ -94,7 +94,7 @@ def test_stand_in_and_mode_come_with_the_curve() -> None:
 
 def test_points_carry_what_the_table_needs() -> None:
     result = draw(whole, counts=[0, 2])
-    test = whole().task.part("test")
+    test = whole().task.split("test")
     assert [(p.series, p.count, p.draws) for p in result.points] == [
         ("top", 0, 1),
         ("top", 2, 1),
@@ -129,7 +129,7 @@ def test_unmatched_shares_are_reported() -> None:
     """Three of the best four lie in a layer with a single spare head."""
     values = np.array([9.0, 8, 7, 0, 6, 1, 2, 3, 0, 0, 0, 0])
     chosen = whole()
-    by_hand = HeadScores(chosen.model.layout, values, method="by hand")
+    by_hand = HeadScores(chosen.model.layout, values, ranking="by hand")
     result = curve(chosen.model, chosen.task, by_hand, counts=[1, 4], seeds=2)
     shares = {(p.series, p.count): p.unmatched for p in result.points}
     assert shares == {
@@ -194,7 +194,7 @@ def test_each_set_has_exactly_its_count_of_heads(
     found: list[float], counts: list[int], seeds: int, mode: Any
 ) -> None:
     layout = HeadLayout((4, 2, 6))
-    ranking = HeadScores(layout, np.array(found), method="m")
+    ranking = HeadScores(layout, np.array(found), ranking="m")
     chosen = CurveSettings(counts=counts, series=tuple(SERIES), seeds=seeds, mode=mode)
     of = SimpleNamespace(layout=layout)
     request = CurveRequest(of, None, ranking, get_metric("accuracy"), chosen)  # type: ignore[arg-type]
@@ -263,7 +263,7 @@ def test_with_a_store_the_second_curve_computes_nothing(tmp_path: Path) -> None:
         ),
         ({"seeds": 0}, "at least one seed, not 0"),
         ({"metric": "acuracy"}, 'Did you mean "accuracy"?'),
-        ({"stand_in": "men"}, 'Did you mean "mean"?'),
+        ({"ablation": "men"}, 'Did you mean "mean"?'),
     ],
 )
 def test_bad_input_is_refused_in_a_sentence(options: dict[str, Any], words: str) -> None:

@@ -29,7 +29,7 @@ SAID = {
     "add_task": r"<Task opposites: 10 examples, \d to rank, \d to test>: .* in (8\d|9\d|100)%\n",
     "add_ranking": r" +head +score .*\n( +\d+\.\d +\+\d+ +\+\d+ to \+\d+\n){10}… and .*\n",
     "add_metric": r"Reciprocal rank of the target: (0\.[89]|1\.0)\d; without four heads 0\.\d\d\n",
-    "add_study": r"<Study best-and-worst · smollm2-135m: 1 claim \(1 supported\), 4 points.*\n.*\n",
+    "add_study": r"<Study best-and-worst · smollm2-135m-q4: 1 claim \(1 supported\), 4.*\n.*\n",
 }
 
 

@@ -41,7 +41,7 @@ def _below(node: Any, module: str, name: str) -> Iterator[tuple[str, str, str]]:
 EXAMPLES = [
     pytest.param(*found, id=f"{found[0]}{found[1]}", marks=[pytest.mark.real] * real)
     for found in docstrings()
-    for real in ["smollm2-135m" in found[2] and "load_model" in found[2]]
+    for real in ["smollm2-135m-q4" in found[2] and "load_model" in found[2]]
 ]
 
 

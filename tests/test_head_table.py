@@ -13,8 +13,8 @@ LAYOUT = HeadLayout((2, 1))
 SAMPLES = np.array([[1.0, 2.0, 3.0], [3.0, 2.0, 1.0], [2.0, 2.0, 2.0], [2.0, 2.0, 2.0]])
 
 
-def scores(method: str = "attribution", **parameters: str) -> HeadScores:
-    return HeadScores(LAYOUT, SAMPLES.mean(0), method, parameters, SAMPLES)
+def scores(ranking: str = "attribution", **parameters: str) -> HeadScores:
+    return HeadScores(LAYOUT, SAMPLES.mean(0), ranking, parameters, SAMPLES)
 
 
 def test_one_row_for_each_head_and_score() -> None:
@@ -36,13 +36,13 @@ def test_intervals_know_clusters_where_they_fit() -> None:
 
 
 def test_what_was_measured_by_removal_is_an_effect_too() -> None:
-    one = scores("patching", metric="logprob", stand_in="corrupted")
+    one = scores("patching", metric="logprob", ablation="corrupted")
     rows = head_rows("m", "t", {"attribution": scores(), "patching": one})
     ranked = [row for row in rows if row["score"] == "patching"]
     removed = [row for row in rows if row["score"] == "effect when removed"]
     assert [row["value"] for row in removed] == [-row["value"] for row in ranked]
     assert [row["low"] for row in removed] == [-row["high"] for row in ranked]
-    assert {row["label"] for row in removed} == {"logprob, stand-in corrupted"}
+    assert {row["label"] for row in removed} == {"logprob, ablation corrupted"}
     assert len(rows) == 9
 
 

@@ -86,7 +86,7 @@ def test_a_site_without_heads_is_no_site() -> None:
     values=arrays(np.float64, 6, elements=st.floats(-10, 10) | st.sampled_from([0.0, -0.0, 1.0]))
 )
 def test_the_order_is_from_high_to_low_and_ties_keep_head_order(values: np.ndarray) -> None:
-    scores = HeadScores(HeadLayout((4, 2)), values, method="m")
+    scores = HeadScores(HeadLayout((4, 2)), values, ranking="m")
     order = scores.order().tolist()
     assert sorted(order) == list(range(6))
     for before, after in itertools.pairwise(order):
@@ -105,7 +105,7 @@ def test_scores_survive_json_bit_for_bit(values: np.ndarray, samples: np.ndarray
     again = HeadScores.from_json(json.loads(json.dumps(scores.to_json())))
     assert again.layout == scores.layout
     assert again.values.tobytes() == values.tobytes()
-    assert (again.method, again.parameters) == ("m", {"steps": 3})
+    assert (again.ranking, again.parameters) == ("m", {"steps": 3})
     assert (again.samples is None) == (samples is None)
     if samples is not None and again.samples is not None:
         assert again.samples.tobytes() == samples.tobytes()
@@ -124,7 +124,7 @@ def test_scores_survive_a_file_and_their_samples_one_beside_it(tmp_path: Path) -
     assert "samples" not in json.loads(path.read_text())
     again = HeadScores.load(path)
     assert again.values.tobytes() == scores.values.tobytes()
-    assert (again.layout, again.method, again.parameters) == (scores.layout, "m", {"steps": 3})
+    assert (again.layout, again.ranking, again.parameters) == (scores.layout, "m", {"steps": 3})
     assert again.samples is not None
     assert again.samples.dtype == np.float64
     np.testing.assert_allclose(again.samples, scores.samples, rtol=1e-7)
@@ -213,11 +213,11 @@ def test_samples_that_are_damaged_are_refused_in_a_sentence(tmp_path: Path, kind
         "3",
         "null",
         "{}",
-        '{"heads_per_layer": 3, "values": [1], "method": "m", "parameters": {}}',
-        '{"heads_per_layer": [1], "values": ["x"], "method": "m", "parameters": {}}',
-        '{"heads_per_layer": [0], "values": [], "method": "m", "parameters": {}}',
-        '{"heads_per_layer": [1], "values": [NaN], "method": "m", "parameters": {}}',
-        '{"heads_per_layer": [1], "values": [1, 2], "method": "m", "parameters": {}}',
+        '{"heads_per_layer": 3, "values": [1], "ranking": "m", "parameters": {}}',
+        '{"heads_per_layer": [1], "values": ["x"], "ranking": "m", "parameters": {}}',
+        '{"heads_per_layer": [0], "values": [], "ranking": "m", "parameters": {}}',
+        '{"heads_per_layer": [1], "values": [NaN], "ranking": "m", "parameters": {}}',
+        '{"heads_per_layer": [1], "values": [1, 2], "ranking": "m", "parameters": {}}',
         "{",
         "",
         "\xff",
@@ -239,7 +239,7 @@ def test_a_file_that_is_not_there(tmp_path: Path) -> None:
 def test_scores_that_are_not_numbers_are_refused() -> None:
     for wrong in (np.nan, np.inf):
         with pytest.raises(HeadcountError, match=r'"m" gave scores that are not numbers'):
-            HeadScores(HeadLayout((2,)), np.array([0.0, wrong]), method="m")
+            HeadScores(HeadLayout((2,)), np.array([0.0, wrong]), ranking="m")
 
 
 # Gates and counts

@@ -89,7 +89,7 @@ def shown() -> dict[str, tuple[str, str]]:
         scores().layout, scores().values, EVIL, {"task": EVIL, "model": EVIL}, scores().samples
     )
     points = tuple(replace(point, model=EVIL, task=EVIL) for point in measured().points)
-    values = replace(measured().values, stand_in=EVIL)
+    values = replace(measured().values, ablation=EVIL)
     drawn = replace(measured(), points=points, scores=ranking, values=values)
     things = {"model": model, "scores": ranking, "curve": drawn, "study": study()}
     return {name: (repr(thing), thing._repr_html_()) for name, thing in things.items()}  # type: ignore[attr-defined]
@@ -169,10 +169,10 @@ def test_a_study_shows_claims_figure_and_notes() -> None:
 
 def test_a_task_says_how_it_is_split() -> None:
     task = planted().task
-    ranking, test = len(task.part("ranking")), len(task.part("test"))
+    ranking, test = len(task.split("ranking")), len(task.split("test"))
     assert repr(task) == f"<Task planted-0: 32 examples, {ranking} to rank, {test} to test>"
     assert (
-        repr(task.part("test")) == f"<Task planted-0: {test} examples, 0 to rank, {test} to test>"
+        repr(task.split("test")) == f"<Task planted-0: {test} examples, 0 to rank, {test} to test>"
     )
 
 

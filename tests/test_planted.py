@@ -35,9 +35,9 @@ def planted(request: pytest.FixtureRequest) -> Plant:
     return plant(**PLANTS[request.param], seed=len(request.param))
 
 
-def measure(planted: Plant, gates: np.ndarray, metric: str, stand_in: str = "zero") -> Values:
+def measure(planted: Plant, gates: np.ndarray, metric: str, ablation: str = "zero") -> Values:
     return evaluate(
-        planted.model, planted.task, gates, metric=metric, stand_in=stand_in, part="all"
+        planted.model, planted.task, gates, metric=metric, ablation=ablation, split="all"
     )
 
 
@@ -56,10 +56,10 @@ def test_the_whole_model_solves_the_task_and_no_head_does_not(planted: Plant) ->
     np.testing.assert_allclose(margin[1], 0, atol=1e-6)
 
 
-@pytest.mark.parametrize("stand_in", ["zero", "corrupted"])
-def test_each_head_changes_the_logit_difference_as_planned(planted: Plant, stand_in: str) -> None:
+@pytest.mark.parametrize("ablation", ["zero", "corrupted"])
+def test_each_head_changes_the_logit_difference_as_planned(planted: Plant, ablation: str) -> None:
     layout = planted.model.layout
-    whole, *without = measure(planted, one_off(layout), "logit_difference", stand_in).values
+    whole, *without = measure(planted, one_off(layout), "logit_difference", ablation).values
     for head, values in zip(layout, without, strict=True):
         lost = whole - values
         np.testing.assert_allclose(lost, planted.effects[head], atol=1e-5)

@@ -18,7 +18,7 @@ def test_a_few_heads_carry_indirect_object_identification() -> None:
     layout = model.layout
     assert layout.counts == (9,) * 30  # 270 heads
     task = make_task("ioi", model.tokenizer, n=32)
-    test = task.part("test")
+    test = task.split("test")
     assert len(test) >= 12
 
     scores = rank(model, task, "attribution", metric="logit_difference")
@@ -35,9 +35,9 @@ def test_a_few_heads_carry_indirect_object_identification() -> None:
     assert np.mean(without_random) > 0.8
 
 
-def test_every_short_cut_is_proven() -> None:
+def test_every_fast_path_is_proven() -> None:
     """On a real model, whose rounding is blown up where tiny random ones have none to show."""
-    cuts = bundled().short_cuts
+    cuts = bundled().fast_paths
     assert cuts.head
     assert cuts.trunk is not None
     assert cuts.attention

@@ -16,7 +16,7 @@ from headcount.registry import Factory, Registry
 
 @pytest.fixture
 def registry() -> Registry[Any]:
-    made: Registry[Any] = Registry("method")
+    made: Registry[Any] = Registry("ranking")
 
     @made.register("walk", "Walking")
     def walk(
@@ -117,11 +117,11 @@ def test_an_unknown_name_is_refused_with_a_suggestion(registry: Registry[Any]) -
     with pytest.raises(HeadcountError) as caught:
         registry["wlak"]
     assert str(caught.value) == (
-        'There is no method "wlak" (known: walk, stand). Did you mean "walk"?'
+        'There is no ranking "wlak" (known: walk, stand). Did you mean "walk"?'
     )
     with pytest.raises(HeadcountError) as caught:
         registry["zebra"]
-    assert str(caught.value) == 'There is no method "zebra" (known: walk, stand).'
+    assert str(caught.value) == 'There is no ranking "zebra" (known: walk, stand).'
 
 
 def test_a_name_is_registered_once(registry: Registry[Any]) -> None:

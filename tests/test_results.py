@@ -128,7 +128,7 @@ def test_the_run_can_be_made_again_from_its_facts(tmp_path: Path) -> None:
     assert (run["study"], run["command"], run["asked"]) == ("curve", "headcount curve", "")
     settings = run["settings"]
     assert (settings["seeds"], settings["out"]) == (2, str(tmp_path))
-    assert (settings["metric"], settings["stand_in"]) == ("accuracy", "zero")
+    assert (settings["metric"], settings["ablation"]) == ("accuracy", "zero")
     assert settings["counts"] == [0, 1, 3]
     assert settings["task"]["ranking examples"] + settings["task"]["test examples"] == 32
     (model,) = run["model"].values()

@@ -16,7 +16,7 @@ from real import bundled
 from headcount import run_study
 
 CASES = json.loads((Path(__file__).parent / "data" / "same_numbers.json").read_text("utf-8"))
-KEYS = ("task", "series", "metric", "count", "ranking", "stand_in", "place")
+KEYS = ("task", "series", "metric", "count", "ranking", "ablation", "place")
 
 
 def key(row: dict[str, Any]) -> tuple[str, ...]:

@@ -16,7 +16,7 @@ from headcount.sparse.checkpoint import SHIPPED, read_facts
 from headcount.studies.head_roles.config import Config
 from headcount.studies.head_roles.gates import locate_gates, make_cells
 
-SPARSE = SHIPPED / "smollm2-135m"
+SPARSE = SHIPPED / "smollm2-135m-q4"
 FACTS = Path(__file__).parents[1] / "docs" / "results" / "sparsify" / "facts.json"
 LICENCE = Path(__file__).parents[1] / "LICENSE"
 
@@ -27,7 +27,7 @@ def test_the_sparse_model_is_small_and_says_where_its_text_comes_from() -> None:
     assert sum(sizes) <= 20_000_000
     assert {path.suffix for path in SPARSE.iterdir()} == {".json", ".safetensors"}  # no logs
     facts = read_facts(SPARSE)
-    assert facts.base == "smollm2-135m"
+    assert facts.base == "smollm2-135m-q4"
     assert "CC BY-SA" in facts.text["licence"]
     assert "Wikipedia" in facts.text["source"]
     assert facts.training["constraint_met"]
@@ -36,7 +36,7 @@ def test_the_sparse_model_is_small_and_says_where_its_text_comes_from() -> None:
 
 def test_the_sparse_model_does_the_tasks_about_as_well_as_the_dense_one() -> None:
     facts = json.loads(FACTS.read_text())
-    assert facts["sparse"] == "sparse:smollm2-135m"
+    assert facts["sparse"] == "sparse:smollm2-135m-q4"
     for task in ("ioi", "greater-than", "docstring"):
         found = facts["tasks"][task]
         assert found["n"] >= 450
@@ -45,13 +45,13 @@ def test_the_sparse_model_does_the_tasks_about_as_well_as_the_dense_one() -> Non
 
 @pytest.mark.real
 def test_the_sparse_model_loads_by_name_keeps_few_edges_and_still_does_its_job() -> None:
-    dense, sparse = bundled(), bundled("sparse:smollm2-135m")
+    dense, sparse = bundled(), bundled("sparse:smollm2-135m-q4")
     assert sparse.layout == dense.layout
     text = " ".join(LICENCE.read_text().split())[1000:2200]  # some 250 tokens
     shares = open_edges(sparse, [text], progress=False)
     assert shares.shape == (270,)
     assert 0.01 < shares.mean() < 0.1
-    task = make_task("ioi", dense.tokenizer, n=24).part("test")
+    task = make_task("ioi", dense.tokenizer, n=24).split("test")
     whole = np.ones((1, 270), dtype=np.float32)
     kept = evaluate(sparse, task, whole, metric="logit_difference").values
     assert (np.asarray(kept) > 0).mean() >= 0.9

@@ -24,7 +24,7 @@ from headcount.store import Store, describe
 from headcount.system.files import canonical, digest
 from headcount.system.paths import cache_dir
 
-CONTEXT = {"model": "tiny", "task": "ioi", "metric": "accuracy", "stand_in": "zero", "version": 1}
+CONTEXT = {"model": "tiny", "task": "ioi", "metric": "accuracy", "ablation": "zero", "version": 1}
 GATES = np.array([[1, 1, 1], [1, 0, 1], [0.5, 1, 0]], dtype=np.float32)
 KEYS, NAMES = ["ka", "kb"], ["a", "b"]
 VALUES = np.array([[0.25, 1.0], [-3.5, 2e-300], [1e300, -np.inf]])
@@ -198,7 +198,7 @@ def filled(store: Store) -> Store:
     store.context(CONTEXT).write(GATES, KEYS, NAMES, VALUES)
     store.context({**CONTEXT, "task": "countries"}).write(GATES[:1], ["kc"], ["c"], VALUES[:1, :1])
     store.context({**CONTEXT, "model": "big"}).write(GATES[:2], KEYS, NAMES, VALUES[:2])
-    store.put_document("scores", {"model": "big", "task": "ioi", "method": "random"}, [1, 2])
+    store.put_document("scores", {"model": "big", "task": "ioi", "ranking": "random"}, [1, 2])
     return store
 
 
@@ -211,7 +211,7 @@ def test_summary(filled: Store) -> None:
         ("tiny", "countries", 1, 1, 1, 0),
         ("tiny", "ioi", 3, 2, 6, 0),
     ]
-    assert (rows[3].metric, rows[3].stand_in) == ("accuracy", "zero")
+    assert (rows[3].metric, rows[3].ablation) == ("accuracy", "zero")
     assert rows[3].context == CONTEXT
     assert abs(datetime.now(UTC) - rows[3].last_written) < timedelta(minutes=1)
 
@@ -224,7 +224,7 @@ def test_csv_export(filled: Store, tmp_path: Path) -> None:
     assert filled.export(tmp_path / "all.csv") == 12
     with (tmp_path / "all.csv").open(newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
-    assert list(rows[0])[:6] == ["model", "task", "metric", "stand_in", "chat", "version"]
+    assert list(rows[0])[:6] == ["model", "task", "metric", "ablation", "chat", "version"]
     assert len(rows) == 12
     last = rows[-1]
     assert (last["task"], last["example"], float(last["value"])) == (odd, "=odd", 0.1)
@@ -275,7 +275,7 @@ def test_cleaning(filled: Store) -> None:
     assert filled.clean(model="big", task="countries") == 0
     assert filled.clean(model="big") == 4
     assert (
-        filled.get_document("scores", {"model": "big", "task": "ioi", "method": "random"}) is None
+        filled.get_document("scores", {"model": "big", "task": "ioi", "ranking": "random"}) is None
     )
     assert filled.clean(model="tiny", task="countries") == 1
     np.testing.assert_array_equal(filled.context(CONTEXT).read(GATES, KEYS), VALUES)
@@ -399,7 +399,7 @@ def test_processes_that_meet_a_damaged_store_set_it_aside_once(tmp_path: Path) -
 
 def test_texts_are_kept_beside_values(tmp_path: Path) -> None:
     gates = np.array([[1, 1, 1], [1, 0, 1]], dtype=np.float32)
-    context = {"model": "tiny", "task": "capitals", "metric": "text", "stand_in": "zero"}
+    context = {"model": "tiny", "task": "capitals", "metric": "text", "ablation": "zero"}
     texts = np.array([["Paris", "Rome"]], dtype=object)
     with Store(tmp_path / "store.sqlite") as store:
         here = store.context(context)

@@ -4,7 +4,7 @@
     task = toy_task(n=12)
 
 What the sentences say means nothing to a random model; they differ in all that the engine must keep
-apart: length, template, number of target tokens, foils and twins.
+apart: length, template, number of target tokens, foils and corrupted prompts.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def toy_task(
     for number in range(n):
         length = lengths[number % len(lengths)]
         words = [rng.choice(WORDS) for _ in range(length)]
-        twin = [*words[:1], *(rng.choice(WORDS) for _ in words[1:])]
+        corrupted = [*words[:1], *(rng.choice(WORDS) for _ in words[1:])]
         answers = rng.sample(WORDS, targets[number % len(targets)] + foils)
         wrong = answers[:foils]
         examples.append(
@@ -62,7 +62,7 @@ def toy_task(
                 prompt=" ".join(words),
                 target="".join(f" {word}" for word in answers[foils:]),
                 foils=tuple(f" {word}" for word in wrong),
-                corrupted=" ".join(twin),
+                corrupted=" ".join(corrupted),
                 template=f"t{length}" if templates else "",
                 content=f"c{number // 2}",
             )

@@ -21,7 +21,7 @@ METRICS[RECIPROCAL_RANK.key] = RECIPROCAL_RANK
 
 
 if __name__ == "__main__":
-    model = load_model("smollm2-135m")
+    model = load_model("smollm2-135m-q4")
     task = make_task("ioi", model.tokenizer, n=16)
     best = rank(model, task).top(4)
     gates = [model.layout.gates(off=[]), model.layout.gates(off=best)]

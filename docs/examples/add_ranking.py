@@ -10,8 +10,8 @@ from headcount.tasks import encode
 
 @RANKINGS.register("loudness", "Loudness")
 def loudness(model: Model, task: Task, *, power: float = 1.0) -> HeadScores:
-    """The length of each head's output at the last token, on the ranking part."""
-    prompts = [one.prompt for one in encode(task.part("ranking"), model.tokenizer)]
+    """The length of each head's output at the last token, on the ranking split."""
+    prompts = [one.prompt for one in encode(task.split("ranking"), model.tokenizer)]
     by_site = collect(model, prompts, [[-1]] * len(prompts), progress=False)
     lengths = [np.linalg.norm(z[:, 0], axis=-1) for z in by_site]  # each (prompts, heads)
     samples = np.concatenate(lengths, axis=1) ** power  # (prompts, all heads), site by site
@@ -19,6 +19,6 @@ def loudness(model: Model, task: Task, *, power: float = 1.0) -> HeadScores:
 
 
 if __name__ == "__main__":
-    model = load_model("smollm2-135m")
+    model = load_model("smollm2-135m-q4")
     task = make_task("ioi", model.tokenizer, n=16)
     print(rank(model, task, "loudness", power=2.0))  # settings are checked and recorded

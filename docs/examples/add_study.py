@@ -47,9 +47,9 @@ def describe(models, config) -> Description:
 
 
 PRESETS = {"quick": {"n": 16}, "full": {"n": 200}}
-KIND = StudyKind("best-and-worst", BestAndWorst, PRESETS, ("smollm2-135m",), describe)
+KIND = StudyKind("best-and-worst", BestAndWorst, PRESETS, ("smollm2-135m-q4",), describe)
 register_study(KIND, "best against worst heads of a ranking")
 
 if __name__ == "__main__":
-    study = run_study("best-and-worst", load_model("smollm2-135m"))
+    study = run_study("best-and-worst", load_model("smollm2-135m-q4"))
     print(study, *study.claims, sep="\n")  # study.save(folder) leaves the usual files

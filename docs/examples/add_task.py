@@ -26,7 +26,7 @@ def opposites(tokenizer, *, n: int = 0) -> Task:
 
 
 if __name__ == "__main__":
-    model = load_model("smollm2-135m")
+    model = load_model("smollm2-135m-q4")
     task = make_task("opposites", model.tokenizer, n=10)
     whole = evaluate(model, task, model.layout.gates(off=[]), metric="choice")
     print(f"{task}: the right word before the given one in {whole.mean()[0]:.0%}")

@@ -126,17 +126,17 @@ class HeadLayout:
 class HeadScores:
     """One score per head, higher meaning more important, and where the scores come from.
 
-    `samples` holds the raw values behind the mean, one row per example or seed, where the method
+    `samples` holds the raw values behind the mean, one row per example or seed, where the ranking
     has them.
 
-    >>> scores = HeadScores(HeadLayout((2, 2)), np.array([0.1, 0.9, 0.0, 0.5]), method="by hand")
+    >>> scores = HeadScores(HeadLayout((2, 2)), np.array([0.1, 0.9, 0.0, 0.5]), ranking="by hand")
     >>> [str(head) for head in scores.top(2)]
     ['0.1', '1.1']
     """
 
     layout: HeadLayout
     values: Float[np.ndarray, "heads"]
-    method: str
+    ranking: str
     parameters: Mapping[str, Any] = field(default_factory=dict)
     samples: Float[np.ndarray, "samples heads"] | None = None
 
@@ -148,7 +148,7 @@ class HeadScores:
             )
         if not np.isfinite(self.values).all():
             raise HeadcountError(
-                f'The ranking "{self.method}" gave scores that are not numbers (NaN or infinite): '
+                f'The ranking "{self.ranking}" gave scores that are not numbers (NaN or infinite): '
                 "check the model's dtype and the task."
             )
 
@@ -157,11 +157,11 @@ class HeadScores:
         cls,
         layout: HeadLayout,
         samples: Float[np.ndarray, "samples heads"],
-        method: str,
+        ranking: str,
         parameters: Mapping[str, Any] | None = None,
     ) -> HeadScores:
         """The mean of samples: one row per example or seed."""
-        return cls(layout, samples.mean(0), method, dict(parameters or {}), samples)
+        return cls(layout, samples.mean(0), ranking, dict(parameters or {}), samples)
 
     def order(self) -> Int[np.ndarray, "heads"]:
         """Head numbers from the highest score to the lowest; equal scores in head order."""
@@ -196,7 +196,7 @@ class HeadScores:
         best = ", ".join(
             f"{self.layout.head(n)} {self._text(self.values[n])}" for n in self.order()[:3]
         )
-        return f"<HeadScores by {self.method}: {self.layout}; best {best}>"
+        return f"<HeadScores by {self.ranking}: {self.layout}; best {best}>"
 
     def __str__(self) -> str:
         lines = [f"{'head':>8}{'score':>11}  95 % interval"]
@@ -213,7 +213,7 @@ class HeadScores:
         rows = self._table()
         header = ["head", "score", "95 % interval"][: len(rows[0])]
         about = [self.parameters[key] for key in ("task", "model") if key in self.parameters]
-        title = " · ".join([f"Heads by {self.method}", *map(str, about), str(self.layout)])
+        title = " · ".join([f"Heads by {self.ranking}", *map(str, about), str(self.layout)])
         best = table(header, rows, numbers=len(header) - 1)
         return frame(title, side_by_side(picture(self.plot()), best))
 
@@ -234,7 +234,7 @@ class HeadScores:
         """A JSON object that `from_json` reads back, bit for bit."""
         return {
             "format": "headcount scores 1",
-            "method": self.method,
+            "ranking": self.ranking,
             "parameters": dict(self.parameters),
             "heads_per_layer": list(self.layout.counts),
             "values": [float(v) for v in self.values],
@@ -249,7 +249,7 @@ class HeadScores:
             return cls(
                 HeadLayout(tuple(data["heads_per_layer"])),
                 np.asarray(data["values"], dtype=np.float64),
-                method=data["method"],
+                ranking=data["ranking"],
                 parameters=data["parameters"],
                 samples=None if samples is None else np.asarray(samples, dtype=np.float64),
             )

@@ -32,7 +32,7 @@ from headcount.models.model import Model
 from headcount.store import Store
 from headcount.system.progress import progress as progress_bar
 from headcount.tasks import Task
-from headcount.tasks.task import Part
+from headcount.tasks.task import Split
 
 LOG = logging.getLogger("headcount.plan")  # every plan, in words, before it is carried out
 
@@ -48,7 +48,7 @@ class Lab:
     say        takes sentences about what is being done
 
     >>> from headcount import Lab, evaluate, load_model, make_task
-    >>> model = load_model("smollm2-135m")
+    >>> model = load_model("smollm2-135m-q4")
     >>> task = make_task("ioi", model.tokenizer, n=8)
     >>> values = evaluate(model, task, model.layout.gates(off=[]), lab=Lab(progress=False))
     >>> values.table.shape[0]
@@ -86,7 +86,7 @@ class Lab:
         sweep.check()
         if isinstance(sweep.metric, TextMetric):
             return self._score_texts(sweep, sweep.metric)
-        filler = sweep.stand_in(self._stand_in_tokens(sweep.model))
+        filler = sweep.make_ablation(self._ablation_tokens(sweep.model))
         context = self._context(sweep.model, lambda: sweep.context(filler.identity))
         stored = self._stored(context, sweep)
         table = stored.read()
@@ -118,7 +118,7 @@ class Lab:
             sweep.ranking,
             metric,
             sweep.ablation,
-            self._stand_in_tokens(model),
+            self._ablation_tokens(model),
             plan,
         )
         parts = job.parts(model, asked, missing)
@@ -236,8 +236,8 @@ class Lab:
         known = None if store is None else store.context(context, layout=layout)
         return StoredTable(known, request.head_sets.gates, request.examples)
 
-    def _stand_in_tokens(self, model: Model) -> int:
-        """How many tokens run at once where stand-ins are made."""
+    def _ablation_tokens(self, model: Model) -> int:
+        """How many tokens run at once where ablations are made."""
         return default_tokens(model) if self.plan is None else self.plan.tokens
 
 
@@ -247,24 +247,24 @@ def evaluate(
     gates: Any,
     *,
     metric: str | Metric | TextMetric = "logprob",
-    stand_in: str = "zero",
-    part: Part = "test",
+    ablation: str = "zero",
+    split: Split = "test",
     scope: Scope = "all",
     lab: Lab | None = None,
 ) -> Values:
-    """Measure `metric` on every example of one part of `task` under each head set.
+    """Measure `metric` on every example of one split of `task` under each head set.
 
     `gates` has one row per head set and one number per head: 1 leaves a head alone, 0 replaces it
-    by its stand-in, any other number scales it. Metrics of texts let the model write, greedily;
+    by its ablation, any other number scales it. Metrics of texts let the model write, greedily;
     `scope` "decode" then gates only what comes after the first new token.
 
     >>> from headcount import evaluate, load_model, make_task
-    >>> model = load_model("smollm2-135m")
+    >>> model = load_model("smollm2-135m-q4")
     >>> task = make_task("ioi", model.tokenizer, n=20)
     >>> values = evaluate(model, task, model.layout.gates(off=[]), metric="accuracy")
     >>> bool(values.mean() > 0.7)
     True
     """
     table = gates if isinstance(gates, HeadSets) else HeadSets.of(gates, model.layout)
-    sweep = Sweep(model, task, get_metric(metric), table, part, stand_in, scope)
+    sweep = Sweep(model, task, get_metric(metric), table, split, ablation, scope)
     return (lab or Lab()).measure(sweep)

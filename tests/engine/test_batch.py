@@ -19,7 +19,7 @@ def ids(least: int, most: int) -> st.SearchStrategy[tuple[int, ...]]:
     return st.lists(st.integers(1, 99), min_size=least, max_size=most).map(tuple)
 
 
-# Prompt, target, foils, twin and further answers. The examples are built in the test: the type
+# Prompt, target, foils, corrupted prompt and further answers. Examples are built in the test: type
 # checks of our dataclasses look at random items, and strategies may not use chance of their own.
 ANSWERS = st.lists(ids(1, 2), max_size=2).map(tuple)
 IDS = st.tuples(ids(1, 9), ids(1, 3), ANSWERS, st.none() | ids(1, 9), ANSWERS)

@@ -42,13 +42,13 @@ def cost_of(sweep: Sweep, store: Store | None = None) -> Cost:
 
 
 @pytest.mark.parametrize("prefix", [0, 12])
-@pytest.mark.parametrize("stand_in", ["zero", "mean", "corrupted"])
+@pytest.mark.parametrize("ablation", ["zero", "mean", "corrupted"])
 @pytest.mark.parametrize("kinds", [["soft", "late", "ones", "last"], ["hard", "hard", "late"]])
 def test_tokens_equal_what_is_run(
-    llama: Model, kinds: list[str], stand_in: str, prefix: int, tmp_path: Path
+    llama: Model, kinds: list[str], ablation: str, prefix: int, tmp_path: Path
 ) -> None:
     task = made_task([4, 7, 9], [1, 2], prefix=prefix, n=12)
-    sweep = sweep_of(llama, task, some_gates(llama, kinds, 0), stand_in)
+    sweep = sweep_of(llama, task, some_gates(llama, kinds, 0), ablation)
     with Store(tmp_path / "store.sqlite") as store:
         ahead, lab = cost_of(sweep, store), Lab(store)
         with counting() as ran:
@@ -80,11 +80,11 @@ def test_what_is_needed_twice_counts_once(llama: Model, stored: bool, tmp_path: 
         counter = Counter(store if stored else None)
         counter.writing(writing)
         counter.writing(writing)
-    assert (counter.cost.count("text"), counter.cost.known) == (2 * len(task.part("test")), 0)
+    assert (counter.cost.count("text"), counter.cost.known) == (2 * len(task.split("test")), 0)
 
 
 def test_pending_head_sets_count_once_by_their_key(llama: Model) -> None:
-    task, tested = made_task([5], n=8), len(made_task([5], n=8).part("test"))
+    task, tested = made_task([5], n=8), len(made_task([5], n=8).split("test"))
     sweep = sweep_of(llama, task, np.ones((1, llama.layout.total)))
     counter = Counter()
     entries = [
@@ -103,14 +103,14 @@ def test_only_what_the_store_lacks_is_ahead(llama: Model, tmp_path: Path) -> Non
     with Store(tmp_path / "store.sqlite") as store:
         Lab(store).measure(sweep_of(llama, task, gates[:2]))
         ahead = cost_of(sweep_of(llama, task, gates), store)
-    tested = len(task.part("test"))
+    tested = len(task.split("test"))
     assert (ahead.count("value"), ahead.known) == (tested, 2 * tested)
 
 
-@pytest.mark.parametrize("method", ["attribution", "integrated-gradients", "patching", "ablation"])
-def test_a_curve_is_counted_with_its_ranking(llama: Model, method: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("ranking", ["attribution", "integrated-gradients", "patching", "ablation"])
+def test_a_curve_is_counted_with_its_ranking(llama: Model, ranking: str, tmp_path: Path) -> None:
     task, chosen = made_task([6], n=12), CurveSettings(counts=[0, 1, 2], seeds=2)
-    ranking = Ranking.of(llama, task, method)
+    ranking = Ranking.of(llama, task, ranking)
     request = CurveRequest(llama, task, ranking, get_metric("logprob"), chosen)
     with Store(tmp_path / "store.sqlite") as store:
         lab = Lab(store)
@@ -133,12 +133,12 @@ def test_a_curve_is_counted_with_its_ranking(llama: Model, method: str, tmp_path
 UNSUITED = ("probe", "attention-retrieval")
 
 
-@pytest.mark.parametrize("method", [e.key for e in RANKINGS if e.key not in UNSUITED])
-def test_every_ranking_is_counted(llama: Model, method: str) -> None:
+@pytest.mark.parametrize("ranking", [e.key for e in RANKINGS if e.key not in UNSUITED])
+def test_every_ranking_is_counted(llama: Model, ranking: str) -> None:
     task = made_task([6], n=80)
-    few = {"updates": 2, "batch": 4, "seeds": 2} if method in ROLES else {}
-    ahead = Lab().cost([Ranking.of(llama, task, method, **few)])
-    assert (ahead.tokens == 0) == (method == "random")
+    few = {"updates": 2, "batch": 4, "seeds": 2} if ranking in ROLES else {}
+    ahead = Lab().cost([Ranking.of(llama, task, ranking, **few)])
+    assert (ahead.tokens == 0) == (ranking == "random")
 
 
 def test_a_cost_in_words(llama: Model, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

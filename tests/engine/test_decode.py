@@ -12,7 +12,7 @@ import numpy as np
 import peft
 import pytest
 import torch
-from shortcuts import left_behind
+from fast_paths_of_model import left_behind
 from tiny import tiny_model
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
@@ -415,10 +415,10 @@ def test_the_whole_context_can_be_used(llama: Model) -> None:
     assert text.finished or len(text.ids) == 5
 
 
-def test_stand_ins_are_not_offered(llama: Model) -> None:
-    """There is no twin to decode along with, and no mean of what is not written yet."""
-    with pytest.raises(TypeError, match="stand_in"):
-        go_on(llama, prompts(), stand_in="mean")
+def test_ablations_are_not_offered(llama: Model) -> None:
+    """There is no corrupted prompt to decode along with, and no mean of what is not written yet."""
+    with pytest.raises(TypeError, match="ablation"):
+        go_on(llama, prompts(), ablation="mean")
 
 
 def test_models_without_tokenizer_or_generate(llama: Model) -> None:

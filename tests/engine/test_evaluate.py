@@ -56,7 +56,7 @@ def soft_gates(model: Model, sets: int = 2, seed: int = 0) -> np.ndarray:
 @contextmanager
 def counted(model: Model) -> Iterator[list[int]]:
     """The tokens of every forward pass of the model, appended as it happens."""
-    model.short_cuts  # which are proven once, by passes of their own
+    model.fast_paths  # which are proven once, by passes of their own
     tokens: list[int] = []
 
     def count(_: Any, args: Any, kwargs: dict[str, Any]) -> None:
@@ -78,7 +78,7 @@ def test_equals_the_slow_loop(model_type: str, task: Task) -> None:
     gates = np.concatenate(
         [soft_gates(model), np.ones((1, model.layout.total)), np.zeros((1, model.layout.total))]
     )
-    examples = encode(task.part("test"), model.tokenizer)
+    examples = encode(task.split("test"), model.tokenizer)
     assert len({len(one.prompt) for one in examples}) > 1
     assert {len(one.target) for one in examples} == {1, 2}
     expected = [[slow.metrics(one, row, slow.nothing()) for one in examples] for row in gates]
@@ -91,23 +91,27 @@ def test_equals_the_slow_loop(model_type: str, task: Task) -> None:
 
 
 @pytest.mark.parametrize("model_type", ["llama", "gpt2", "deepseek_v3", "qwen3_next"])
-@pytest.mark.parametrize("stand_in", ["corrupted", "mean", "mean over all"])
-def test_equals_the_slow_loop_with_stand_ins(model_type: str, stand_in: str) -> None:
+@pytest.mark.parametrize("ablation", ["corrupted", "mean", "mean over all"])
+def test_equals_the_slow_loop_with_ablations(model_type: str, ablation: str) -> None:
     model, slow = built(model_type)
-    task = toy_task(24, templates=stand_in != "mean over all")
+    task = toy_task(24, templates=ablation != "mean over all")
     gates = soft_gates(model, sets=2)
-    ranking = encode(task.part("ranking"), model.tokenizer)
-    examples = encode(task.part("test"), model.tokenizer)
+    ranking = encode(task.split("ranking"), model.tokenizer)
+    examples = encode(task.split("test"), model.tokenizer)
     expected = []
     for one in examples:
-        if stand_in == "corrupted":
-            z0 = slow.twin(one)
+        if ablation == "corrupted":
+            z0 = slow.corrupted(one)
         else:
-            z0 = slow.mean(ranking, one, by_position=stand_in == "mean")
+            z0 = slow.mean(ranking, one, by_position=ablation == "mean")
         expected.append([slow.metrics(one, row, z0)["logprob"] for row in gates])
-    values = evaluate(model, task, gates, stand_in=stand_in.split()[0])
-    where = {"mean": "per position", "mean over all": "over all positions", "corrupted": "twin"}
-    assert where[stand_in] in values.stand_in
+    values = evaluate(model, task, gates, ablation=ablation.split()[0])
+    where = {
+        "mean": "per position",
+        "mean over all": "over all positions",
+        "corrupted": "corrupted prompt",
+    }
+    assert where[ablation] in values.ablation
     np.testing.assert_allclose(values.values.T, expected, atol=1e-4)
 
 
@@ -118,7 +122,7 @@ def test_several_foils_count_by_the_strongest(llama: Model) -> None:
     examples = encode(task, llama.tokenizer)
     expected = [slow.metrics(one, gates[0], slow.nothing()) for one in examples]
     for metric in ("logit_difference", "choice"):
-        values = evaluate(llama, task, gates, metric=metric, part="all")
+        values = evaluate(llama, task, gates, metric=metric, split="all")
         np.testing.assert_allclose(values.values[0], [e[metric] for e in expected], atol=1e-4)
 
 
@@ -139,21 +143,21 @@ def staircase(model: Model) -> np.ndarray:
 
 
 @pytest.mark.parametrize(
-    ("model_type", "shared", "stand_in"),
+    ("model_type", "shared", "ablation"),
     [
         *(("llama", shared, name) for shared in (0, 12) for name in ("zero", "mean", "corrupted")),
         *((name, 0, "zero") for name in ("gpt2", "bloom", "mistral", "gpt_neox")),
         *((name, 12, "corrupted") for name in ("gpt2", "bloom", "mistral", "gpt_neox")),
     ],
 )
-def test_no_plan_changes_a_value(model_type: str, shared: int, stand_in: str) -> None:
+def test_no_plan_changes_a_value(model_type: str, shared: int, ablation: str) -> None:
     """Whatever prompts share at their start, and wherever a head set begins."""
     model = deeper(model_type)
     task = with_prefix(toy_task(16, targets=[1, 1, 1, 2], lengths=[5, 8]), shared)
     gates = staircase(model)
     plans = [best_plan(model, tokens=60), None, Plan(tokens=100, cuts=PLAIN)]
     *found, plain = (
-        evaluate(model, task, gates, stand_in=stand_in, lab=Lab(plan=plan)).values for plan in plans
+        evaluate(model, task, gates, ablation=ablation, lab=Lab(plan=plan)).values for plan in plans
     )
     for values, plan in zip(found, plans[:-1], strict=True):
         np.testing.assert_allclose(values, plain, atol=1e-4, err_msg=str(plan))
@@ -167,7 +171,7 @@ def deeper(model_type: str) -> Model:
 
 
 def with_prefix(task: Task, words: int) -> Task:
-    """The task with an instruction of so many words in front of every prompt and twin."""
+    """The task with an instruction of so many words in front of every prompt."""
     prefix = "".join(f"{word} " for word in WORDS[:words])
     return replace(
         task,
@@ -182,7 +186,7 @@ def test_parts_are_parts_of_the_whole(llama: Model, task: Task) -> None:
     gates = soft_gates(llama, sets=1)
     parts: dict[Any, dict[str, float]] = {}
     for part in ("ranking", "test", "all"):
-        values = evaluate(llama, task, gates, part=part)
+        values = evaluate(llama, task, gates, split=part)
         parts[part] = dict(zip(values.examples, values.values[0].round(4), strict=True))
     assert parts["ranking"] | parts["test"] == parts["all"]
     assert len(parts["ranking"]) + len(parts["test"]) == len(task)
@@ -190,7 +194,7 @@ def test_parts_are_parts_of_the_whole(llama: Model, task: Task) -> None:
 
 def test_clusters_come_with_the_values(llama: Model, task: Task) -> None:
     values = evaluate(llama, task, soft_gates(llama))
-    np.testing.assert_array_equal(values.clusters, task.part("test").clusters)
+    np.testing.assert_array_equal(values.clusters, task.split("test").clusters)
     np.testing.assert_allclose(values.mean(), values.values.mean(axis=1))
 
 
@@ -198,11 +202,11 @@ def test_clusters_come_with_the_values(llama: Model, task: Task) -> None:
 
 
 @pytest.mark.parametrize("model_type", FEW)
-@pytest.mark.parametrize("stand_in", ["zero", "mean", "corrupted"])
-def test_the_same_bits_twice(model_type: str, stand_in: str, task: Task) -> None:
+@pytest.mark.parametrize("ablation", ["zero", "mean", "corrupted"])
+def test_the_same_bits_twice(model_type: str, ablation: str, task: Task) -> None:
     model, _ = built(model_type)
     gates = soft_gates(model)
-    first, second = (evaluate(model, task, gates, stand_in=stand_in).values for _ in range(2))
+    first, second = (evaluate(model, task, gates, ablation=ablation).values for _ in range(2))
     assert first.tobytes() == second.tobytes()
 
 
@@ -244,7 +248,7 @@ def test_nothing_is_left_behind(task: Task, fails: bool) -> None:
 
 def test_randomness_elsewhere_is_not_disturbed(llama: Model, task: Task) -> None:
     state, numpy_state = torch.get_rng_state(), np.random.get_state()[1].tobytes()
-    evaluate(llama, task, soft_gates(llama), stand_in="mean")
+    evaluate(llama, task, soft_gates(llama), ablation="mean")
     assert torch.equal(state, torch.get_rng_state())
     assert np.random.get_state()[1].tobytes() == numpy_state
 
@@ -297,10 +301,10 @@ def test_names_that_are_nearly_right(llama: Model, task: Task) -> None:
     gates = soft_gates(llama)
     with pytest.raises(HeadcountError, match=r'no metric "acuracy".*Did you mean "accuracy"\?'):
         evaluate(llama, task, gates, metric="acuracy")
-    with pytest.raises(HeadcountError, match=r'no stand-in "mena".*Did you mean "mean"\?'):
-        evaluate(llama, task, gates, stand_in="mena")
-    with pytest.raises(HeadcountError, match=r'no part "tst".*Did you mean "test"\?'):
-        evaluate(llama, task, gates, part="tst")  # type: ignore[arg-type]
+    with pytest.raises(HeadcountError, match=r'no ablation "mena".*Did you mean "mean"\?'):
+        evaluate(llama, task, gates, ablation="mena")
+    with pytest.raises(HeadcountError, match=r'no split "tst".*Did you mean "test"\?'):
+        evaluate(llama, task, gates, split="tst")  # type: ignore[arg-type]
 
 
 def test_metrics_against_foils_need_them(llama: Model) -> None:
@@ -320,17 +324,17 @@ def store(tmp_path: Path) -> Iterator[Store]:
         yield opened
 
 
-@pytest.mark.parametrize("stand_in", ["zero", "mean", "corrupted"])
+@pytest.mark.parametrize("ablation", ["zero", "mean", "corrupted"])
 def test_the_second_time_nothing_is_computed(
-    llama: Model, task: Task, store: Store, stand_in: str
+    llama: Model, task: Task, store: Store, ablation: str
 ) -> None:
     gates = soft_gates(llama, sets=3)
-    first = evaluate(llama, task, gates, stand_in=stand_in, lab=Lab(store))
+    first = evaluate(llama, task, gates, ablation=ablation, lab=Lab(store))
     with counted(llama) as passes:
-        again = evaluate(llama, task, gates, stand_in=stand_in, lab=Lab(store))
+        again = evaluate(llama, task, gates, ablation=ablation, lab=Lab(store))
     assert passes == []
     assert again.values.tobytes() == first.values.tobytes()
-    assert (again.examples, again.stand_in) == (first.examples, first.stand_in)
+    assert (again.examples, again.ablation) == (first.examples, first.ablation)
 
 
 def test_only_new_head_sets_are_computed(llama: Model, task: Task, store: Store) -> None:
@@ -350,12 +354,12 @@ def test_only_new_examples_are_computed(llama: Model, store: Store) -> None:
     gates = soft_gates(llama, sets=2)
     some = replace(task, examples=task.examples[:7])
     others = replace(task, examples=task.examples[7:])
-    expected = evaluate(llama, task, gates, part="all").values
-    evaluate(llama, some, gates, part="all", lab=Lab(store))
+    expected = evaluate(llama, task, gates, split="all").values
+    evaluate(llama, some, gates, split="all", lab=Lab(store))
     with counted(llama) as alone:
-        evaluate(llama, others, gates, part="all")
+        evaluate(llama, others, gates, split="all")
     with counted(llama) as rest:
-        values = evaluate(llama, task, gates, part="all", lab=Lab(store)).values
+        values = evaluate(llama, task, gates, split="all", lab=Lab(store)).values
     assert sum(rest) <= sum(alone)
     np.testing.assert_allclose(values, expected, atol=1e-5)
 
@@ -374,10 +378,10 @@ def test_a_head_set_that_comes_twice_is_computed_once(
 
 
 def test_what_differs_in_anything_does_not_collide(store: Store) -> None:
-    """Weights, metric, stand-in, foils and the twins behind a mean: each has its own values."""
+    """Weights, metric, ablation, foils and the prompts behind a mean: each has its own values."""
     task = toy_task(6, lengths=[6], targets=[1])
     gates = np.zeros((1, 8))
-    other_twins = replace(
+    other_corrupted = replace(
         task,
         examples=tuple(
             replace(e, corrupted=" ".join(reversed(e.prompt.split()))) for e in task.examples
@@ -387,12 +391,12 @@ def test_what_differs_in_anything_does_not_collide(store: Store) -> None:
         task, examples=tuple(replace(e, foils=(" ba ba",)) for e in task.examples)
     )
     cases: list[tuple[int, Task, dict[str, str]]] = [
-        (seed, task, {"metric": metric, "stand_in": stand_in})
+        (seed, task, {"metric": metric, "ablation": ablation})
         for seed in (0, 1)
         for metric in ("logprob", "logit_difference")
-        for stand_in in ("zero", "mean", "corrupted")
+        for ablation in ("zero", "mean", "corrupted")
     ]
-    cases += [(0, other_twins, {"stand_in": name}) for name in ("mean", "corrupted")]
+    cases += [(0, other_corrupted, {"ablation": name}) for name in ("mean", "corrupted")]
     cases += [(0, other_foils, {"metric": "logit_difference"})]
     models = [wrap(tiny_model("llama", seed=seed), toy_tokenizer(), name="m") for seed in (0, 1)]
     plain = [evaluate(models[s], t, gates, **o).values for s, t, o in cases]
@@ -411,12 +415,12 @@ def test_templates_are_part_of_what_a_mean_depends_on(llama: Model, store: Store
         examples=tuple(replace(e, template=f"t{i % 2}") for i, e in enumerate(task.examples)),
     )
     gates = np.zeros((1, 8))
-    whole, split = (evaluate(llama, t, gates, stand_in="mean") for t in (task, halves))
-    assert whole.stand_in == split.stand_in
-    assert "per position" in whole.stand_in
+    whole, split = (evaluate(llama, t, gates, ablation="mean") for t in (task, halves))
+    assert whole.ablation == split.ablation
+    assert "per position" in whole.ablation
     assert not np.allclose(whole.values, split.values, atol=1e-3)
     for one, expected in ((task, whole), (halves, split)):
-        stored = evaluate(llama, one, gates, stand_in="mean", lab=Lab(store))
+        stored = evaluate(llama, one, gates, ablation="mean", lab=Lab(store))
         np.testing.assert_allclose(stored.values, expected.values, atol=1e-5)
 
 
@@ -451,6 +455,6 @@ def test_examples_with_equal_tokens_share_a_measurement(llama: Model, store: Sto
     other = replace(example, id="other name", prompt=f"{example.prompt} ")
     assert isinstance(other, Example)
     task = Task("doubled", 1, (example, other))
-    values = evaluate(llama, task, np.ones(8), part="all", lab=Lab(store))
+    values = evaluate(llama, task, np.ones(8), split="all", lab=Lab(store))
     np.testing.assert_allclose(values.values[0, 0], values.values[0, 1], atol=1e-5)
     assert sum(row.values for row in store.summary()) == 1

@@ -46,25 +46,25 @@ def measured(model: Model, task: Task, table: HeadSets, **options: Any) -> np.nd
     return np.stack([found.table[rows[0]] for rows in table.rows.values()])
 
 
-@pytest.mark.parametrize("stand_in", ["zero", "mean", "corrupted"])
-def test_only_what_is_asked_for_is_measured(model: Model, task: Task, stand_in: str) -> None:
-    examples = len(task.part("test"))
+@pytest.mark.parametrize("ablation", ["zero", "mean", "corrupted"])
+def test_only_what_is_asked_for_is_measured(model: Model, task: Task, ablation: str) -> None:
+    examples = len(task.split("test"))
     gates = soft_gates(model, sets=examples + 1)
-    whole = evaluate(model, task, gates, stand_in=stand_in).values
+    whole = evaluate(model, task, gates, ablation=ablation).values
     only = np.eye(examples + 1, examples, dtype=bool)  # each its own
     only[-1] = True  # and one for all
     with counted(model) as tokens:
-        some = measured(model, task, head_sets(model, gates, only), stand_in=stand_in)
+        some = measured(model, task, head_sets(model, gates, only), ablation=ablation)
         fewer = sum(tokens)
     assert (~np.isnan(some) == only).all()
     np.testing.assert_allclose(some[only], whole[only], atol=1e-4)
     with counted(model) as tokens:
-        evaluate(model, task, gates, stand_in=stand_in)
+        evaluate(model, task, gates, ablation=ablation)
     assert fewer < 0.6 * sum(tokens)
 
 
 def test_equal_head_sets_of_different_examples_are_one(model: Model, task: Task) -> None:
-    examples = len(task.part("test"))
+    examples = len(task.split("test"))
     gates = np.repeat(soft_gates(model, sets=1), 2, axis=0)
     only = np.zeros((2, examples), dtype=bool)
     only[0, 0] = only[1, 1:] = True
@@ -77,7 +77,7 @@ def test_equal_head_sets_of_different_examples_are_one(model: Model, task: Task)
 
 
 def test_the_store_knows_them(model: Model, task: Task, tmp_path: Path) -> None:
-    examples = len(task.part("test"))
+    examples = len(task.split("test"))
     gates, only = soft_gates(model, sets=examples), np.eye(examples, dtype=bool)
     with Store(tmp_path / "store.sqlite") as store:
         table = head_sets(model, gates, only)
@@ -89,7 +89,7 @@ def test_the_store_knows_them(model: Model, task: Task, tmp_path: Path) -> None:
 
 
 def test_values_of_a_label_are_those_of_each_example(model: Model, task: Task) -> None:
-    examples = len(task.part("test"))
+    examples = len(task.split("test"))
     gates = soft_gates(model, sets=examples)
     own = [HeadSetEntry("own", row, place) for place, row in enumerate(gates)]
     found = evaluate(model, task, HeadSets.build(model.layout, own, examples))
@@ -99,7 +99,7 @@ def test_values_of_a_label_are_those_of_each_example(model: Model, task: Task) -
 
 
 def test_metrics_of_texts_want_the_same_head_sets_for_all(model: Model, task: Task) -> None:
-    only = np.eye(2, len(task.part("test")), dtype=bool)
+    only = np.eye(2, len(task.split("test")), dtype=bool)
     table = head_sets(model, soft_gates(model, sets=2), only)
     with pytest.raises(HeadcountError, match="other head sets for each example"):
         evaluate(model, task, table, metric="exact_match")
@@ -119,7 +119,7 @@ def test_several_right_and_wrong_answers_of_different_number(model: Model) -> No
     gates = soft_gates(model, sets=2)
     encoded = encode(task, model.tokenizer)
     for metric in ("logit_difference", "mass_difference", "choice"):
-        values = evaluate(model, task, gates, metric=metric, part="all").values
+        values = evaluate(model, task, gates, metric=metric, split="all").values
         expected = [
             [slow.metrics(e, row, slow.nothing())[metric] for e in encoded] for row in gates
         ]
@@ -133,4 +133,4 @@ def test_a_right_answer_among_the_foils_is_refused(model: Model) -> None:
     task = toy_task(4, targets=[1])
     same = replace(task, examples=tuple(replace(e, also=(f"{e.foils[0]} ba",)) for e in task))
     with pytest.raises(HeadcountError, match="start with the same token"):
-        evaluate(model, same, soft_gates(model), metric="mass_difference", part="all")
+        evaluate(model, same, soft_gates(model), metric="mass_difference", split="all")

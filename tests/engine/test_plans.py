@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from fast_paths_of_model import left_behind
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from shortcuts import left_behind
 from tiny import NO_SOFTMAX_ATTENTION, NOT_DECODER_ONLY_TEXT, model_types, tiny_model
 from torch._dynamo.testing import CompileCounter
 from toy import WORDS, toy_tokenizer
@@ -67,14 +67,14 @@ def made_task(
     targets: Sequence[int] = (1,),
     *,
     prefix: int = 0,
-    twins: str = "same",
+    corrupted: str = "same",
     templates: bool = True,
     n: int = 8,
     seed: int = 0,
 ) -> Task:
     """Random sentences behind an instruction of `prefix` words that all share.
 
-    The twins have the same in front of them, all another one, or each its own.
+    The corrupted prompts have the same in front of them, all another one, or each its own.
     """
     rng = random.Random(seed)
 
@@ -86,7 +86,7 @@ def made_task(
     for number in range(n):
         length = lengths[number % len(lengths)]
         *answer, foil, foil_2 = rng.sample(WORDS, targets[number % len(targets)] + 2)
-        before = {"same": mine, "another": other, "own": words(prefix)}[twins]
+        before = {"same": mine, "another": other, "own": words(prefix)}[corrupted]
         last, other_last = rng.sample(WORDS, 2)
         examples.append(
             Example(
@@ -133,8 +133,8 @@ class Case:
     lengths: list[int]
     targets: list[int]
     prefix: int
-    twins: str
-    stand_in: str
+    corrupted: str
+    ablation: str
     tokens: int
     fold: bool
     metric: str
@@ -146,7 +146,7 @@ class Case:
             self.lengths,
             self.targets,
             prefix=self.prefix,
-            twins=self.twins,
+            corrupted=self.corrupted,
             seed=self.seed,
         )
         return evaluate(
@@ -154,8 +154,8 @@ class Case:
             task,
             some_gates(model, self.kinds, self.seed),
             metric=self.metric,
-            stand_in=self.stand_in,
-            part="all",
+            ablation=self.ablation,
+            split="all",
             lab=Lab(plan=plan),
         ).values
 
@@ -169,8 +169,8 @@ CASES = st.builds(
     lengths=st.lists(st.integers(1, 11), min_size=1, max_size=3),
     targets=st.lists(st.integers(1, 3), min_size=1, max_size=2),
     prefix=st.sampled_from([0, 3, 8, 13]),
-    twins=st.sampled_from(["same", "another", "own"]),
-    stand_in=st.sampled_from(["zero", "mean", "corrupted"]),
+    corrupted=st.sampled_from(["same", "another", "own"]),
+    ablation=st.sampled_from(["zero", "mean", "corrupted"]),
     tokens=st.sampled_from([1, 30, 100, 400, 5000]),
     fold=st.booleans(),
     metric=st.sampled_from(["logprob", "logit_difference"]),
@@ -180,7 +180,7 @@ CASES = st.builds(
 
 def assert_the_same_values(case: Case) -> None:
     model = model_of(case.model_type)
-    plan = Plan(case.tokens, model.short_cuts, fold=case.fold)
+    plan = Plan(case.tokens, model.fast_paths, fold=case.fold)
     values = case.values(plan)
     np.testing.assert_allclose(values, case.values(Plan(100, PLAIN)), atol=1e-4)
     assert values.tobytes() == case.values(plan).tobytes()
@@ -200,15 +200,15 @@ LEFT_OUT = REFUSED | set(NO_SOFTMAX_ATTENTION) | set(NOT_DECODER_ONLY_TEXT)
 def test_every_architecture_by_its_best_plan(model_type: str) -> None:
     """With a prefix in front, where caches can be split, and starts at every site."""
     model = wrap(tiny_model(model_type), toy_tokenizer())
-    if not model.short_cuts.cache:  # replays alone: see test_replay
+    if not model.fast_paths.cache:  # replays alone: see test_replay
         return
     task = made_task([4], prefix=9, n=4)
     gates = np.ones((len(model.sites), model.layout.total))
     for start, row in zip(model.layout.starts, gates, strict=True):
         row[start:] = np.random.default_rng(start).uniform(-0.5, 1.5, model.layout.total - start)
     plain, best = (
-        evaluate(model, task, gates, part="all", lab=Lab(plan=plan)).values
-        for plan in (Plan(500, PLAIN), Plan(60, model.short_cuts, fold=True))
+        evaluate(model, task, gates, split="all", lab=Lab(plan=plan)).values
+        for plan in (Plan(500, PLAIN), Plan(60, model.fast_paths, fold=True))
     )
     np.testing.assert_allclose(best, plain, atol=1e-4)
     assert left_behind(model.module) == []
@@ -235,7 +235,7 @@ def test_chunks_hold_each_set_once_and_start_no_later_than_it(starts: list[int],
 @contextmanager
 def passes(model: Model) -> Iterator[list[tuple[int, int]]]:
     """Rows and tokens of every forward pass, appended as it happens."""
-    model.short_cuts  # which are proven once, by passes of their own
+    model.fast_paths  # which are proven once, by passes of their own
     shapes: list[tuple[int, int]] = []
 
     def note(_: Any, args: Any, kwargs: dict[str, Any]) -> None:
@@ -257,8 +257,8 @@ def test_passes_hold_as_many_tokens_as_the_plan_says(llama: Model) -> None:
                 llama,
                 task,
                 gates,
-                part="all",
-                lab=Lab(plan=Plan(tokens, llama.short_cuts, fold=True)),
+                split="all",
+                lab=Lab(plan=Plan(tokens, llama.fast_paths, fold=True)),
             )
         assert max(rows * length for rows, length in shapes) == widest
 
@@ -268,22 +268,22 @@ def test_the_shared_prefix_runs_once_per_head_set(llama: Model) -> None:
     gates = some_gates(llama, ["soft", "soft"], 0)
     with passes(llama) as shapes:
         evaluate(
-            llama, task, gates, part="all", lab=Lab(plan=Plan(500, llama.short_cuts, fold=True))
+            llama, task, gates, split="all", lab=Lab(plan=Plan(500, llama.fast_paths, fold=True))
         )
     assert shapes == [(1, 12), (6, 5), (2, 12), (12, 5)]
 
 
-@pytest.mark.parametrize(("twins", "shared"), [("same", 12), ("another", 12), ("own", 0)])
-def test_stand_ins_must_be_shared_too(llama: Model, twins: str, shared: int) -> None:
-    task = made_task([5], prefix=12, n=6, twins=twins)
+@pytest.mark.parametrize(("corrupted", "shared"), [("same", 12), ("another", 12), ("own", 0)])
+def test_ablations_must_be_shared_too(llama: Model, corrupted: str, shared: int) -> None:
+    task = made_task([5], prefix=12, n=6, corrupted=corrupted)
     with passes(llama) as shapes:
         evaluate(
             llama,
             task,
             some_gates(llama, ["soft"], 0),
-            stand_in="corrupted",
-            part="all",
-            lab=Lab(plan=Plan(500, llama.short_cuts)),
+            ablation="corrupted",
+            split="all",
+            lab=Lab(plan=Plan(500, llama.fast_paths)),
         )
     assert ((1, 12) in shapes) == bool(shared)
 
@@ -297,9 +297,9 @@ def test_a_late_set_runs_few_blocks(llama: Model) -> None:
     ]
     gates = some_gates(llama, ["last", "last"], 0)
     gates[1, -1] = 0.5
-    llama.short_cuts
+    llama.fast_paths
     ran.clear()
-    evaluate(llama, made_task([7], n=4), gates, part="all", lab=Lab(plan=best_plan(llama)))
+    evaluate(llama, made_task([7], n=4), gates, split="all", lab=Lab(plan=best_plan(llama)))
     for handle in handles:
         handle.remove()
     assert ran == [0, 1, 2, 2]
@@ -311,7 +311,7 @@ def test_a_late_set_runs_few_blocks(llama: Model) -> None:
 @contextmanager
 def memory_for(model: Model, tokens: int) -> Iterator[list[int]]:
     """A device that holds no more than so many tokens at once, noticed late in a pass."""
-    model.short_cuts
+    model.fast_paths
     tried: list[int] = []
 
     def allocate(_: Any, args: Any) -> None:
@@ -327,14 +327,14 @@ def memory_for(model: Model, tokens: int) -> Iterator[list[int]]:
 
 
 @pytest.mark.parametrize("prefix", [0, 12])
-@pytest.mark.parametrize("stand_in", ["zero", "mean", "corrupted"])
+@pytest.mark.parametrize("ablation", ["zero", "mean", "corrupted"])
 @pytest.mark.parametrize("fits", [25, 60, 100])
 def test_out_of_memory_halves_and_goes_on(
-    llama: Model, fits: int, stand_in: str, prefix: int
+    llama: Model, fits: int, ablation: str, prefix: int
 ) -> None:
     task = made_task([4, 7, 9], prefix=prefix, n=18)
     gates = some_gates(llama, ["soft", "late", "ones", "soft", "last"], 1)
-    options: dict[str, Any] = {"stand_in": stand_in, "part": "all"}
+    options: dict[str, Any] = {"ablation": ablation, "split": "all"}
     expected = evaluate(llama, task, gates, **options, lab=Lab(plan=Plan(500, PLAIN))).values
     with memory_for(llama, fits) as tried:
         values = evaluate(
@@ -353,8 +353,8 @@ def test_a_batch_after_the_first_that_did_not_fit_is_cut_before_it_runs(llama: M
             llama,
             task,
             some_gates(llama, ["soft"], 0),
-            part="all",
-            lab=Lab(plan=Plan(80, llama.short_cuts)),
+            split="all",
+            lab=Lab(plan=Plan(80, llama.fast_paths)),
         )
     assert sum(one > 40 for one in tried) == 1
 
@@ -362,12 +362,12 @@ def test_a_batch_after_the_first_that_did_not_fit_is_cut_before_it_runs(llama: M
 def test_one_example_that_does_not_fit_is_a_sentence(llama: Model) -> None:
     task = made_task([4, 9], n=8)
     gates = some_gates(llama, ["soft"], 0)
-    for stand_in in ("zero", "mean", "corrupted"):
+    for ablation in ("zero", "mean", "corrupted"):
         with (
             memory_for(llama, 8),
             pytest.raises(HeadcountError, match=r"not enough memory .* single example of 9 tokens"),
         ):
-            evaluate(llama, task, gates, stand_in=stand_in, part="all")
+            evaluate(llama, task, gates, ablation=ablation, split="all")
     assert left_behind(llama.module) == []
 
 
@@ -375,7 +375,7 @@ def test_other_errors_are_not_taken_for_a_lack_of_memory(llama: Model) -> None:
     def broken(*_: Any) -> None:
         raise RuntimeError("mat1 and mat2 shapes cannot be multiplied")
 
-    llama.short_cuts
+    llama.fast_paths
     handle = llama.module.model.norm.register_forward_pre_hook(broken)
     try:
         with pytest.raises(RuntimeError, match="mat1 and mat2"):
@@ -403,8 +403,8 @@ def test_memory_is_free_again_before_the_next_try(
             llama,
             made_task([10], n=8),
             some_gates(llama, ["soft"], 0),
-            part="all",
-            lab=Lab(plan=Plan(80, llama.short_cuts)),
+            split="all",
+            lab=Lab(plan=Plan(80, llama.fast_paths)),
         )
     assert len(made) > 4
 
@@ -418,8 +418,8 @@ def test_what_was_finished_is_kept(llama: Model, tmp_path: Path, prefix: int, st
     """Killed at any chunk; what had been finished by then is not measured again."""
     task = made_task([4, 7], prefix=prefix, n=8)
     gates = some_gates(llama, ["soft"] * 6, 2)
-    plan = Plan(90, llama.short_cuts, fold=True)
-    options: dict[str, Any] = {"part": "all"}
+    plan = Plan(90, llama.fast_paths, fold=True)
+    options: dict[str, Any] = {"split": "all"}
     expected = evaluate(llama, task, gates, **options, lab=Lab(plan=plan)).values
     left = [stops]
 
@@ -458,7 +458,7 @@ def test_a_plan_in_words(llama: Model) -> None:
         "  3 head sets × 6 examples of 14 to 16 tokens; 4 values known already",
         "  passes start at the first gated head, at its output projection",
         "  only at the last positions of each pass: logits and the last block's MLP",
-        "  the first 10 tokens, where a batch (and its stand-ins) shares them, once per head set",
+        "  the first 10 tokens, where a batch (and its ablations) shares them, once per head set",
         "  up to 200 tokens at once, head sets side by side",
     ]
     plain = Plan(64).explain(batches[:1], 1)
@@ -469,7 +469,7 @@ def test_a_plan_in_words(llama: Model) -> None:
         "  no tokens that a batch shares at its start",
         "  up to 64 tokens at once, one head set after the other",
     ]
-    block = replace(llama.short_cuts, attention=False, scored=False)
+    block = replace(llama.fast_paths, attention=False, scored=False)
     assert "at its block" in Plan(64, block).explain(batches, 1)
     assert "last block" not in Plan(64, block).explain(batches, 1)
     assert "compiled" in Plan(64, block, compile=True).explain(batches, 1)
@@ -505,15 +505,15 @@ def counter(monkeypatch: pytest.MonkeyPatch) -> Iterator[CompileCounter]:
     torch._dynamo.reset()
 
 
-@pytest.mark.parametrize("stand_in", ["zero", "mean", "corrupted"])
-def test_compiled_blocks_give_the_same(counter: CompileCounter, stand_in: str) -> None:
+@pytest.mark.parametrize("ablation", ["zero", "mean", "corrupted"])
+def test_compiled_blocks_give_the_same(counter: CompileCounter, ablation: str) -> None:
     model = wrap(tiny_model("llama", num_hidden_layers=6), toy_tokenizer())
     task = made_task([6], n=4)
     gates = some_gates(model, ["soft"] * 4 + ["late"] * 3 + ["ones", "last"], 0)
-    options: dict[str, Any] = {"stand_in": stand_in, "part": "all"}
+    options: dict[str, Any] = {"ablation": ablation, "split": "all"}
     plain = evaluate(model, task, gates, **options, lab=Lab(plan=Plan(500, PLAIN))).values
     assert counter.frame_count == 0
-    plan = Plan(48, model.short_cuts, fold=True, compile=True)
+    plan = Plan(48, model.fast_paths, fold=True, compile=True)
     values = evaluate(model, task, gates, **options, lab=Lab(plan=plan)).values
     np.testing.assert_allclose(values, plain, atol=1e-4)
     # One graph for all blocks; another where the last chunk has fewer rows.
@@ -534,7 +534,7 @@ def test_what_cannot_be_compiled_is_run_as_it_is(counter: CompileCounter) -> Non
                 lab=Lab(plan=plan),
             ).values
             for plan in (
-                Plan(100, model.short_cuts, fold=True, compile=True),
+                Plan(100, model.fast_paths, fold=True, compile=True),
                 Plan(100, PLAIN),
             )
         )
@@ -555,14 +555,14 @@ def test_a_model_that_its_user_compiled(task_of_fours: Task) -> None:
     graphs = counter.frame_count
     assert graphs
     gates = some_gates(model, ["soft", "late", "ones"], 0)
-    for stand_in in ("zero", "mean", "corrupted"):
-        options: dict[str, Any] = {"stand_in": stand_in, "part": "all"}
+    for ablation in ("zero", "mean", "corrupted"):
+        options: dict[str, Any] = {"ablation": ablation, "split": "all"}
         values = evaluate(model, task_of_fours, gates, **options).values
         expected = evaluate(
             plain, task_of_fours, gates, **options, lab=Lab(plan=Plan(500, PLAIN))
         ).values
         np.testing.assert_allclose(values, expected, atol=1e-4)
-    assert model.short_cuts == plain.short_cuts
+    assert model.fast_paths == plain.fast_paths
     assert counter.frame_count == graphs
     torch._dynamo.reset()
 

@@ -18,7 +18,7 @@ from toy import toy_task, toy_tokenizer
 
 from headcount import HeadcountError, Lab, Store, Task, evaluate, rank, wrap
 from headcount.engine.measure import measuring
-from headcount.engine.measure.ablations import make_stand_in
+from headcount.engine.measure.ablations import make_ablation
 from headcount.engine.measure.batch import make_batches
 from headcount.engine.measure.executor import Job, Unit
 from headcount.engine.measure.head_sets import HeadSetEntry, HeadSets
@@ -78,15 +78,15 @@ def both(
     alone = evaluate(*args, **kwargs, lab=Lab(plan=plan, progress=False))
     lab = here.lab(plan=plan)
     shared = evaluate(*args, **kwargs, lab=lab)
-    assert shared.stand_in == alone.stand_in
+    assert shared.ablation == alone.ablation
     assert lab.measured["value"] == np.isfinite(alone.table).sum()  # each once
     return alone.values, shared.values
 
 
-@pytest.mark.parametrize("stand_in", ["zero", "mean", "corrupted"])
+@pytest.mark.parametrize("ablation", ["zero", "mean", "corrupted"])
 @pytest.mark.parametrize("tokens", [20, 60, 400])
 def test_values_are_equal_bit_for_bit(
-    model: Model, task: Task, stand_in: str, tokens: int, monkeypatch: pytest.MonkeyPatch
+    model: Model, task: Task, ablation: str, tokens: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(measuring, "FEWEST", 1)
     gates = np.concatenate(
@@ -94,7 +94,7 @@ def test_values_are_equal_bit_for_bit(
     )
     here = Here()
     plan = best_plan(model, tokens=tokens)
-    alone, shared = both(here, model, task, gates, stand_in=stand_in, plan=plan)
+    alone, shared = both(here, model, task, gates, ablation=ablation, plan=plan)
     assert np.array_equal(alone, shared)
     assert len(here.units) > (3 if tokens < 400 else 0)
     assert len({unit.key for unit in here.units}) == len(here.units)
@@ -126,7 +126,7 @@ def test_prompts_that_share_their_start(model: Model, monkeypatch: pytest.Monkey
 
 
 def test_head_sets_of_single_examples(model: Model, task: Task) -> None:
-    places = range(len(task.part("test")))
+    places = range(len(task.split("test")))
     gates = soft_gates(model, len(places) + 1)
     entries = [HeadSetEntry("own", gates[place], place) for place in places]
     table = HeadSets.build(model.layout, [*entries, HeadSetEntry("all", gates[-1])], len(places))
@@ -141,7 +141,7 @@ def test_units_hold_every_head_set_of_a_batch_once_and_are_of_even_size(model: M
     gates = 1 - np.eye(model.layout.total, dtype=np.float32)
     with counted(model) as tokens:
         evaluate(model, task, gates, lab=here.lab(plan=Plan(8, PLAIN)))
-    single = len(task.part("test")) * len(gates)
+    single = len(task.split("test")) * len(gates)
     assert len(tokens) == single  # every pass once: the plain loop records nothing
     sizes = [sum(len(share.rows) / share.of for share in unit.work) for unit in here.units]
     assert sum(sizes) == single
@@ -180,9 +180,9 @@ def test_the_key_of_a_unit_is_its_content(model: Model, task: Task) -> None:
 
     assert keys() == keys()
     assert not keys() & keys(metric="accuracy")
-    assert not keys() & keys(stand_in="corrupted")
+    assert not keys() & keys(ablation="corrupted")
     assert not keys() & keys(gates=soft_gates(model, 3, seed=1))
-    assert not keys() & keys(part="ranking")
+    assert not keys() & keys(split="ranking")
 
 
 def test_a_unit_says_what_it_is(model: Model, task: Task) -> None:
@@ -234,22 +234,22 @@ def test_equal_examples_keep_their_own_texts(model: Model, monkeypatch: pytest.M
     assert answers.texts[0, :4].tolist() == answers.texts[0, 4:].tolist()
 
 
-@pytest.mark.parametrize("method", ["attribution", "integrated-gradients"])
-@pytest.mark.parametrize("stand_in", ["zero", "mean", "corrupted"])
+@pytest.mark.parametrize("ranking", ["attribution", "integrated-gradients"])
+@pytest.mark.parametrize("ablation", ["zero", "mean", "corrupted"])
 def test_rankings_by_derivative_are_equal(
-    model: Model, task: Task, method: str, stand_in: str, monkeypatch: pytest.MonkeyPatch
+    model: Model, task: Task, ranking: str, ablation: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     module = import_module("headcount.rankings.attribution")  # a function goes by its name
     monkeypatch.setattr(module, "default_tokens", lambda model: 60)
-    settings: dict[str, Any] = {"stand_in": stand_in, "metric": "logit_difference"}
-    alone = rank(model, task, method, **settings, lab=Lab(progress=False))
+    settings: dict[str, Any] = {"ablation": ablation, "metric": "logit_difference"}
+    alone = rank(model, task, ranking, **settings, lab=Lab(progress=False))
     here = Here()
-    shared = rank(model, task, method, **settings, lab=here.lab())
+    shared = rank(model, task, ranking, **settings, lab=here.lab())
     assert np.array_equal(alone.samples, shared.samples)
     assert alone.parameters == shared.parameters
     assert len(here.units) > 2
     places = sorted(place for unit in here.units for place in unit.work)
-    assert places == list(range(len(task.part("ranking"))))  # each once
+    assert places == list(range(len(task.split("ranking"))))  # each once
 
 
 def test_gates_of_seeds_that_are_fitted_apart(model: Model, tmp_path: Path) -> None:
@@ -292,9 +292,9 @@ def test_parts_are_cut_alike_by_a_worker_whose_memory_was_short(model: Model) ->
     examples = encode(toy_task(6, targets=[1]), model.tokenizer)
     (batch, *_) = make_batches(examples, tokens=1 << 60)
     gates, plan = soft_gates(model, sets=29), Plan(4 * batch.ids.numel(), fold=True)
-    stand_in = make_stand_in("zero", model, examples, [], 100)
+    ablation = make_ablation("zero", model, examples, [], 100)
     passes = [
-        Passes(model, gates, len(examples), METRICS["logprob"], stand_in, plan) for _ in range(3)
+        Passes(model, gates, len(examples), METRICS["logprob"], ablation, plan) for _ in range(3)
     ]
     passes[0].plan = replace(plan, tokens=batch.ids.numel())  # as after running out of memory
     parts = [one._part(batch, range(29), part, 3) for part, one in enumerate(passes)]

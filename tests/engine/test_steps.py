@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from fast_paths_of_model import left_behind
 from hypothesis import given
 from hypothesis import strategies as st
-from shortcuts import left_behind
 from test_decode import by_whole_passes, go_on, ids_of, model_of, prompts, soft_gates
 from toy import WORDS
 

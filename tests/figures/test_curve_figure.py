@@ -28,7 +28,7 @@ def made_up(
     counts: tuple[int, ...] = (0, 1, 2, 4, 8, 16),
     series: tuple[str, ...] = ("top", "random", "matched"),
     metric: str = "accuracy",
-    stand_in: str = "zero",
+    ablation: str = "zero",
     **changes: Any,
 ) -> Curve:
     """A curve that falls, with intervals of a tenth to either side."""
@@ -40,11 +40,11 @@ def made_up(
         for value in [0.9 - (0.04 if name == "top" else 0.01) * count]
     )
     layout = HeadLayout((20, 20))
-    scores = HeadScores(layout, np.arange(40.0), method="attribution")
+    scores = HeadScores(layout, np.arange(40.0), ranking="attribution")
     whole = HeadSets.of(np.ones((1, 40)), layout)  # a figure is drawn of the points alone
     examples = tuple(map(str, range(40)))
     table = np.zeros((1, 40))
-    values = Values(table, whole, examples, np.arange(40), METRICS[metric], stand_in)
+    values = Values(table, whole, examples, np.arange(40), METRICS[metric], ablation)
     return replace(Curve(points, values, scores, "mask"), **changes)
 
 
@@ -118,10 +118,10 @@ def test_accuracies_are_drawn_from_zero_to_one() -> None:
     assert free.get_ylim() != (low, high)
 
 
-def test_the_note_tells_the_number_of_examples_and_the_stand_in() -> None:
-    figure = made_up(stand_in="mean over 3 prompts").plot()
+def test_the_note_tells_the_number_of_examples_and_the_ablation() -> None:
+    figure = made_up(ablation="mean over 3 prompts").plot()
     (note,) = [text.get_text() for text in figure.texts]
-    assert note == "bands: 95 % intervals · n = 40 · stand-in: mean over 3 prompts"
+    assert note == "bands: 95 % intervals · n = 40 · ablation: mean over 3 prompts"
 
 
 def test_intervals_that_are_not_known_leave_a_gap() -> None:
@@ -134,7 +134,7 @@ def test_intervals_that_are_not_known_leave_a_gap() -> None:
 
 def test_long_texts_stay_within_the_figure() -> None:
     long = made_up(
-        stand_in="mean over 100 corrupted prompts of the ranking part, per position within one "
+        ablation="mean over 100 corrupted prompts of the ranking split, per position within one "
         "template and length",
         points=tuple(
             replace(point, model="some-organisation/a-language-model-of-some-size-instruct-v0.3")

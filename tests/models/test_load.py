@@ -205,7 +205,7 @@ class TestAdapters:
 class TestNames:
     def test_near_miss(self) -> None:
         assert refusal("smolm2-135m") == (
-            'There is no model "smolm2-135m". Did you mean "smollm2-135m"?'
+            'There is no model "smolm2-135m". Did you mean "smollm2-135m-q4"?'
         )
 
     @pytest.mark.parametrize("spec", ["./gone", "/gone", "~/gone", "a/b/c", "gone.gguf", "gone/"])
@@ -221,7 +221,7 @@ class TestNames:
 
     def test_revision_of_a_folder(self, folder: Path) -> None:
         assert "Only a model on the hub has revisions" in refusal(folder, revision="v2")
-        assert "Only a model on the hub has revisions" in refusal("smollm2-135m", revision="v2")
+        assert "Only a model on the hub has revisions" in refusal("smollm2-135m-q4", revision="v2")
 
     def test_file_of_another_kind(self, folder: Path) -> None:
         assert "is a file, but not a .gguf one" in refusal(folder / "model.safetensors")

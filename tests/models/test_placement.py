@@ -88,19 +88,19 @@ def test_a_mapped_model_is_the_same_model(plain: Model, mapped: Model) -> None:
     if torch.accelerator.is_available():
         pytest.skip("an accelerator takes what the map leaves free")
     assert mapped.identity == plain.identity
-    assert mapped.short_cuts == plain.short_cuts
+    assert mapped.fast_paths == plain.fast_paths
 
 
-@pytest.mark.parametrize("stand_in", ["zero", "mean", "corrupted"])
+@pytest.mark.parametrize("ablation", ["zero", "mean", "corrupted"])
 def test_gates_act_as_on_one_device(
-    plain: Model, mapped: Model, stand_in: str, tmp_path: Path
+    plain: Model, mapped: Model, ablation: str, tmp_path: Path
 ) -> None:
     total = plain.layout.total
     gates = np.concatenate([np.ones((1, total)), 1 - np.eye(total)])
     task = toy_task(16)
-    expected = evaluate(plain, task, gates, stand_in=stand_in).values
+    expected = evaluate(plain, task, gates, ablation=ablation).values
     with Store(tmp_path / "store.sqlite") as store:
-        found = evaluate(mapped, task, gates, stand_in=stand_in, lab=Lab(store))
+        found = evaluate(mapped, task, gates, ablation=ablation, lab=Lab(store))
     np.testing.assert_allclose(found.values, expected, atol=1e-4)
 
 
@@ -116,7 +116,7 @@ def test_derivatives_and_texts(plain: Model, mapped: Model) -> None:
 def test_spread_blocks_are_not_compiled(plain: Model, folder: Path) -> None:
     spread = load_model(folder, device_map=MAPS["some layers on disk"])
     assert (plain.spread, spread.spread) == (False, True)
-    plan = Plan(60, plain.short_cuts, fold=True, compile=True)
+    plan = Plan(60, plain.fast_paths, fold=True, compile=True)
     for model in (plain, spread):
         batch = make_batches(encode(toy_task(2), model.tokenizer), tokens=60)[0]
         assert Runner(model, batch, plan, None).compile == (not model.spread)

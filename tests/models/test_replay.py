@@ -1,4 +1,4 @@
-"""Short cuts through every architecture: which ones it carries, and that they change nothing."""
+"""Fast paths through every architecture: which ones it carries, and that they change nothing."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ from functools import cache
 
 import pytest
 import torch
-from shortcuts import by_replay, by_whole_passes, error, left_behind, random_gates
+from fast_paths_of_model import by_replay, by_whole_passes, error, left_behind, random_gates
 from test_architectures import PROVEN
 from tiny import VOCAB, tiny_config, tiny_model
 from torch import Tensor, nn
 from transformers.cache_utils import DynamicCache, DynamicLayer
 
 from headcount import wrap
-from headcount.models.fast_paths import ShortCuts
+from headcount.models.fast_paths import FastPaths
 from headcount.models.proof import prove
-from headcount.models.prove_fast_paths import prove_short_cuts
+from headcount.models.prove_fast_paths import prove_fast_paths
 from headcount.models.sites import HeadSite
 
 # The slow paths of transformers warn about kernels that are not installed.
@@ -58,14 +58,14 @@ NO_CACHE: dict[str, str] = {
     "xlm": "it keeps no keys and values",
 }
 
-Proven = tuple[nn.Module, tuple[HeadSite, ...], ShortCuts]
+Proven = tuple[nn.Module, tuple[HeadSite, ...], FastPaths]
 
 
 @cache
 def proven(model_type: str) -> Proven:
     module = tiny_model(model_type)
     sites = prove(module).sites
-    return module, sites, prove_short_cuts(module, sites)
+    return module, sites, prove_fast_paths(module, sites)
 
 
 def texts(rows: int, seed: int) -> Tensor:
@@ -82,7 +82,7 @@ def plain_layers(model_type: str) -> bool:
     return all(type(layer) is DynamicLayer for layer in layers)
 
 
-# Which short cuts there are
+# Which fast paths there are
 
 
 @pytest.mark.parametrize("model_type", PROVEN)
@@ -106,14 +106,14 @@ def test_nearly_all_carry_the_first_two() -> None:
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_half_precision_carries_the_same(model_type: str, dtype: torch.dtype) -> None:
     module = tiny_model(model_type).to(dtype)
-    half = prove_short_cuts(module, prove(module).sites)
+    half = prove_fast_paths(module, prove(module).sites)
     assert half == proven(model_type)[2]
 
 
 def test_shared_keys_and_values_lose_the_late_start() -> None:
     """The same architecture, with and without layers that take keys from earlier ones."""
     alone = tiny_model("gemma4_text", num_kv_shared_layers=0)
-    cuts = prove_short_cuts(alone, prove(alone).sites)
+    cuts = prove_fast_paths(alone, prove(alone).sites)
     assert cuts.trunk is not None
     assert proven("gemma4_text")[2].trunk is None
 
@@ -148,7 +148,7 @@ def test_the_proof_leaves_the_model_as_it_was() -> None:
     try:
         torch.set_float32_matmul_precision("medium")
         # Dropout would make every comparison fail.
-        assert prove_short_cuts(module, sites) == proven("llama")[2]
+        assert prove_fast_paths(module, sites) == proven("llama")[2]
         assert torch.get_float32_matmul_precision() == "medium"
     finally:
         torch.set_float32_matmul_precision(precision)
@@ -170,13 +170,13 @@ def test_a_proof_that_is_interrupted_leaves_nothing() -> None:
 
     handle = module.model.layers[1].mlp.register_forward_pre_hook(stop)
     try:
-        prove_short_cuts(module, sites)
+        prove_fast_paths(module, sites)
         passes = -left[0]
         assert passes > 10
         for at in range(1, passes + 1):
             left[0] = at
             with pytest.raises(KeyboardInterrupt):
-                prove_short_cuts(module, sites)
+                prove_fast_paths(module, sites)
             assert left_behind(module) == ["model.layers.1.mlp: hooks"]
     finally:
         handle.remove()
@@ -187,9 +187,9 @@ def test_the_proof_is_made_once_and_when_asked_for() -> None:
     model = wrap(module, None)
     passes: list[int] = []
     handle = module.register_forward_pre_hook(lambda *_: passes.append(1))
-    assert model.short_cuts is model.short_cuts
+    assert model.fast_paths is model.fast_paths
     first = len(passes)
-    model.short_cuts
+    model.fast_paths
     handle.remove()
     assert 0 < first == len(passes)
 
@@ -206,5 +206,5 @@ def test_a_deep_model_is_proven_in_few_passes() -> None:
 
     for layer in module.model.layers:
         layer.mlp.register_forward_pre_hook(count)
-    prove_short_cuts(module, sites)
+    prove_fast_paths(module, sites)
     assert blocks < 24 * (len(sites) / 2 + 40)

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import torch
 from checkpoints import save_checkpoint
+from fast_paths_of_model import left_behind
 from safetensors.torch import load_file, save_file
-from shortcuts import left_behind
 from tiny import VOCAB, tiny_model
 from torch import Tensor, nn
 from toy import toy_task, toy_tokenizer
@@ -179,18 +179,18 @@ def test_gates_switch_heads_of_sparse_models_off(name: str) -> None:
     assert left_behind(model.module) == []
 
 
-def test_short_cuts_evaluation_ranking_and_decoding_work_on_sparse_models() -> None:
+def test_fast_paths_evaluation_ranking_and_decoding_work_on_sparse_models() -> None:
     model = sparse_model()
-    cuts = model.short_cuts
+    cuts = model.fast_paths
     assert cuts.head
     assert cuts.trunk is not None
     assert cuts.cache
     task = toy_task(6)
     gates = model.layout.gates(off=[Head(0, 0)])
-    values = evaluate(model, task, gates, part="all")
+    values = evaluate(model, task, gates, split="all")
     plain = [
         _logprob(model, example.prompt, example.target) for example in task.examples
-    ]  # one example at a time, no short cut
+    ]  # one example at a time, no fast path
     assert np.allclose(values.values[0], plain, atol=1e-4)
     scores = rank(model, task, "attribution")
     assert np.isfinite(scores.values).all()

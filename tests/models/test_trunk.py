@@ -10,15 +10,15 @@ from typing import Any
 import pytest
 import torch
 from custom import VOCAB, WIDTH, Attention, Block, CustomLM, Flat, TokensFirst
-from shortcuts import by_replay, by_whole_passes, error, left_behind, random_gates
+from fast_paths_of_model import by_replay, by_whole_passes, error, left_behind, random_gates
 from tiny import tiny_model
 from torch import Tensor, nn
 
-from headcount.models.fast_paths import ShortCuts, recording, replaying, scored_end, watching
+from headcount.models.fast_paths import FastPaths, recording, replaying, scored_end, watching
 from headcount.models.forward_modes import instead, scored_logits
 from headcount.models.gate import gating
 from headcount.models.proof import prove
-from headcount.models.prove_fast_paths import prove_short_cuts
+from headcount.models.prove_fast_paths import prove_fast_paths
 from headcount.models.sites import HeadSite, run
 
 DEPTH = 11  # blocks of the models below: more than the proof gates one by one
@@ -31,16 +31,16 @@ class WithHead(CustomLM):
         return self.head
 
 
-def shortcuts_of(module: nn.Module) -> tuple[tuple[HeadSite, ...], ShortCuts]:
+def fast_paths_of(module: nn.Module) -> tuple[tuple[HeadSite, ...], FastPaths]:
     sites = prove(module).sites
-    return sites, prove_short_cuts(module, sites)
+    return sites, prove_fast_paths(module, sites)
 
 
 def texts(rows: int, tokens: int = 9) -> Tensor:
     return torch.randint(1, VOCAB, (rows, tokens), generator=torch.Generator().manual_seed(rows))
 
 
-def assert_right(module: nn.Module, sites: tuple[HeadSite, ...], cuts: ShortCuts) -> None:
+def assert_right(module: nn.Module, sites: tuple[HeadSite, ...], cuts: FastPaths) -> None:
     """Whatever late start it carries, from every site, in batches unlike the proof's."""
     if cuts.trunk is None:
         return
@@ -61,7 +61,7 @@ def assert_right(module: nn.Module, sites: tuple[HeadSite, ...], cuts: ShortCuts
 @pytest.mark.parametrize("attention", [Attention, Flat, TokensFirst])
 def test_an_ordinary_model_carries_a_late_start(attention: type[Attention]) -> None:
     module = WithHead(*[attention] * 3)
-    sites, cuts = shortcuts_of(module)
+    sites, cuts = fast_paths_of(module)
     assert cuts.head
     assert cuts.attention == (attention is Attention)  # the others turn the projection's output
     assert cuts.trunk is not None
@@ -73,13 +73,13 @@ def test_an_ordinary_model_carries_a_late_start(attention: type[Attention]) -> N
 
 def test_tokens_in_front_are_not_mistaken_for_rows() -> None:
     """With as many rows as scored tokens, cutting the wrong axis would go unnoticed."""
-    assert shortcuts_of(WithHead(Attention, Attention))[1].scored
-    assert not shortcuts_of(WithHead(Attention, TokensFirst))[1].scored
+    assert fast_paths_of(WithHead(Attention, Attention))[1].scored
+    assert not fast_paths_of(WithHead(Attention, TokensFirst))[1].scored
 
 
 def test_a_model_without_output_embeddings_keeps_all_logits() -> None:
     module = CustomLM(Attention, Attention)
-    sites, cuts = shortcuts_of(module)
+    sites, cuts = fast_paths_of(module)
     assert (cuts.head, cuts.scored) == (False, False)
     assert cuts.attention
     assert_right(module, sites, cuts)
@@ -112,7 +112,7 @@ class Skipping(WithHead):
 def test_skip_connections_lose_the_late_start(source: int, target: int) -> None:
     """Wherever they are, and however short."""
     module = Skipping(source, target)
-    sites, cuts = shortcuts_of(module)
+    sites, cuts = fast_paths_of(module)
     assert cuts.head
     assert (cuts.trunk is None) == (target - source > 1)
     assert_right(module, sites, cuts)
@@ -151,7 +151,7 @@ class Leaving(Block):
 @pytest.mark.parametrize(("source", "target"), [(0, DEPTH - 1), (1, 3), (4, 6)])
 def test_state_between_passes_loses_the_late_start(source: int, target: int) -> None:
     """Though what the pass before left there is right as long as that had the same prompts."""
-    assert shortcuts_of(Whispering(source, target))[1].trunk is None
+    assert fast_paths_of(Whispering(source, target))[1].trunk is None
 
 
 class Twice(WithHead):
@@ -166,7 +166,7 @@ class Twice(WithHead):
 
 
 def test_blocks_that_run_twice_are_run_whole() -> None:
-    sites, cuts = shortcuts_of(Twice(Attention, Attention))
+    sites, cuts = fast_paths_of(Twice(Attention, Attention))
     assert [site.call for site in sites] == [0, 0, 1, 1]
     assert cuts.trunk is None
 
@@ -193,7 +193,7 @@ def test_blocks_that_write_into_their_input(kind: type[Block]) -> None:
     module = WithHead(*[Attention] * 3)
     for block in module.blocks:
         block.__class__ = kind
-    sites, cuts = shortcuts_of(module)
+    sites, cuts = fast_paths_of(module)
     assert (cuts.trunk is None) == (kind is InPlace)
     assert_right(module, sites, cuts)
 
@@ -207,7 +207,7 @@ class AddingAfter(Attention):
 
 def test_what_follows_the_projection_in_an_attention_is_run() -> None:
     module = WithHead(AddingAfter, AddingAfter)
-    sites, cuts = shortcuts_of(module)
+    sites, cuts = fast_paths_of(module)
     assert cuts.trunk is not None
     assert not cuts.attention
     assert_right(module, sites, cuts)
@@ -237,7 +237,7 @@ def running(module: nn.Module) -> Iterator[list[str]]:
 
 def test_nothing_before_the_projection_runs_again() -> None:
     module = tiny_model("llama", num_hidden_layers=3)
-    sites, cuts = shortcuts_of(module)
+    sites, cuts = fast_paths_of(module)
     assert cuts.trunk is not None
     with recording(module, cuts.trunk, sites, rows=2) as kept:
         run(module, texts(2))
@@ -256,7 +256,7 @@ def test_nothing_before_the_projection_runs_again() -> None:
 def test_a_recording_keeps_no_more_than_is_needed() -> None:
     """Blocks' outputs and heads; not what attentions write, which is made anew."""
     module = tiny_model("llama", num_hidden_layers=3)
-    sites, cuts = shortcuts_of(module)
+    sites, cuts = fast_paths_of(module)
     assert cuts.trunk is not None
     with recording(module, cuts.trunk, sites, rows=2) as kept:
         run(module, texts(2))
@@ -267,7 +267,7 @@ def test_a_recording_keeps_no_more_than_is_needed() -> None:
 
 def test_scored_ends_run_at_the_scored_positions() -> None:
     module = tiny_model("llama")
-    _, cuts = shortcuts_of(module)
+    _, cuts = fast_paths_of(module)
     shapes: dict[str, torch.Size] = {}
     for name in ("model.layers.0.mlp", "model.layers.1.self_attn.q_proj", "lm_head"):
         module.get_submodule(name).register_forward_hook(
@@ -285,7 +285,7 @@ def test_scored_ends_run_at_the_scored_positions() -> None:
 
 
 def contexts(
-    module: nn.Module, sites: tuple[HeadSite, ...], cuts: ShortCuts
+    module: nn.Module, sites: tuple[HeadSite, ...], cuts: FastPaths
 ) -> dict[str, Callable[[], AbstractContextManager[Any]]]:
     assert cuts.trunk is not None
     trunk = cuts.trunk
@@ -311,7 +311,7 @@ class StoppedError(Exception):
 @pytest.mark.parametrize("failing", ["in the pass", "after it", "never"])
 def test_nothing_is_left_behind(name: str, failing: str) -> None:
     module = tiny_model("llama")
-    sites, cuts = shortcuts_of(module)
+    sites, cuts = fast_paths_of(module)
     before = run(module, texts(2))
     context = contexts(module, sites, cuts)[name]
     norm = module.model.norm
@@ -338,7 +338,7 @@ def test_forwards_that_were_there_before_come_back() -> None:
     def own(x: Tensor) -> Tensor:
         return x + 1
 
-    module.forward = own  # type: ignore[method-assign]
+    module.forward = own  # type: ignore[ranking-assign]
     with instead(module, lambda x: x + 2):
         with instead(module, lambda x: x + 3):
             assert module(x).tolist() == [[4, 4]]

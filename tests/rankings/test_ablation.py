@@ -28,7 +28,7 @@ def spread() -> Plant:
     return plant(needed=["0.1", "1.3", "2.0"], interfering=["0.2", "2.1"], seed=3)
 
 
-def without_twins(task: Task) -> Task:
+def without_corrupted(task: Task) -> Task:
     return replace(task, examples=tuple(replace(e, corrupted=None) for e in task))
 
 
@@ -38,12 +38,12 @@ def store(tmp_path: Path) -> Iterator[Store]:
         yield opened
 
 
-@pytest.mark.parametrize("method", ["ablation", "patching"])
+@pytest.mark.parametrize("ranking", ["ablation", "patching"])
 @pytest.mark.parametrize("seed", [0, 3])
-def test_planted_effects_come_back_exactly(method: str, seed: int) -> None:
-    """With twins too: a twin's names are others, and write toward neither target nor foil."""
+def test_planted_effects_come_back_exactly(ranking: str, seed: int) -> None:
+    """Also when patching: a corrupted prompt has other names, which are neither target nor foil."""
     planted = plant(needed=["0.1", "1.3", "2.0"], interfering=["0.2", "2.1"], seed=seed)
-    scores = rank(planted.model, planted.task, method, metric="logit_difference")
+    scores = rank(planted.model, planted.task, ranking, metric="logit_difference")
     effects = [planted.effects[head] for head in planted.model.layout]
     np.testing.assert_allclose(scores.values, effects, atol=1e-4)
     assert scores.samples is not None
@@ -75,19 +75,19 @@ def test_accuracy_falls_with_every_needed_head_and_no_other() -> None:
 
 
 @pytest.mark.parametrize("model_type", ["llama", "gpt2"])
-@pytest.mark.parametrize("stand_in", ["zero", "mean", "corrupted"])
-def test_one_head_at_a_time(model_type: str, stand_in: str) -> None:
+@pytest.mark.parametrize("ablation", ["zero", "mean", "corrupted"])
+def test_one_head_at_a_time(model_type: str, ablation: str) -> None:
     model, task = built(model_type), toy_task(12)
-    scores = rank(model, task, "ablation", stand_in=stand_in)
+    scores = rank(model, task, "ablation", ablation=ablation)
     whole, *rest = (
-        evaluate(model, task, gates, stand_in=stand_in, part="ranking").values[0]
+        evaluate(model, task, gates, ablation=ablation, split="ranking").values[0]
         for gates in [
             model.layout.gates(off=[]),
             *(model.layout.gates(off=[head]) for head in model.layout),
         ]
     )
     assert scores.samples is not None
-    assert scores.samples.shape == (len(task.part("ranking")), model.layout.total)
+    assert scores.samples.shape == (len(task.split("ranking")), model.layout.total)
     expected = np.stack([whole - one for one in rest], axis=1)
     np.testing.assert_allclose(scores.samples, expected, atol=1e-4)
     np.testing.assert_allclose(scores.values, expected.mean(0), atol=1e-4)
@@ -95,19 +95,21 @@ def test_one_head_at_a_time(model_type: str, stand_in: str) -> None:
     assert scores.parameters["whole"] == pytest.approx(whole.mean(), abs=1e-4)
 
 
-def test_patching_is_ablation_by_the_twin() -> None:
+def test_patching_is_ablation_by_the_corrupted_prompt() -> None:
     model, task = built(), toy_task(12)
     patched = rank(model, task, "patching")
-    same = rank(model, task, "ablation", stand_in="corrupted")
+    same = rank(model, task, "ablation", ablation="corrupted")
     np.testing.assert_array_equal(patched.values, same.values)
-    assert patched.method == "patching"
-    assert patched.parameters["stand_in"] == "corrupted"
-    assert "twin" in patched.parameters["stand_in_used"]
+    assert patched.ranking == "patching"
+    assert patched.parameters["ablation"] == "corrupted"
+    assert "corrupted prompt" in patched.parameters["ablation_used"]
 
 
-def test_patching_without_twins_is_refused() -> None:
-    with pytest.raises(HeadcountError, match="has no corrupted twin: choose a task that has twins"):
-        rank(built(), without_twins(toy_task()), "patching")
+def test_patching_without_corrupted_is_refused() -> None:
+    with pytest.raises(
+        HeadcountError, match="has no corrupted prompt: choose a task that has them"
+    ):
+        rank(built(), without_corrupted(toy_task()), "patching")
 
 
 def test_measurements_go_into_the_store_and_come_out_again(store: Store) -> None:
@@ -115,7 +117,7 @@ def test_measurements_go_into_the_store_and_come_out_again(store: Store) -> None
     model, task = built(), toy_task(12)
     plain = rank(model, task, "ablation")
     one = model.layout.gates(off=[model.layout.head(0)])
-    evaluate(model, task, one, part="ranking", lab=Lab(store))
+    evaluate(model, task, one, split="ranking", lab=Lab(store))
     stored = rank(model, task, "ablation", lab=Lab(store))
     np.testing.assert_allclose(stored.values, plain.values, atol=1e-5)
     assert "store" not in stored.parameters
@@ -123,9 +125,9 @@ def test_measurements_go_into_the_store_and_come_out_again(store: Store) -> None
     seen: list[int] = []
     handle = model.module.register_forward_pre_hook(lambda *_: seen.append(1))
     try:  # the curve of the same heads needs no further pass
-        evaluate(model, task, one, part="ranking", lab=Lab(store))
+        evaluate(model, task, one, split="ranking", lab=Lab(store))
         gates = 1 - np.eye(model.layout.total)
-        evaluate(model, task, gates, part="ranking", lab=Lab(store))
+        evaluate(model, task, gates, split="ranking", lab=Lab(store))
     finally:
         handle.remove()
     assert seen == []

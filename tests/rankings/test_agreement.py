@@ -23,10 +23,10 @@ LAYOUT = HeadLayout((10, 10))
 VALUES = st.lists(st.integers(-5, 5), min_size=3, max_size=20)
 
 
-def scored(values: Any, samples: Any = None, method: str = "m") -> HeadScores:
+def scored(values: Any, samples: Any = None, ranking: str = "m") -> HeadScores:
     layout = HeadLayout((len(values),))
     given_samples = None if samples is None else np.asarray(samples, dtype=float)
-    return HeadScores(layout, np.asarray(values, dtype=float), method, samples=given_samples)
+    return HeadScores(layout, np.asarray(values, dtype=float), ranking, samples=given_samples)
 
 
 # Spearman
@@ -140,7 +140,7 @@ def test_scores_that_are_all_one_correlate_with_nothing() -> None:
     assert json.loads(to_json(found.to_json()))["spearman"][0][1] is None
 
 
-def test_planted_methods_agree() -> None:
+def test_planted_rankings_agree() -> None:
     planted = plant(needed=["0.1", "1.3", "2.0"], interfering=["0.2"])
     names = ("ablation", "attribution", "random")
     found = agreement({name: rank(planted.model, planted.task, name) for name in names}, [3])
@@ -186,7 +186,7 @@ def test_too_few_samples_have_no_interval() -> None:
 
 
 def test_samples_of_one_cluster_stay_together() -> None:
-    """Twins in both halves would agree with each other, however noisy they are."""
+    """Corrupted prompts in both halves would agree with each other, however noisy they are."""
     samples = np.repeat(np.random.default_rng(0).normal(size=(6, 30)), 10, axis=0)
     scores = scored(samples.mean(0), samples)
     clusters = np.repeat(np.arange(6), 10)

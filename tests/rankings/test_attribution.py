@@ -15,7 +15,7 @@ from toy import toy_task, toy_tokenizer
 from headcount import HeadcountError, evaluate, rank, wrap
 from headcount.models.model import Model
 
-STAND_INS = ("zero", "mean", "corrupted")
+ABLATIONS = ("zero", "mean", "corrupted")
 
 
 @cache
@@ -29,9 +29,9 @@ def spread() -> Plant:
 
 
 def ends(model: Model, task: Any, **options: Any) -> np.ndarray:
-    """metric(all heads) − metric(no head), for each example of the ranking part."""
+    """metric(all heads) − metric(no head), for each example of the ranking split."""
     gates = np.stack([np.ones(model.layout.total), np.zeros(model.layout.total)])
-    values = evaluate(model, task, gates, part="ranking", **options).values
+    values = evaluate(model, task, gates, split="ranking", **options).values
     return values[0] - values[1]
 
 
@@ -39,14 +39,14 @@ def ends(model: Model, task: Any, **options: Any) -> np.ndarray:
 
 
 @pytest.mark.parametrize("model_type", ["llama", "gpt2", "bloom", "qwen3_next"])
-@pytest.mark.parametrize("stand_in", STAND_INS)
-def test_attribution_is_the_slope_of_evaluate(model_type: str, stand_in: str) -> None:
+@pytest.mark.parametrize("ablation", ABLATIONS)
+def test_attribution_is_the_slope_of_evaluate(model_type: str, ablation: str) -> None:
     model, task = built(model_type), toy_task(12)
     step = 2.0**-8
     eye = np.eye(model.layout.total)
-    options: dict[str, Any] = {"stand_in": stand_in, "metric": "logprob"}
+    options: dict[str, Any] = {"ablation": ablation, "metric": "logprob"}
     above, below = (
-        evaluate(model, task, 1 + sign * step * eye, part="ranking", **options) for sign in (1, -1)
+        evaluate(model, task, 1 + sign * step * eye, split="ranking", **options) for sign in (1, -1)
     )
     slopes = (above.values - below.values).T / (2 * step)  # (examples, heads)
     scores = rank(model, task, "attribution", **options)
@@ -56,8 +56,8 @@ def test_attribution_is_the_slope_of_evaluate(model_type: str, stand_in: str) ->
     assert np.abs(slopes).max() > 0.05  # there is something to be right about
 
 
-@pytest.mark.parametrize("stand_in", ["zero", "corrupted"])
-def test_attribution_finds_what_was_planted(stand_in: str) -> None:
+@pytest.mark.parametrize("ablation", ["zero", "corrupted"])
+def test_attribution_finds_what_was_planted(ablation: str) -> None:
     """Nothing is curved in a plant, so that the first order is exact."""
     planted = spread()
     scores = rank(
@@ -65,17 +65,17 @@ def test_attribution_finds_what_was_planted(stand_in: str) -> None:
         planted.task,
         "attribution",
         metric="logit_difference",
-        stand_in=stand_in,
+        ablation=ablation,
     )
     effects = [planted.effects[head] for head in planted.model.layout]
     np.testing.assert_allclose(scores.values, effects, atol=1e-4)
 
 
-@pytest.mark.parametrize("method", ["attribution", "integrated-gradients"])
+@pytest.mark.parametrize("ranking", ["attribution", "integrated-gradients"])
 @pytest.mark.parametrize("metric", ["logprob", "logit_difference"])
-def test_the_sign_tells_the_role(method: str, metric: str) -> None:
+def test_the_sign_tells_the_role(ranking: str, metric: str) -> None:
     planted = spread()
-    scores = rank(planted.model, planted.task, method, metric=metric)
+    scores = rank(planted.model, planted.task, ranking, metric=metric)
     by_head = dict(zip(planted.model.layout, scores.values, strict=True))
     needed = [by_head[head] for head in planted.heads("needed")]
     interfering = [by_head[head] for head in planted.heads("interfering")]
@@ -90,17 +90,17 @@ def test_the_sign_tells_the_role(method: str, metric: str) -> None:
 
 
 @pytest.mark.parametrize("model_type", ["llama", "gpt_neox"])
-@pytest.mark.parametrize("stand_in", STAND_INS)
-def test_integrated_gradients_add_up_for_every_example(model_type: str, stand_in: str) -> None:
+@pytest.mark.parametrize("ablation", ABLATIONS)
+def test_integrated_gradients_add_up_for_every_example(model_type: str, ablation: str) -> None:
     model, task = built(model_type), toy_task(8)
-    scores = rank(model, task, "integrated-gradients", stand_in=stand_in, steps=32)
-    expected = ends(model, task, stand_in=stand_in)
+    scores = rank(model, task, "integrated-gradients", ablation=ablation, steps=32)
+    expected = ends(model, task, ablation=ablation)
     assert scores.samples is not None
     np.testing.assert_allclose(scores.samples.sum(1), expected, atol=5e-3)
     assert scores.parameters["sum"] == pytest.approx(scores.values.sum())
     assert scores.parameters["difference"] == pytest.approx(expected.mean(), abs=1e-4)
     # Attribution does not: the sum is a property of the path, not of derivatives as such.
-    straight = rank(model, task, "attribution", stand_in=stand_in)
+    straight = rank(model, task, "attribution", ablation=ablation)
     assert straight.samples is not None
     assert np.abs(straight.samples.sum(1) - expected).max() > 0.05
 
@@ -143,22 +143,22 @@ def test_no_steps_are_no_path(steps: int) -> None:
 # What both have in common
 
 
-@pytest.mark.parametrize("method", ["attribution", "integrated-gradients"])
-def test_metrics_without_a_derivative_are_refused(method: str) -> None:
+@pytest.mark.parametrize("ranking", ["attribution", "integrated-gradients"])
+def test_metrics_without_a_derivative_are_refused(ranking: str) -> None:
     for metric in ("accuracy", "choice"):
         with pytest.raises(HeadcountError, match=f'"{metric}" has no derivative .* logprob'):
-            rank(built("llama"), toy_task(), method, metric=metric)
+            rank(built("llama"), toy_task(), ranking, metric=metric)
 
 
-@pytest.mark.parametrize("stand_in", STAND_INS)
-def test_a_model_may_be_ranked_before_anything_else(stand_in: str) -> None:
+@pytest.mark.parametrize("ablation", ABLATIONS)
+def test_a_model_may_be_ranked_before_anything_else(ablation: str) -> None:
     """What is proven about a model at its first use is not proven under gates."""
     task = toy_task(12)
     first, used = (wrap(tiny_model("llama"), toy_tokenizer()) for _ in range(2))
     evaluate(used, task, np.ones(8))
-    scores, expected = (rank(model, task, stand_in=stand_in).values for model in (first, used))
+    scores, expected = (rank(model, task, ablation=ablation).values for model in (first, used))
     np.testing.assert_allclose(scores, expected, atol=1e-6)
-    assert first.short_cuts == used.short_cuts
+    assert first.fast_paths == used.fast_paths
 
 
 def test_the_same_bits_twice() -> None:

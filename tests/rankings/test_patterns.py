@@ -197,7 +197,7 @@ def test_previous_is_the_mean_of_the_diagonal(model_type: str) -> None:
     model, task = built(model_type), toy_task(8)
     scores = rank(model, task, "attention-previous")
     assert scores.samples is not None
-    for row, example in zip(scores.samples, task.part("ranking"), strict=True):
+    for row, example in zip(scores.samples, task.split("ranking"), strict=True):
         ids = model.tokenizer.encode(example.prompt)
         weights = by_hand(model, ids)
         expected = np.mean([weights[:, at, at - 1] for at in range(1, len(ids))], axis=0)
@@ -278,7 +278,7 @@ def test_retrieval_is_attention_to_the_answer() -> None:
     model, task = built(), holding()
     scores = rank(model, task, "attention-retrieval")
     assert scores.samples is not None
-    for row, example in zip(scores.samples, task.part("ranking"), strict=True):
+    for row, example in zip(scores.samples, task.split("ranking"), strict=True):
         words, answer = example.prompt.split(), example.target.split()
         ids = model.tokenizer.encode(example.prompt + example.target)
         weights = by_hand(model, ids[:-1])
@@ -289,7 +289,7 @@ def test_retrieval_is_attention_to_the_answer() -> None:
 
 
 def test_retrieval_finds_the_heads_that_look_at_the_answer() -> None:
-    """The plant's prompts mark the subject; here the mark is dropped from the target's twin."""
+    """The plant's prompts mark the subject; here the mark is dropped from the target's copy."""
     planted = plant(needed=["0.1", "2.0"], interfering=["1.3"])
     marked = tuple(
         replace(e, target=f" +{e.target.strip()}", foils=(), corrupted=None) for e in planted.task
@@ -303,7 +303,7 @@ def test_retrieval_finds_the_heads_that_look_at_the_answer() -> None:
 
 def test_retrieval_needs_the_answer_in_the_prompt() -> None:
     task = holding()
-    test = {example.id for example in task.part("test")}
+    test = {example.id for example in task.split("test")}
     chosen = next(e.id for e in task if e.id not in test)
     spoilt = tuple(replace(e, target=" ta") if e.id == chosen else e for e in task)
     words = r'Only 2 of 3 prompts of the task "holding" \(67%\) hold their answer'

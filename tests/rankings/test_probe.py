@@ -243,7 +243,7 @@ def test_features_are_read_where_gold_answers_are_consumed() -> None:
     model = built()
     features = features_of("gold")
     examples = [
-        e for task in tasks().values() for e in encode(task.part("ranking"), model.tokenizer)
+        e for task in tasks().values() for e in encode(task.split("ranking"), model.tokenizer)
     ]
     assert len(features.labels) == len(examples)
     assert [z.shape for z in features.sites] == [(len(examples), 4, 16)] * 2
@@ -260,7 +260,7 @@ def test_features_are_read_where_gold_answers_are_consumed() -> None:
 def test_generated_answers_are_the_models_own() -> None:
     model = built()
     features = features_of("generated")
-    example = encode(tasks()["a"].part("ranking"), model.tokenizer)[0]
+    example = encode(tasks()["a"].split("ranking"), model.tokenizer)[0]
     (text,) = generate(model, [example.prompt], max_new_tokens=4, progress=False)
     ids = (*example.prompt, *text.ids)
     where = list(range(len(example.prompt), len(ids)))
@@ -283,7 +283,7 @@ def test_the_most_surprising_tokens_alone() -> None:
     pair = {"a": toy_task(12, targets=(3,)), "b": toy_task(12, seed=1, targets=(3,))}
     settings = ProbeSettings(answers="gold", tokens=1)
     features = answer_features(model, pair, settings, progress=False)
-    first = encode(pair["a"].part("ranking"), model.tokenizer)[0]
+    first = encode(pair["a"].split("ranking"), model.tokenizer)[0]
     worst = int(np.argmax(surprisals(model, [first])[0]))
     where = [[len(first.prompt) + worst]]
     (alone, *_) = collect(model, [(*first.prompt, *first.target)], where, mean=True, progress=False)
@@ -331,7 +331,7 @@ def test_the_other_functions_come_by_themselves(functions: list[str]) -> None:
     scores = rank(built(), task, "probe", **SMALL)
     assert set(functions) == set(FUNCTIONS) - {"math"}
     assert set(scores.parameters["functions"]) == set(FUNCTIONS)
-    assert scores.method == "probe"
+    assert scores.ranking == "probe"
     assert scores.parameters["answers"] == "generated"
     few = rank(built(), task, "probe", against="retrieval, logical", **SMALL)
     assert few.parameters["functions"] == ["math", "retrieval", "logical"]
@@ -395,9 +395,9 @@ def test_answers_of_nothing_are_left_out(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(probe_file, "STOP", decode([newline]))
     features = features_of("generated")
     assert features.dropped == {
-        name: (len(task.part("ranking")) + 1) // 2 for name, task in tasks().items()
+        name: (len(task.split("ranking")) + 1) // 2 for name, task in tasks().items()
     }
-    one = encode(tasks()["a"].part("ranking"), built().tokenizer)[1]
+    one = encode(tasks()["a"].split("ranking"), built().tokenizer)[1]
     ids, where = (*one.prompt, 5), [[len(one.prompt)]]
     (alone, *_) = collect(built(), [ids], where, mean=True, progress=False)
     np.testing.assert_allclose(features.sites[0][0], alone[0], atol=1e-5)

@@ -40,19 +40,19 @@ def passes(model: Model) -> Iterator[list[int]]:
 
 
 def by_hand(model: Model, task: Task) -> HeadScores:
-    return HeadScores(model.layout, np.arange(8.0), method="by hand")
+    return HeadScores(model.layout, np.arange(8.0), ranking="by hand")
 
 
 def test_scores_know_where_they_come_from(model: Model) -> None:
     task = replace(toy_task(), parameters={"n": 12})
     scores = rank(model, task, "integrated-gradients", steps=4)
-    assert scores.method == "integrated-gradients"
+    assert scores.ranking == "integrated-gradients"
     expected = {
         "model": "tiny",
         "task": "toy-0",
         "task_settings": {"n": 12},
         "metric": "logprob",
-        "stand_in": "zero",
+        "ablation": "zero",
         "steps": 4,
     }
     assert expected.items() <= scores.parameters.items()
@@ -63,8 +63,8 @@ def test_only_the_ranking_part_is_looked_at(model: Model) -> None:
     task = toy_task(16)
     scores = rank(model, task)
     assert scores.samples is not None
-    assert scores.samples.shape == (len(task.part("ranking")), 8)
-    test = {example.id for example in task.part("test")}
+    assert scores.samples.shape == (len(task.split("ranking")), 8)
+    test = {example.id for example in task.split("test")}
     spoilt = tuple(replace(e, target=" ba ba ba") if e.id in test else e for e in task.examples)
     again = rank(model, replace(task, examples=spoilt))
     np.testing.assert_array_equal(again.values, scores.values)
@@ -72,7 +72,7 @@ def test_only_the_ranking_part_is_looked_at(model: Model) -> None:
 
 def test_functions_and_ready_scores(model: Model) -> None:
     scores = rank(model, toy_task(), by_hand)
-    assert scores.method == "by hand"
+    assert scores.ranking == "by hand"
     assert rank(model, toy_task(), scores) is scores
 
 
@@ -80,24 +80,24 @@ def test_functions_and_ready_scores(model: Model) -> None:
 def test_scores_of_another_model_are_refused(model: Model, counts: tuple[int, ...]) -> None:
     """Their numbers would name other heads here, or none."""
     layout = HeadLayout(counts)
-    scores = HeadScores(layout, np.arange(float(layout.total)), method="elsewhere")
-    for method in (scores, lambda *_: scores):
+    scores = HeadScores(layout, np.arange(float(layout.total)), ranking="elsewhere")
+    for ranking in (scores, lambda *_: scores):
         with pytest.raises(
             HeadcountError, match=r'"elsewhere" belong to another model.*tiny has 8'
         ):
-            rank(model, toy_task(), method)
+            rank(model, toy_task(), ranking)
 
 
 def test_settings_go_with_names(model: Model) -> None:
     ready = by_hand(model, toy_task())
-    for method in (ready, by_hand):
+    for ranking in (ready, by_hand):
         with pytest.raises(HeadcountError, match=r"Settings \(steps\) go with the name"):
-            rank(model, toy_task(), method, steps=3)
+            rank(model, toy_task(), ranking, steps=3)
     for settings, words in (
         ({"stpes": 3}, r'no setting "stpes".*Did you mean "steps"\?'),
         ({"steps": "many"}, r'"steps" of integrated-gradients is a whole number, such as 16'),
         ({"metric": "acuracy"}, r'no metric "acuracy"'),
-        ({"stand_in": "men"}, r'no stand-in "men"'),
+        ({"ablation": "men"}, r'no ablation "men"'),
     ):
         chosen: dict[str, Any] = settings
         with pytest.raises(HeadcountError, match=words):
@@ -112,13 +112,13 @@ PARTICULAR = ("probe", "attention-retrieval", "facilitation", "irrelevance", "in
 ON_ANY_TASK = [e.key for e in RANKINGS if e.key not in PARTICULAR]
 
 
-@pytest.mark.parametrize("method", ON_ANY_TASK)
+@pytest.mark.parametrize("ranking", ON_ANY_TASK)
 def test_with_a_store_a_ranking_is_computed_once(
-    model: Model, store: Store, passes: list[int], method: str
+    model: Model, store: Store, passes: list[int], ranking: str
 ) -> None:
-    first = rank(model, toy_task(), method, lab=Lab(store))
+    first = rank(model, toy_task(), ranking, lab=Lab(store))
     passes.clear()
-    again = rank(model, toy_task(), method, lab=Lab(store))
+    again = rank(model, toy_task(), ranking, lab=Lab(store))
     assert passes == []
     assert again.values.tobytes() == first.values.tobytes()
     assert again.to_json() == first.to_json()
@@ -140,7 +140,7 @@ def test_what_differs_in_anything_does_not_collide(
         (other, toy_task(), "attribution", {}),
         (model, replace(toy_task(seed=1), name="toy-0"), "attribution", {}),
         (model, toy_task(), "attribution", {"metric": "logit_difference"}),
-        (model, toy_task(), "attribution", {"stand_in": "mean"}),
+        (model, toy_task(), "attribution", {"ablation": "mean"}),
         (model, toy_task(), "integrated-gradients", {}),
         (model, toy_task(), "integrated-gradients", {"steps": 2}),
         (model, toy_task(), "random", {}),

@@ -67,7 +67,7 @@ def attribution() -> HeadScores:
 def patching() -> HeadScores:
     """Head 0.3 matters most when it is really taken out."""
     values = np.array([0.0, 0.1, 0.2, 2.5, 0.0, 0.0, 1.25, 0.0, -0.75, 0.0, 0.0])
-    parameters = {"metric": "logit_difference", "stand_in": "corrupted"}
+    parameters = {"metric": "logit_difference", "ablation": "corrupted"}
     return HeadScores(LAYOUT, values, "patching", parameters)
 
 

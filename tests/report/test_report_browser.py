@@ -289,7 +289,7 @@ def test_a_telephone_never_scrolls_sideways(browser: Any, sample: Path) -> None:
 
 
 def test_on_paper_nothing_is_cut_off(browser: Any, sample: Path) -> None:
-    wide = {"width": 690, "height": 980}  # an A4 sheet less its margins
+    wide = {"width": 690, "height": 980}  # an A4 sheet without its margins
     with opened(browser, sample, color_scheme="dark", viewport=wide) as seen:
         seen.page.evaluate("() => document.querySelectorAll('details').forEach(d => d.open = true)")
         seen.page.emulate_media(media="print")

@@ -122,7 +122,7 @@ def test_the_heads_are_there_with_every_score(tmp_path: Path) -> None:
     assert best["values"][6] == 0.9
     assert best["low"][6] == pytest.approx(0.89)
     assert removed["values"][3] == -patched["values"][3] == -2.5
-    assert removed["note"] == "logit_difference, stand-in corrupted"
+    assert removed["note"] == "logit_difference, ablation corrupted"
     assert "low" not in removed
     role = syntax["scores"][0]
     assert role["labels"][6] == "facilitation"

@@ -13,7 +13,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from corpus import tiny, write_text
-from shortcuts import left_behind
+from fast_paths_of_model import left_behind
 from tiny import tiny_model
 from torch._dynamo.utils import counters
 from toy import toy_tokenizer

@@ -100,7 +100,7 @@ def test_the_table_is_tidy(study: Study) -> None:
     assert len(keys) == len(study.rows) == 2 * 3 * 2 * 4  # models, roles, bases, counts with 0
     for row in study.rows:
         assert row["low"] <= row["value"] <= row["high"]
-        assert (row["n"], row["seeds"]) == (len(small().task.part("test")), 2)
+        assert (row["n"], row["seeds"]) == (len(small().task.split("test")), 2)
 
 
 def test_the_tables_count_the_planted_roles(study: Study) -> None:
@@ -182,9 +182,9 @@ def test_a_fit_that_was_cut_goes_on(
 
 def test_models_may_have_different_heads_and_the_same_name() -> None:
     tiny, its = one_head(), small()
-    twin = wrap(its.model.module, its.model.tokenizer, name=tiny.model.name)
+    same_name = wrap(its.model.module, its.model.tokenizer, name=tiny.model.name)
     settings = {**SETTINGS, "updates": 3, "plain": False}
-    found = run_study("head-roles", [tiny.model, twin], tasks=(its.task,), **settings)
+    found = run_study("head-roles", [tiny.model, same_name], tasks=(its.task,), **settings)
     ends = {
         model: max(row["count"] for row in found.rows if row["model"] == model)
         for model in ("plant-5", "plant-5 (2)")
@@ -199,11 +199,11 @@ def test_models_may_have_different_heads_and_the_same_name() -> None:
 
 def test_the_validation_prompts_are_not_those_of_the_fit() -> None:
     its = small()
-    fitted = {example.id for example in its.task.part("ranking")}
+    fitted = {example.id for example in its.task.split("ranking")}
     (cell,) = make_cells([its.model], KIND.configure(tasks=(its.task,)))
     for n in (0, 6):
-        seen = {example.id for example in cell.validation(n).part("test")}
-        assert len(seen) == (n or len(its.task.part("test")))
+        seen = {example.id for example in cell.validation(n).split("test")}
+        assert len(seen) == (n or len(its.task.split("test")))
         assert not seen & fitted
 
 

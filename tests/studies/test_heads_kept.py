@@ -68,11 +68,11 @@ def study(planted: Plant, hindered: Plant, file: str) -> Study:
     return run(models, tasks=(file,), **SETTINGS)
 
 
-def needed_by(study: Study, model: str, stand_in: str, order: str) -> dict[str, Any]:
+def needed_by(study: Study, model: str, ablation: str, order: str) -> dict[str, Any]:
     (row,) = (
         row
         for row in study.tables["Heads needed"]
-        if (row["model"], row["stand-in"], row["order"]) == (model, stand_in, order)
+        if (row["model"], row["ablation"], row["order"]) == (model, ablation, order)
     )
     return dict(row)
 
@@ -86,36 +86,36 @@ def test_the_curve_reaches_one_at_exactly_the_planted_number(
     kept = case.request.result(Lab(progress=False))
     assert {str(head) for head in kept.scores["patching"].top(3)} == {*NEEDED}
     assert list(kept.explained) == [("mean", "patching"), ("mean", "random"), ("zero", "patching")]
-    for stand_in in ("mean", "zero"):
-        found = kept.explained[stand_in, "patching"]
+    for ablation in ("mean", "zero"):
+        found = kept.explained[ablation, "patching"]
         np.testing.assert_allclose(found.values[3:], 1, atol=1e-5)
         assert found.values[0] == 0
         assert (found.values[:3] < 0.85).all()
         assert (found.first().value, found.last().value) == (3, 3)
     assert kept.explained["mean", "random"].counts.tolist() == [0, 2, 4, 6, 8, 10, 12]
     assert kept.values["mean"].of(("random", 6)).shape == (2, case.request.prompts)
-    assert "per position" in kept.values["mean"].stand_in
+    assert "per position" in kept.values["mean"].ablation
 
 
 def test_prompts_are_ranked_on_apart_or_themselves(planted: Plant) -> None:
     ids = lambda task: {example.id for example in task}  # noqa: E731
     measured, ranked, left_out = choose_prompts(planted.task, planted.model, 12, 8)
-    tested = ids(measured.part("test"))
+    tested = ids(measured.split("test"))
     assert (len(tested), len(ranked), left_out) == (12, 8, 0)
-    assert ids(measured.part("ranking")) == ids(planted.task.part("ranking"))
-    assert ids(ranked) <= ids(planted.task.part("ranking"))
+    assert ids(measured.split("ranking")) == ids(planted.task.split("ranking"))
+    assert ids(ranked) <= ids(planted.task.split("ranking"))
     measured, ranked, _ = choose_prompts(planted.task, planted.model, 12, 8, per_prompt=True)
-    assert ids(ranked.part("ranking")) == ids(measured.part("test")) == tested
+    assert ids(ranked.split("ranking")) == ids(measured.split("test")) == tested
 
 
 def test_a_study_of_two_models_has_both_counts_and_the_ratio(study: Study) -> None:
     dense, sparse = "plant-0", "plant-1"
-    for stand_in in ("mean", "zero"):
-        assert needed_by(study, dense, stand_in, "patching")["first crossing"] == 3
-        assert needed_by(study, sparse, stand_in, "patching")["first crossing"] == 2
-        assert needed_by(study, dense, stand_in, "patching")["last crossing"] == 3
+    for ablation in ("mean", "zero"):
+        assert needed_by(study, dense, ablation, "patching")["first crossing"] == 3
+        assert needed_by(study, sparse, ablation, "patching")["first crossing"] == 2
+        assert needed_by(study, dense, ablation, "patching")["last crossing"] == 3
     assert needed_by(study, dense, "mean", "random")["first crossing"] > 3
-    (ratio,) = (r for r in study.tables["Ratio of the heads needed"] if r["stand-in"] == "mean")
+    (ratio,) = (r for r in study.tables["Ratio of the heads needed"] if r["ablation"] == "mean")
     assert (ratio[dense], ratio[sparse], ratio["ratio"]) == (3, 2, 1.5)
     assert ratio["low"] == ratio["high"] == 1.5
     assert study.tables["Agreement of the rankings"][0]["Spearman"] > 0.5
@@ -131,7 +131,7 @@ def test_interference_makes_the_curve_pass_one(study: Study) -> None:
     at = {
         row["count"]: row["value"]
         for row in study.rows
-        if (row["model"], row["ranking"], row["stand_in"]) == ("plant-1", "patching", "zero")
+        if (row["model"], row["ranking"], row["ablation"]) == ("plant-1", "patching", "zero")
     }
     assert at[0] == 0
     assert at[12] == 1
@@ -168,9 +168,9 @@ def test_the_folder_is_whole(study: Study, tmp_path: Path) -> None:
     }
     with (tmp_path / "curves.csv").open() as table:
         rows = list(csv.DictReader(table))
-    wanted = {"model", "task", "series", "metric", "count", "value", "low", "high", "n", "stand_in"}
+    wanted = {"model", "task", "series", "metric", "count", "value", "low", "high", "n", "ablation"}
     assert wanted <= set(rows[0])
-    assert {row["stand_in"] for row in rows} == {"mean", "zero"}
+    assert {row["ablation"] for row in rows} == {"mean", "zero"}
     assert "per position within one template and length" in (tmp_path / "report.html").read_text()
     assert json.loads((tmp_path / "run.json").read_text())["settings"]["per"] == "task"
 
@@ -311,7 +311,7 @@ def test_two_models_of_one_name_are_refused(planted: Plant) -> None:
 
 
 def test_every_setting_says_what_it_is() -> None:
-    assert KIND.models == ("smollm2-135m", "sparse:smollm2-135m")
+    assert KIND.models == ("smollm2-135m-q4", "sparse:smollm2-135m-q4")
     assert all(setting.metadata["help"] for setting in fields(KIND.config))
 
 
@@ -353,6 +353,6 @@ def test_ioi_needs_fewer_heads_than_at_random() -> None:
     assert top["first crossing"] == 20
     assert random["first crossing"] > 20
     at = {
-        row["series"]: row for row in study.rows if row["count"] == 20 and row["stand_in"] == "mean"
+        row["series"]: row for row in study.rows if row["count"] == 20 and row["ablation"] == "mean"
     }
     assert at["random"]["value"] < 0.5 < at["top"]["low"]

@@ -116,17 +116,17 @@ def test_differences_pair_items_and_know_whose_controls_they_are() -> None:
     assert {(row["model"], row["task"], row["count"], row["n"]) for row in rows} == {
         ("made", "math", 8, 40)
     }
-    down = found["attribution", "exact_match", "top less random"]
+    down = found["attribution", "exact_match", "top minus random"]
     assert down["value"] == pytest.approx(-right.mean())
     assert down["low"] < down["value"] < down["high"] < 0
     # of 20 clusters, not of 40 items
     alone = paired_difference(first.raw["top", 8], random)
     assert down["high"] - down["low"] > 1.2 * (alone.high - alone.low)
-    layers = found["attribution", "exact_match", "top less matched"]
+    layers = found["attribution", "exact_match", "top minus matched"]
     assert layers["value"] == pytest.approx(-right.mean() / 2)
-    beside = found["attribution", "similarity", "top less random"]
+    beside = found["attribution", "similarity", "top minus random"]
     assert beside["value"] == pytest.approx(0.2 * right.mean())
-    same = found["probe", "exact_match", "top less random"]  # no item differs
+    same = found["probe", "exact_match", "top minus random"]  # no item differs
     assert same["low"] == same["value"] == same["high"] == 0
 
 

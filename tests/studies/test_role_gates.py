@@ -189,9 +189,9 @@ def test_minutes_of_fitting_need_not(own: Path) -> None:
 
 def test_small_batches_are_noted(own: Path) -> None:
     notes = run(refit=True, batch=64, seeds=1).notes
-    assert notes[0].startswith("tiny, toy-0: the ranking part has")
+    assert notes[0].startswith("tiny, toy-0: the ranking split has")
 
 
 def test_our_own_gates_lie_in_the_studys_folder() -> None:
     assert shipped_gates().parent.name == "head_roles"
-    assert (shipped_gates() / "smollm2-135m" / "syntax.json").exists()
+    assert (shipped_gates() / "smollm2-135m-q4" / "syntax.json").exists()

@@ -72,7 +72,7 @@ def test_a_change_is_ablated_minus_retained_one_by_one(base: Base) -> None:
                 np.testing.assert_allclose(
                     toggled.changes[role, count][seed], values[0] - values[1], atol=2e-5
                 )
-    held = its.task.part("test")
+    held = its.task.split("test")
     np.testing.assert_array_equal(toggled.clusters, held.clusters)
     assert toggled.changes["facilitation", 0].shape == (2, len(held))
 
@@ -123,7 +123,7 @@ def test_what_is_counted_is_what_is_measured(base: Base, fitted: bool, tmp_path:
         measured = lab.measured["value"]
         assert measured <= ahead.count("value") <= (1 if fitted else 1.05) * measured
         sets = 3 * 3 * 2 * (2 if base == "soft" else 1) + (3 + 2 if base == "soft" else 2)
-        assert ahead.count("value") == sets * len(fit.task.part("test"))
+        assert ahead.count("value") == sets * len(fit.task.split("test"))
         again = lab.cost([request])
         assert (again.tokens, again.known) == (0, measured)
         request.result(lab)

@@ -10,7 +10,7 @@ import pytest
 import tiny_tokenizers as tiny
 
 from headcount.errors import HeadcountError
-from headcount.tasks import encode, make_task, require_twin
+from headcount.tasks import encode, make_task, require_corrupted
 
 GOOD: dict[str, Any] = {
     "clean": "Then, Mary and John went to the garden. John gave a lamp to",
@@ -33,7 +33,7 @@ def test_prompts_are_read(tmp_path: Path) -> None:
     first = task.examples[0]
     assert (first.prompt, first.corrupted) == (GOOD["clean"], GOOD["corrupt"])
     assert (first.target, first.also, first.foils) == (" Mary", (" Kate",), (" John",))
-    require_twin(encode(task, tiny.byte_level()))
+    require_corrupted(encode(task, tiny.byte_level()))
     assert len(make_task(path, tiny.byte_level(), n=1)) == 1
     assert make_task("circuit", tiny.byte_level(), path=path).examples == task.examples
 

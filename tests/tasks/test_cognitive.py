@@ -1,4 +1,4 @@
-"""From items to tasks: shown items are never asked, foils and twins fit the tokenizer."""
+"""From items to tasks: shown items are never asked, foils and corrupted ones fit the tokenizer."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 from tiny_tokenizers import byte_level
 
 from headcount import HeadcountError, make_task
-from headcount.tasks import FUNCTIONS, encode, require_foils, require_twin
+from headcount.tasks import FUNCTIONS, encode, require_corrupted, require_foils
 from headcount.tasks.cognitive import DRAWS, MAX_SHOTS, Function, cognitive_task, set_aside
 from headcount.tasks.few_shot import shape
 from headcount.tasks.items import Item
@@ -64,11 +64,11 @@ def test_which_ones_are_shown_does_not_depend_on_the_order() -> None:
     assert set_aside(items()) == set_aside(items()[::-1])
 
 
-def test_twins_and_foils_fit() -> None:
+def test_corrupted_prompts_and_foils_fit() -> None:
     tokenizer = byte_level()
     task = cognitive_task(FUNCTION, tokenizer, shots=2)
     encoded = encode(task, tokenizer)
-    require_twin(encoded)
+    require_corrupted(encoded)
     require_foils(encoded, "this test")
     for example in task:
         assert example.corrupted is not None
@@ -79,7 +79,7 @@ def test_twins_and_foils_fit() -> None:
     assert again.examples == task.examples
 
 
-def test_items_without_a_twin_can_be_left_out() -> None:
+def test_items_without_a_corrupted_prompt_can_be_left_out() -> None:
     odd = Item("Whose town is the one with a very long name?", "Mary", "ends", "ends/odd")
     function = Function("letters", "Letters", "low", 4, lambda: [*items(), odd])
     whole = cognitive_task(function, byte_level(), shots=2)
@@ -87,7 +87,7 @@ def test_items_without_a_twin_can_be_left_out() -> None:
         [odd.content],
         [],
     )
-    paired = cognitive_task(function, byte_level(), shots=2, twins=True)
+    paired = cognitive_task(function, byte_level(), shots=2, need_corrupted=True)
     assert all(example.corrupted is not None for example in paired)
     assert len(whole) - len(paired) == sum(example.corrupted is None for example in whole)
 
@@ -118,6 +118,6 @@ def test_every_function_is_a_task(key: str) -> None:
     assert task.name == key
     assert task.parameters["shots"] == FUNCTIONS[key].shots
     assert len(task) == 40
-    assert len(task.part("ranking")) >= 10 <= len(task.part("test"))
+    assert len(task.split("ranking")) >= 10 <= len(task.split("test"))
     assert shape("x") == "Question: x\nAnswer:"
     assert len(make_task(key, byte_level())) >= 200

@@ -11,8 +11,8 @@ from headcount.tasks.encoding import (
     Encoded,
     continuation_ids,
     encode,
+    require_corrupted,
     require_foils,
-    require_twin,
 )
 from headcount.tasks.task import Example, Task
 
@@ -192,18 +192,18 @@ def test_the_key_is_made_of_ids_alone() -> None:
     assert fixed.key == "836874d16507c22ac1f59de942445c701b25a140efb53e551d01aa2430e2b381"
 
 
-def test_require_twin() -> None:
+def test_require_corrupted_prompt() -> None:
     tokenizer = tiny.word_level()
     aligned = one(tokenizer, corrupted=PROMPT.replace("John", "Tom"))
-    require_twin([aligned])
-    with pytest.raises(HeadcountError, match='Example "7" has no corrupted twin'):
-        require_twin([aligned, one(tokenizer)])
+    require_corrupted([aligned])
+    with pytest.raises(HeadcountError, match='Example "7" has no corrupted prompt'):
+        require_corrupted([aligned, one(tokenizer)])
     with pytest.raises(
-        HeadcountError, match=r'twin of example "7" has 16 tokens and its prompt 15'
+        HeadcountError, match=r'corrupted prompt of example "7" has 16 tokens and its prompt 15'
     ):
-        require_twin([one(tokenizer, corrupted=PROMPT + " the")])
-    with pytest.raises(HeadcountError, match='twin of example "7" has the same tokens'):
-        require_twin([one(tokenizer, PROMPT + " Zork", corrupted=PROMPT + " Bork")])
+        require_corrupted([one(tokenizer, corrupted=PROMPT + " the")])
+    with pytest.raises(HeadcountError, match='corrupted prompt of example "7" has the same tokens'):
+        require_corrupted([one(tokenizer, PROMPT + " Zork", corrupted=PROMPT + " Bork")])
 
 
 def test_require_foils() -> None:

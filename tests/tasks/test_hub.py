@@ -1,4 +1,4 @@
-"""Data sets of the hub, with a stand-in for the `datasets` library: there is no network here."""
+"""Data sets of the hub, with a ablation for the `datasets` library: there is no network here."""
 
 from __future__ import annotations
 

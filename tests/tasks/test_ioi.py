@@ -9,7 +9,7 @@ from tiny_tokenizers import NAMES, OBJECTS, PLACES, TEMPLATES
 from transformers import PreTrainedTokenizerFast
 
 from headcount.errors import HeadcountError
-from headcount.tasks import encode, make_task, require_foils, require_twin
+from headcount.tasks import encode, make_task, require_corrupted, require_foils
 from headcount.tasks.template_tasks import ORDERS, single_tokens
 
 KINDS = {**tiny.every_kind(), "unigram": tiny.unigram(), "word level": tiny.word_level()}
@@ -31,7 +31,7 @@ def test_the_word_lists() -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_examples_are_aligned_for_every_tokenizer(kind: str) -> None:
     encoded = encode(make_task("ioi", KINDS[kind], n=88), KINDS[kind])
-    require_twin(encoded)
+    require_corrupted(encoded)
     require_foils(encoded, "this test")
     for one in encoded:
         (answer,), ((foil,),) = one.target, one.foils  # one token each
@@ -39,11 +39,11 @@ def test_examples_are_aligned_for_every_tokenizer(kind: str) -> None:
         assert (one.prompt.count(answer), one.prompt.count(foil)) == (1, 2)
         assert answer not in one.corrupted
         assert foil not in one.corrupted
-        # Prompt and twin differ where the three names stand, and nowhere else.
+        # Prompt and corrupted prompt differ where the three names stand, and nowhere else.
         assert sum(a != b for a, b in zip(one.prompt, one.corrupted, strict=True)) == 3
 
 
-def test_the_twin_has_three_fresh_names() -> None:
+def test_the_corrupted_prompt_has_three_fresh_names() -> None:
     for example in make_task("ioi", tiny.byte_level(), n=200):
         words = {w.strip(".,") for w in example.prompt.split()} & {*NAMES}
         fresh = [w.strip(".,") for w in (example.corrupted or "").split() if w.strip(".,") in NAMES]
@@ -68,7 +68,7 @@ def test_templates_come_round_evenly_and_no_sentence_comes_twice() -> None:
     assert max(uses.values()) - min(uses.values()) <= 1
     assert "t03-ABBA" in uses
     assert not any(name in e.content for e in task for name in NAMES)
-    sizes = [len(task.part("ranking")), len(task.part("test"))]
+    sizes = [len(task.split("ranking")), len(task.split("test"))]
     assert min(sizes) > 0.4 * len(task)
 
 
@@ -116,7 +116,9 @@ def test_names_that_merge_with_a_comma_are_refused() -> None:
         make_task("ioi", tiny.metaspace("always", commas=True), n=88)
 
 
-def test_a_tokenizer_without_aligned_twins() -> None:
+def test_a_tokenizer_without_aligned_corrupted_prompts() -> None:
     tokenizer = Stutter(tokenizer_object=tiny.byte_level().backend_tokenizer)
-    with pytest.raises(HeadcountError, match="no prompt and twin of equal length for the task ioi"):
+    with pytest.raises(
+        HeadcountError, match=r"no corrupted prompt as long as its prompt in .* for task ioi"
+    ):
         make_task("ioi", tokenizer, n=1)

@@ -1,4 +1,4 @@
-"""From items to prompts: a pool that is never asked, one solved item each, letters, twins."""
+"""From items to prompts: a pool that is never asked, one solved item, letters, counterfactuals."""
 
 from __future__ import annotations
 
@@ -54,11 +54,11 @@ def test_the_parts_are_large_enough(name: str, items: Callable[[], list[Item]]) 
     task = make_task(name, byte_level())
     assert len(task) == len(items()) - POOL
     assert len({example.content for example in task}) == len(task)
-    assert len(task.part("ranking")) >= 300
-    assert len(task.part("test")) >= 300
+    assert len(task.split("ranking")) >= 300
+    assert len(task.split("test")) >= 300
     forms = {example.template for example in task}
-    assert {example.template for example in task.part("ranking")} == forms
-    assert {example.template for example in task.part("test")} == forms
+    assert {example.template for example in task.split("ranking")} == forms
+    assert {example.template for example in task.split("test")} == forms
 
 
 @every_task
@@ -84,20 +84,22 @@ def test_what_is_shown_is_never_asked(name: str, items: Callable[[], list[Item]]
 
 
 @every_task
-def test_foils_and_twins_fit_the_tokenizer(name: str, items: Callable[[], list[Item]]) -> None:
+def test_foils_and_corrupted_prompts_fit_the_tokenizer(
+    name: str, items: Callable[[], list[Item]]
+) -> None:
     tokenizer = byte_level()
     answers = {f"Question: {item.question}\nAnswer:": item.answer for item in items()}
     task = make_task(name, tokenizer, n=120)
-    twins = 0
+    aligned = 0
     for one in encode(task, tokenizer):
         assert all(foil[0] != one.target[0] for foil in one.foils)
         if one.corrupted is not None:
-            twins += 1
-            twin = one.example.corrupted or ""
+            aligned += 1
+            corrupted = one.example.corrupted or ""
             assert len(one.corrupted) == len(one.prompt)
-            assert front(twin) == front(one.example.prompt)
-            assert answers[twin[len(front(twin)) :]] != one.example.target[1:]
-    assert twins >= 60
+            assert front(corrupted) == front(one.example.prompt)
+            assert answers[corrupted[len(front(corrupted)) :]] != one.example.target[1:]
+    assert aligned >= 60
 
 
 def test_the_example_has_the_form_of_the_item() -> None:
@@ -184,8 +186,8 @@ def test_letters() -> None:
         letters[example.target] += 1
         assert example.prompt.split("\n")[6].removeprefix("Answer: ") in "ABCDE"
     assert min(letters.values()) > 0.7 * len(task) / 5
-    assert {e.id for e in task.part("test")} == {
-        e.id for e in make_task("common-sense", tokenizer).part("test")
+    assert {e.id for e in task.split("test")} == {
+        e.id for e in make_task("common-sense", tokenizer).split("test")
     }
 
 
@@ -216,4 +218,4 @@ def test_too_few_items_for_the_split() -> None:
     with pytest.raises(HeadcountError, match=r"has 98 items and needs at least 100: 64 are set"):
         towns(town_items(49))
     task = towns(town_items(50))
-    assert min(len(task.part("ranking")), len(task.part("test"))) >= 9
+    assert min(len(task.split("ranking")), len(task.split("test"))) >= 9

@@ -81,12 +81,12 @@ def test_the_parts_share_no_content_and_make_up_the_task(contents: list[int]) ->
     whole = numbered(contents)
     if len(set(contents)) == 1:
         with pytest.raises(HeadcountError, match="share one content"):
-            whole.part("test")
+            whole.split("test")
         return
-    ranking, test = whole.part("ranking"), whole.part("test")
+    ranking, test = whole.split("ranking"), whole.split("test")
     assert {e.content for e in ranking}.isdisjoint(e.content for e in test)
     assert {*ranking, *test} == {*whole}
-    assert whole.part("all") is whole
+    assert whole.split("all") is whole
     if len(set(contents)) == len(contents):
         assert min(len(ranking), len(test)) >= len(whole) // 4
 
@@ -98,32 +98,32 @@ MORE = numbered(list(range(1001)))
 def test_an_example_keeps_its_part_whatever_else_there_is(contents: set[int]) -> None:
     some = numbered(sorted(contents))
     assert some.test_contents <= MORE.test_contents
-    assert {e.content for e in some.part("ranking")}.isdisjoint(MORE.test_contents)
+    assert {e.content for e in some.split("ranking")}.isdisjoint(MORE.test_contents)
 
 
 def test_one_large_content_does_not_empty_a_part() -> None:
     whole = numbered([0] * 50 + [1])
-    assert sorted((len(whole.part("ranking")), len(whole.part("test")))) == [1, 50]
+    assert sorted((len(whole.split("ranking")), len(whole.split("test")))) == [1, 50]
 
 
 def test_parts_are_not_split_again() -> None:
     whole = numbered(list(range(40)))
-    test = whole.part("test")
-    assert test.part("test") == test
-    assert {*whole.subset(20).part("test")} <= {*test}
-    with pytest.raises(HeadcountError, match="Nothing is left of the ranking part"):
-        test.part("ranking")
+    test = whole.split("test")
+    assert test.split("test") == test
+    assert {*whole.subset(20).split("test")} <= {*test}
+    with pytest.raises(HeadcountError, match="has no examples left in its ranking split"):
+        test.split("ranking")
 
 
 @pytest.mark.usefixtures("unchecked")
-def test_an_unknown_part_gets_a_suggestion() -> None:
+def test_an_unknown_split_gets_a_suggestion() -> None:
     with pytest.raises(HeadcountError, match='Did you mean "ranking"'):
-        numbered([1, 2]).part("rankin")  # type: ignore[arg-type]
+        numbered([1, 2]).split("rankin")  # type: ignore[arg-type]
 
 
 def test_a_part_keeps_everything_else() -> None:
     whole = Task("toy", 3, (example(1), example(2)), {"n": 2}, bos="never")
-    part = whole.part("ranking")
+    part = whole.split("ranking")
     assert (part.name, part.version, part.parameters, part.bos) == ("toy", 3, {"n": 2}, "never")
     assert len(part) == 1
 

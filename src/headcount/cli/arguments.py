@@ -22,7 +22,7 @@ examples:
 
 Every command has examples of its own: add --help to it.
 
-MODEL is a Hugging Face hub id, a local folder, a .gguf file, or smollm2-135m (bundled).
+MODEL is a Hugging Face hub id, a local folder, a .gguf file, or smollm2-135m-q4 (bundled).
 A sparse model's folder is a model too.
 """
 STUDY_EXAMPLES = {
@@ -119,12 +119,12 @@ def _doctor(parser: Parser) -> None:
 @command(
     "measure:rank",
     "score every head for a task",
-    "--task ioi --method integrated-gradients --top 20 --out scores.json",
+    "--task ioi --ranking integrated-gradients --top 20 --out scores.json",
 )
 def _rank(parser: Parser) -> None:
     _model_and_task(parser)
-    parser.add_argument("--method", default="attribution", help="ranking (%(default)s)")
-    _set(parser, "settings of the ranking", "--method-set")
+    parser.add_argument("--ranking", default="attribution", help="ranking (%(default)s)")
+    _set(parser, "settings of the ranking", "--ranking-set")
     parser.add_argument("--top", type=int, default=10, help="how many heads to print (%(default)s)")
     parser.add_argument("--out", help="write all scores to this JSON file")
     _measuring(parser)
@@ -146,12 +146,12 @@ def _ablate(parser: Parser) -> None:
     "measure:curve",
     "mask (or keep) more and more heads and draw the curve",
     "--task ioi --ranking attribution --counts 0 1 2 4 8 16 --out out/ioi",
-    "--task ioi --keep --stand-in mean --metric logit_difference",
+    "--task ioi --keep --ablation mean --metric logit_difference",
 )
 def _curve(parser: Parser) -> None:
     _model_and_task(parser)
     add = parser.add_argument
-    add("--ranking", default="attribution", help="method or scores file (%(default)s)")
+    add("--ranking", default="attribution", help="ranking or scores file (%(default)s)")
     add("--counts", nargs="+", type=int, metavar="K", help="numbers of heads (0 1 2 4 … half)")
     series = ["top", "random", "matched", "bottom"]
     add("--series", nargs="+", choices=series, default=series[:3], help="curves (all but bottom)")
@@ -165,15 +165,15 @@ def _curve(parser: Parser) -> None:
 
 @command(
     "measure:compare",
-    "rank by several methods and see whether they agree",
-    "--task retrieval --methods attribution ablation probe",
+    "rank in several ways and see whether they agree",
+    "--task retrieval --ranking attribution ablation probe",
 )
 def _compare(parser: Parser) -> None:
     _model_and_task(parser)
-    add, methods = parser.add_argument, ["attribution", "integrated-gradients", "ablation"]
-    add("--methods", nargs="+", default=methods, help="rankings or score files (%(default)s)")
+    add, rankings = parser.add_argument, ["attribution", "integrated-gradients", "ablation"]
+    add("--ranking", nargs="+", default=rankings, help="rankings or score files (%(default)s)")
     add("--counts", nargs="+", type=int, metavar="K", help="numbers of heads to compare")
-    add("--seeds", type=int, help="of methods that have seeds")
+    add("--seeds", type=int, help="of rankings that have seeds")
     add("--out", default="out/compare", help="folder for the results (%(default)s)")
     _measuring(parser)
 
@@ -202,7 +202,7 @@ def _report(parser: Parser) -> None:
 @command(
     "measure:tasks",
     "how well a model does the cognitive functions, with all its heads",
-    "--model smollm2-135m",
+    "--model smollm2-135m-q4",
     "--functions retrieval --set n=50",
 )
 def _tasks(parser: Parser) -> None:
@@ -246,7 +246,7 @@ def _export(parser: Parser) -> None:
 @command(
     "models:sparsify",
     "make a sparse-attention version of a model, by post-training",
-    "--model smollm2-135m --text wikipedia.txt.xz --out sparse-smollm2",
+    "--model smollm2-135m-q4 --text wikipedia.txt.xz --out sparse-smollm2",
     "--model ./my-model --text text.jsonl --out sparse --minutes 9",
 )
 def _sparsify(parser: Parser) -> None:
@@ -274,7 +274,7 @@ def _list(parser: Parser) -> None:
     pass
 
 
-@command("listing:cache", "list or clear the cached models", "", "clear smollm2-135m")
+@command("listing:cache", "list or clear the cached models", "", "clear smollm2-135m-q4")
 def _cache(parser: Parser) -> None:
     parser.add_argument("action", nargs="?", choices=["list", "clear"], default="list")
     parser.add_argument("name", nargs="?", help="clear only this model")
@@ -308,7 +308,7 @@ def _loading(parser: Parser) -> None:
 
 
 def _model(parser: Parser) -> None:
-    parser.add_argument("--model", default="smollm2-135m", help="%(default)s unless given")
+    parser.add_argument("--model", default="smollm2-135m-q4", help="%(default)s unless given")
 
 
 def _model_and_task(parser: Parser) -> None:
@@ -332,9 +332,9 @@ def _scope(parser: Parser, help: str) -> None:
 
 
 def _metric(parser: Parser) -> None:
-    add, stand_ins = parser.add_argument, ("zero", "mean", "corrupted")
+    add, ablations = parser.add_argument, ("zero", "mean", "corrupted")
     add("--metric", default="accuracy", help="see headcount list (%(default)s)")
-    add("--stand-in", choices=stand_ins, default="zero", help="what heads say that are off (zero)")
+    add("--ablation", choices=ablations, default="zero", help="what heads say that are off (zero)")
     _scope(parser, "metrics of texts: all, or decode (new tokens only)")
     add("--explain", action="store_true", help="print how it will be measured")
 

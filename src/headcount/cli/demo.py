@@ -13,7 +13,7 @@ from headcount.models.model import load_model
 from headcount.report.curve_study import curve_study
 from headcount.tasks import make_task
 
-MODEL = "smollm2-135m"
+MODEL = "smollm2-135m-q4"
 # Two cores measure about 600 tokens of this model in a second: this is a few minutes' work.
 EXAMPLES = 96
 SETTINGS: dict[str, Any] = {"counts": [0, 1, 2, 4, 8, 16, 32, 64], "seeds": 5}

@@ -46,7 +46,9 @@ def known_names(arguments: Namespace) -> Answer:
 def cache(arguments: Namespace) -> Answer:
     """List the cached models, or remove them."""
     if arguments.action == "clear":
-        freed = clear_cache(arguments.name)
+        from headcount.models.bundled import full_name
+
+        freed = clear_cache(arguments.name and full_name(arguments.name))
         return Answer({"freed": freed}, f"Freed {freed / 1e6:.0f} MB.")
     models = list_cache()
     rows = [
@@ -81,13 +83,13 @@ def store(arguments: Namespace) -> Answer:
 
 def _list(store: Store) -> Answer:
     summary = store.summary()
-    header = ["model", "task", "metric", "stand-in", "head sets", "examples", "values", "last"]
+    header = ["model", "task", "metric", "ablation", "head sets", "examples", "values", "last"]
     rows = [
         (
             row.model,
             row.task,
-            f"({row.context.get('method')})" if row.documents else row.metric,
-            row.stand_in.split(" ")[0],
+            f"({row.context.get('ranking')})" if row.documents else row.metric,
+            row.ablation.split(" ")[0],
             row.head_sets,
             row.examples,
             row.values,

@@ -55,17 +55,17 @@ def lab_model_and_task(arguments: Namespace) -> Iterator[tuple[Lab, Model, Task]
 
 def rank(arguments: Namespace) -> Answer:
     """Rank, show the best heads, and write all scores where asked."""
-    chosen = parse_settings(arguments.method_set)
-    settings = RANKINGS[arguments.method].bind(**chosen)  # refuses before the model is loaded
+    chosen = parse_settings(arguments.ranking_set)
+    settings = RANKINGS[arguments.ranking].bind(**chosen)  # refuses before the model is loaded
     get_metric(settings.get("metric", "logprob"))
     if arguments.top < 1:
         raise HeadcountError(f"Cannot print the top {arguments.top} heads: ask for at least 1.")
     with lab_model_and_task(arguments) as (lab, model, task):
-        ranking = Ranking.of(model, task, arguments.method, **chosen)
+        ranking = Ranking.of(model, task, arguments.ranking, **chosen)
         if forecast := announce(arguments, lab, [ranking]):
             return forecast
         scores = ranking.result(lab)
-    text = _best_heads(scores, arguments.top, task.part("ranking").clusters)
+    text = _best_heads(scores, arguments.top, task.split("ranking").clusters)
     if arguments.out:
         scores.save(arguments.out)
         text += f"\n\nAll {scores.layout.total} scores: {arguments.out}"
@@ -97,7 +97,7 @@ def ablate(arguments: Namespace) -> Answer | None:
         named = f"only {count} kept" if arguments.keep else f"{count} off"
         entries = [HeadSetEntry("all heads", np.ones_like(gates)), HeadSetEntry(named, gates)]
         head_sets = HeadSets.build(model.layout, entries)
-        how = arguments.stand_in, arguments.scope
+        how = arguments.ablation, arguments.scope
         sweep = Sweep(model, task, metric, head_sets, "test", *how)
         if arguments.dry_run:
             return announce(arguments, lab, [sweep])
@@ -105,7 +105,7 @@ def ablate(arguments: Namespace) -> Answer | None:
     intervals = {label: values.interval(label) for label in ("all heads", named)}
     whole, clusters = values.of("all heads"), values.clusters
     intervals["difference"] = paired_difference(values.of(named), whole, clusters=clusters)
-    title = f"{task.name} · {model.name} · {metric.name} · stand-in: {values.stand_in}"
+    title = f"{task.name} · {model.name} · {metric.name} · ablation: {values.ablation}"
     rows = [
         (label, f"{interval.value:.3f}", f"[{interval.low:.3f}, {interval.high:.3f}]")
         for label, interval in intervals.items()
@@ -128,7 +128,7 @@ def curve(arguments: Namespace) -> Answer:
         series=arguments.series,
         seeds=arguments.seeds,
         mode="keep" if arguments.keep else "mask",
-        stand_in=arguments.stand_in,
+        ablation=arguments.ablation,
         scope=arguments.scope,
         epsilon=arguments.epsilon,
     )
@@ -146,7 +146,7 @@ def curve(arguments: Namespace) -> Answer:
 
 def compare(arguments: Namespace) -> Answer:
     """Rank, show the table of agreement, and leave picture, numbers and scores in a folder."""
-    ready = _read_methods(arguments.methods)  # refuses before the model is loaded
+    ready = _read_rankings(arguments.ranking)  # refuses before the model is loaded
     with lab_model_and_task(arguments) as (lab, model, task):
         if arguments.counts is not None:
             check_counts(arguments.counts, model.layout)
@@ -161,7 +161,7 @@ def compare(arguments: Namespace) -> Answer:
             name: rankings[name].result(lab) if scores is None else fitting(scores, model)
             for name, scores in ready.items()
         }
-    clusters = task.part("ranking").clusters
+    clusters = task.split("ranking").clusters
     by_example = {
         name: clusters
         for name, scores in by_name.items()
@@ -180,15 +180,15 @@ def compare(arguments: Namespace) -> Answer:
     return Answer(document, f"{result}\n\nThe picture: {picture}")
 
 
-def _read_methods(methods: Sequence[str]) -> dict[str, HeadScores | None]:
-    """Each ranking by the name that tables print: a method's, or that of a file of scores."""
+def _read_rankings(rankings: Sequence[str]) -> dict[str, HeadScores | None]:
+    """Each ranking by the name that tables print: a ranking's, or that of a file of scores."""
     ready: dict[str, HeadScores | None] = {}
-    for method in methods:
-        is_file = method.endswith(".json")
-        name = Path(method).stem.removeprefix("scores-") if is_file else RANKINGS[method].key
+    for ranking in rankings:
+        is_file = ranking.endswith(".json")
+        name = Path(ranking).stem.removeprefix("scores-") if is_file else RANKINGS[ranking].key
         if name in ready:
             raise HeadcountError(f'"{name}" is there twice: give each ranking once.')
-        ready[name] = HeadScores.load(method) if is_file else None
+        ready[name] = HeadScores.load(ranking) if is_file else None
     if len(ready) < 2:
         raise HeadcountError(
             f"Give at least two rankings to compare, of {', '.join(e.key for e in RANKINGS)}, or "
@@ -197,9 +197,9 @@ def _read_methods(methods: Sequence[str]) -> dict[str, HeadScores | None]:
     return ready
 
 
-def _seeds(method: str, seeds: int | None) -> dict[str, Any]:
-    """As many seeds as asked for, where the method has seeds."""
-    takes = "seeds" in RANKINGS[method].defaults()
+def _seeds(ranking: str, seeds: int | None) -> dict[str, Any]:
+    """As many seeds as asked for, where the ranking has seeds."""
+    takes = "seeds" in RANKINGS[ranking].defaults()
     return {"seeds": seeds} if takes and seeds is not None else {}
 
 

@@ -84,9 +84,9 @@ class Curve:
         return self.values.metric
 
     @property
-    def stand_in(self) -> str:
+    def ablation(self) -> str:
         """What absent heads said, in words."""
-        return self.values.stand_in
+        return self.values.ablation
 
     @property
     def clusters(self) -> np.ndarray:
@@ -120,8 +120,8 @@ class Curve:
             self.rows,
             heads=self.scores.layout.total,
             metric=self.metric.name,
-            ranking=self.scores.method,
-            stand_in=self.stand_in,
+            ranking=self.scores.ranking,
+            ablation=self.ablation,
             verb=self._verb,
             shares=self.metric.binary,
             title=title,
@@ -140,9 +140,9 @@ class Curve:
             for name in SERIES
             if self.series(name)
         ]
-        title = f"{self.metric.name} · {self._title} · n = {self.points[0].n} · stand-in: "
+        title = f"{self.metric.name} · {self._title} · n = {self.points[0].n} · ablation: "
         numbers = table(["heads", *map(str, self._counts)], rows, numbers=len(self._counts))
-        return frame(f"{title}{self.stand_in}", picture(self.plot()), numbers)
+        return frame(f"{title}{self.ablation}", picture(self.plot()), numbers)
 
     @property
     def _counts(self) -> list[int]:
@@ -155,7 +155,7 @@ class Curve:
     @property
     def _title(self) -> str:
         first = self.points[0]
-        return f"{first.task} on {first.model}, heads {self._verb} by {self.scores.method}"
+        return f"{first.task} on {first.model}, heads {self._verb} by {self.scores.ranking}"
 
     def __str__(self) -> str:
         lines = [f"{'series':24}{'heads':>6}{'value':>10}  95 % interval"]
@@ -182,7 +182,7 @@ class CurveSettings:
     series     of SERIES
     seeds      draws of the random series
     mode       "mask" switches the heads off; "keep" switches all others off
-    stand_in   what absent heads say
+    ablation   what absent heads say
     scope      of metrics of written texts: see `evaluate`
     epsilon    what masked heads are multiplied by
     """
@@ -191,7 +191,7 @@ class CurveSettings:
     series: Sequence[str] = ("top", "random", "matched")
     seeds: int = 5
     mode: Mode = "mask"
-    stand_in: str = "zero"
+    ablation: str = "zero"
     scope: Scope = "all"
     epsilon: float = 0.0
 
@@ -281,7 +281,7 @@ class CurveRequest:
     def _sweep(self, head_sets: HeadSets) -> Sweep:
         chosen = self.settings
         return Sweep(
-            self.model, self.task, self.metric, head_sets, "test", chosen.stand_in, chosen.scope
+            self.model, self.task, self.metric, head_sets, "test", chosen.ablation, chosen.scope
         )
 
     def count(self, counter: Counter) -> None:
@@ -296,7 +296,7 @@ class CurveRequest:
         counter.sweep(self._sweep(empty), self.entries(scores))
 
     def result(self, lab: Lab) -> Curve:
-        """Rank on the ranking part, then mask (or keep) more and more heads on the test part."""
+        """Rank on the ranking split, then mask (or keep) more and more heads on the test split."""
         points, left_out = self.points  # refuses before anything is measured
         ranking = self.ranking
         scores = ranking.result(lab) if isinstance(ranking, Ranking) else ranking
@@ -333,12 +333,12 @@ def curve(
     lab: Lab | None = None,
     **settings: Any,
 ) -> Curve:
-    """Rank heads on the ranking part, then mask (or keep) more and more of them on the test part.
+    """Rank heads on the ranking split, then mask (or keep) more and more of them on the test split.
 
     Settings are those of `CurveSettings`.
 
     >>> from headcount import curve, load_model, make_task
-    >>> model = load_model("smollm2-135m")
+    >>> model = load_model("smollm2-135m-q4")
     >>> task = make_task("ioi", model.tokenizer, n=16)
     >>> result = curve(model, task, counts=[0, 8], series=["top"])
     >>> [point.count for point in result.points]

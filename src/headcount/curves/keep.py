@@ -31,7 +31,7 @@ RANDOM = "random"  # the name of the random orders
 
 @dataclass(frozen=True, eq=False)
 class KeepRequest:
-    """A metric on the test part with only the first heads of each order kept, at every count.
+    """A metric on the test split with only the first heads of each order kept, at every count.
 
     rankings     by the name of their order
     counts       numbers of heads for the first ranking; none and all are measured in any case
@@ -55,7 +55,7 @@ class KeepRequest:
     @cached_property
     def prompts(self) -> int:
         """How many prompts are tested."""
-        return len(self.task.part("test"))
+        return len(self.task.split("test"))
 
     def orders(self, ablation: str) -> dict[str, list[int]]:
         """The orders that are measured with an ablation, and their counts."""

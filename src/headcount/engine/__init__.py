@@ -1,1 +1,1 @@
-"""Measure what a model does under gates: batches, stand-ins, evaluation."""
+"""Measure what a model does under gates: batches, ablations, evaluation."""

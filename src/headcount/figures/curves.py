@@ -38,7 +38,7 @@ def plot_curve(
     heads: int,
     metric: str,
     ranking: str,
-    stand_in: str,
+    ablation: str,
     verb: str = "masked",
     shares: bool = False,
     title: str | None = None,
@@ -65,7 +65,7 @@ def plot_curve(
     axes.set_title(fill(title, 56))  # as many signs as the figure is wide
     axes.grid(alpha=0.25)
     figure.legend(loc="outside upper center", ncols=2, frameon=False)
-    note = f"bands: 95 % intervals · n = {first['n']} · stand-in: {stand_in}"
+    note = f"bands: 95 % intervals · n = {first['n']} · ablation: {ablation}"
     style.small_print(figure, note, signs=96)
     return figure
 

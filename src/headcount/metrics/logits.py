@@ -80,7 +80,7 @@ def _foil_margin(scored: Scored) -> Float[Tensor, "rows"]:
 
 
 def _mass_margin(scored: Scored) -> Float[Tensor, "rows"]:
-    """The probability of all right answers less that of all wrong ones, by first tokens."""
+    """The probability of all right answers minus that of all wrong ones, by first tokens."""
     shares = scored.logits[:, 0].float().softmax(-1)  # (rows, vocab)
     right, wrong = (
         shares.gather(-1, ids.clamp(min=0)).masked_fill(ids < 0, 0).sum(-1)
@@ -111,7 +111,7 @@ LOGIT_METRICS = (
     ),
     Metric(
         "mass_difference",
-        "Probability of right answers less that of wrong ones",
+        "Probability of right answers minus that of wrong ones",
         _mass_margin,
         needs_foils=True,
     ),

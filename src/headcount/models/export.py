@@ -88,7 +88,7 @@ def export(model: Model, heads: Any, folder: str | Path) -> Path:
 
     >>> from headcount import export, load_model
     >>> folder = getfixture("tmp_path") / "without"
-    >>> _ = export(load_model("smollm2-135m"), ["3.4", "11.2"], folder)
+    >>> _ = export(load_model("smollm2-135m-q4"), ["3.4", "11.2"], folder)
     >>> load_model(folder).layout.total
     270
     """

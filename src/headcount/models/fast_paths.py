@@ -30,7 +30,7 @@ class Trunk:
 
 
 @dataclass(frozen=True)
-class ShortCuts:
+class FastPaths:
     """What a model can carry; each was shown to leave its logits as they are."""
 
     head: bool = False  # logits only where they are scored
@@ -211,7 +211,7 @@ def _at_end(forward: Forward, count: int) -> Forward:
 
 
 @contextmanager
-def scored_end(module: nn.Module, cuts: ShortCuts, count: int) -> Iterator[None]:
+def scored_end(module: nn.Module, cuts: FastPaths, count: int) -> Iterator[None]:
     """Run the end of the model at the last `count` positions only, as far as `cuts` allow."""
     last_block = cuts.head and cuts.scored and cuts.trunk is not None
     with (

@@ -19,7 +19,7 @@ from headcount.errors import HeadcountError
 from headcount.models.sites import HeadSite, from_rows, plain, to_rows
 
 Passes = Literal["all", "single tokens"]
-StandIns = Sequence[Tensor | None]  # per site: z₀ that broadcasts to (rows, tokens, width)
+PerSite = Sequence[Tensor | None]  # per site: z₀ that broadcasts to (rows, tokens, width)
 
 
 @contextmanager
@@ -28,8 +28,8 @@ def gating(
     sites: Sequence[HeadSite],
     gates: Float[Tensor, "rows heads"] | Float[Tensor, "rows heads tokens"],
     *,
-    stand_ins: StandIns | None = None,
-    biases: StandIns | None = None,
+    ablations: PerSite | None = None,
+    biases: PerSite | None = None,
     every_site: bool = False,
     passes: Passes = "all",
 ) -> Iterator[None]:
@@ -37,7 +37,7 @@ def gating(
 
     `gates` holds one number per row and head (in the order of `sites`), optionally one per token;
     a single row serves every row of the batch. What an absent head says instead is
-    b = (1 − g)·stand-in, zero where no stand-in is given; `biases` sets b itself (steering). Both
+    b = (1 − g)·ablation, zero where no ablation is given; `biases` sets b itself (steering). Both
     are looked up by the index of the site. Sites whose gates are all 1 are left alone unless
     `every_site` asks for them; `passes` can leave alone all passes but those over single tokens, as
     in decoding. Gates are read once, when they are first needed, unless they carry gradients.
@@ -54,10 +54,10 @@ def gating(
         heads = slice(first, first + site.heads)
         first = heads.stop
         bias = None if biases is None else biases[site.index]
-        stand_in = None if stand_ins is None else stand_ins[site.index]
+        ablation = None if ablations is None else ablations[site.index]
         idle = bias is None and not gates.requires_grad and bool((gates[:, heads] == 1).all())
         if every_site or not idle:
-            gate = _Gate(site, heads, gates, stand_in, bias, passes)
+            gate = _Gate(site, heads, gates, ablation, bias, passes)
             by_module.setdefault(site.module, {})[site.call] = gate
     running = _RunningPass()
     named = dict(plain(module).named_modules())
@@ -110,7 +110,7 @@ class _Gate:
     site: HeadSite
     heads: slice  # of `gates`
     gates: Tensor  # of all sites: cut only when needed, so that gradients flow even into a leaf
-    stand_in: Tensor | None
+    ablation: Tensor | None
     bias: Tensor | None
     passes: Passes
     _ready: dict[tuple[torch.device, torch.dtype], tuple[Tensor, Tensor | None]] = field(
@@ -131,7 +131,7 @@ class _Gate:
         if self.passes == "single tokens" and by_row.shape[1] != 1:
             return x
         self._require_fit("Gates", g, by_row)
-        self._require_fit("Stand-ins" if self.bias is None else "Biases", b, by_row)
+        self._require_fit("Ablations" if self.bias is None else "Biases", b, by_row)
         z = by_row[..., site.span].unflatten(-1, (site.heads, site.size))
         z = z * g if b is None else torch.addcmul(b, z, g)
         z = z.flatten(-2)  # (rows, tokens, heads·size)
@@ -164,7 +164,7 @@ class _Gate:
         by_token = gates[:, :, None] if gates.ndim == 2 else gates  # (rows, heads, tokens or 1)
         g = by_token.transpose(1, 2).unsqueeze(-1)  # (rows, tokens or 1, heads, 1)
         b = None
-        given = self.stand_in if self.bias is None else self.bias
+        given = self.ablation if self.bias is None else self.bias
         if given is not None:
             b = given.to(x.device, exact)[..., site.span].unflatten(-1, (site.heads, site.size))
             b = b if self.bias is not None else (1 - g) * b

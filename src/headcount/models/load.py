@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from headcount.errors import HeadcountError, did_you_mean
-from headcount.models.bundled import BUNDLED, bundled_folder
+from headcount.models.bundled import BUNDLED, bundled_folder, full_name
 from headcount.models.gguf import read_gguf
 from headcount.models.kinds import KINDS
 from headcount.models.load_errors import plain_errors
@@ -74,6 +74,7 @@ def load_pretrained(spec: str | Path, **chosen: Any) -> Loaded:
 
 def load_spec(spec: str, options: LoadOptions) -> Loaded:
     """Find out what `spec` is, and load it as that."""
+    spec = full_name(spec)
     path = Path(spec).expanduser()
     if options.revision is not None and (spec in BUNDLED or path.exists()):
         raise HeadcountError(

@@ -15,13 +15,13 @@ from torch import nn
 from headcount.errors import HeadcountError
 from headcount.figures.html import frame, table
 from headcount.heads import HeadLayout, as_gates
-from headcount.models.fast_paths import ShortCuts
+from headcount.models.fast_paths import FastPaths
 from headcount.models.fingerprint import fingerprint_tensors, fingerprint_tokenizer
 from headcount.models.forward_modes import exactly
 from headcount.models.gate import gating
 from headcount.models.load import load_pretrained
 from headcount.models.proof import Proof, prove
-from headcount.models.prove_fast_paths import prove_short_cuts
+from headcount.models.prove_fast_paths import prove_fast_paths
 from headcount.models.sites import HeadSite, input_device, plain
 from headcount.system.fingerprint import fingerprint_files
 from headcount.system.transformers_compat import attention_configs
@@ -72,13 +72,13 @@ class Model:
         return HeadLayout(tuple(site.heads for site in self.sites))
 
     @cached_property
-    def short_cuts(self) -> ShortCuts:
-        """The short cuts that the model is proven to carry; proven when first asked for.
+    def fast_paths(self) -> FastPaths:
+        """The fast paths that the model is proven to carry; proven when first asked for.
 
         That must not be under gates, or anything else that changes what the model computes.
         """
         with torch.compiler.set_stance("force_eager"):
-            return prove_short_cuts(self.module, self.sites)
+            return prove_fast_paths(self.module, self.sites)
 
     @cached_property
     def device(self) -> torch.device:
@@ -154,7 +154,7 @@ def load_model(
     `sparse:NAME` for a sparse model that comes with headcount.
 
     >>> from headcount import load_model
-    >>> model = load_model("smollm2-135m")
+    >>> model = load_model("smollm2-135m-q4")
     >>> model.layout.total
     270
     """
@@ -202,7 +202,7 @@ def gated(model: Any, heads: Any) -> Iterator[Model]:
     is left behind.
 
     >>> from headcount import gated, load_model
-    >>> model = load_model("smollm2-135m")
+    >>> model = load_model("smollm2-135m-q4")
     >>> ids = model.tokenizer("The capital of France is", return_tensors="pt").input_ids
     >>> with gated(model, ["0.0", "0.1"]):
     ...     text = model.module.generate(ids, max_new_tokens=4, do_sample=False)

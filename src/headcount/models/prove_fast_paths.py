@@ -12,8 +12,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from headcount.models.fast_paths import (
+    FastPaths,
     Recording,
-    ShortCuts,
     Trunk,
     find_trunk,
     recording,
@@ -32,13 +32,13 @@ SCORED = 3  # positions that the proof scores: not as many as it has rows
 
 
 @torch.no_grad()
-def prove_short_cuts(module: nn.Module, sites: Sequence[HeadSite]) -> ShortCuts:
-    """Try every short cut on a made-up prompt and keep those that reproduce the logits."""
+def prove_fast_paths(module: nn.Module, sites: Sequence[HeadSite]) -> FastPaths:
+    """Try every fast path on a made-up prompt and keep those that reproduce the logits."""
     ids = probe_prompt(module, 2).clone()
     ids[1] = ids[1].flip(0)
     with exactly(module):
         prover = _Prover(module, sites, ids)
-        cuts = ShortCuts(head=prover.ends(ShortCuts(head=True)))
+        cuts = FastPaths(head=prover.ends(FastPaths(head=True)))
         ran: list[str] = []
         with watching(module, ran):
             run(module, ids[:1])
@@ -106,7 +106,7 @@ class _Prover:
 
     def replayed(
         self,
-        cuts: ShortCuts,
+        cuts: FastPaths,
         site: HeadSite,
         kept: Recording | None,
         ids: Tensor,
@@ -131,7 +131,7 @@ class _Prover:
         logits: Tensor = self.module(input_ids=ids, **accepted(self.module, **options)).logits
         return logits
 
-    def ends(self, cuts: ShortCuts) -> bool:
+    def ends(self, cuts: FastPaths) -> bool:
         """Whether the logits of the last positions come out right with these cuts."""
         try:
             with scored_end(self.module, cuts, SCORED):
@@ -140,7 +140,7 @@ class _Prover:
             return False
         return self.close(got, self.whole[:, -SCORED:])
 
-    def starts_late(self, cuts: ShortCuts, trunk: Trunk) -> ShortCuts:
+    def starts_late(self, cuts: FastPaths, trunk: Trunk) -> FastPaths:
         """`cuts` with as late a start as reproduces whole passes, tried at every site."""
         gated = {site.index: self.expected(site, self.ids) for site in self.some}
         untouched = self.whole.repeat(2, 1, 1)
@@ -164,7 +164,7 @@ class _Prover:
                 continue
         return cuts
 
-    def caches(self, cuts: ShortCuts) -> bool:
+    def caches(self, cuts: FastPaths) -> bool:
         """Whether a shared prefix and the rest, through the cache, give what whole passes give."""
         ids = self.ids.clone()
         split = ids.shape[1] // 2
@@ -197,6 +197,6 @@ class _Prover:
             return False
         return True
 
-    def _recorded(self, cuts: ShortCuts, rows: int) -> AbstractContextManager[Recording | None]:
+    def _recorded(self, cuts: FastPaths, rows: int) -> AbstractContextManager[Recording | None]:
         trunk = cuts.trunk
         return nullcontext() if trunk is None else recording(self.module, trunk, self.sites, rows)

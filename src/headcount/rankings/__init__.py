@@ -1,7 +1,7 @@
 """Rankings: from a model and a task to one score per head, higher meaning more important.
 
 One file per method. A method is a factory `method(model, task, *, …) -> HeadScores` in RANKINGS; it
-asks for a `lab` where it measures. Where it runs more than a pass over the ranking part, COSTS has
+asks for a `lab` where it measures. Where it runs more than a pass over the ranking split, COSTS has
 a function that tells a counter what.
 """
 

@@ -1,6 +1,6 @@
 """Rankings by intervention: what the metric loses when one head is replaced, exactly.
 
-Each head is replaced by its stand-in while all others run on, so later layers react to its absence.
+Each head is ablated while all others run on, so later layers react to its absence.
 One forward pass per head and example, minus what the engine's plans save: the measure against which
 first-order estimates such as attribution are held.
 """
@@ -21,42 +21,42 @@ from headcount.tasks import Task
 
 
 def ablation(
-    model: Model, task: Task, *, metric: str = "logprob", stand_in: str = "zero", lab: Lab
+    model: Model, task: Task, *, metric: str = "logprob", ablation: str = "zero", lab: Lab
 ) -> HeadScores:
-    """The metric of the whole model minus that without the head, averaged over the ranking part."""
-    return _effects("ablation", single_heads(model, task, metric, stand_in), lab)
+    """The whole model's metric minus that without the head, averaged over the ranking split."""
+    return _effects("ablation", single_heads(model, task, metric, ablation), lab)
 
 
 def patching(
-    model: Model, task: Task, *, metric: str = "logprob", stand_in: str = "corrupted", lab: Lab
+    model: Model, task: Task, *, metric: str = "logprob", ablation: str = "corrupted", lab: Lab
 ) -> HeadScores:
-    """What the metric loses when a head says what it says on the corrupted twin.
+    """What the metric loses when a head says what it says on the corrupted prompt.
 
-    Only for tasks whose examples have twins of equal length.
+    Only for tasks whose examples have corrupted prompts of equal length.
     """
-    return _effects("patching", single_heads(model, task, metric, stand_in), lab)
+    return _effects("patching", single_heads(model, task, metric, ablation), lab)
 
 
-def single_heads(model: Model, task: Task, metric: str, stand_in: str) -> Sweep:
-    """The whole model, and the model without each of its heads, on the ranking part."""
+def single_heads(model: Model, task: Task, metric: str, ablation: str) -> Sweep:
+    """The whole model, and the model without each of its heads, on the ranking split."""
     gates = 1 - np.eye(model.layout.total, dtype=np.float32)
     entries = [
         HeadSetEntry("whole", np.ones_like(gates[0])),
         *map(HeadSetEntry, range(len(gates)), gates),
     ]
     table = HeadSets.build(model.layout, entries)
-    return Sweep(model, task, get_metric(metric), table, "ranking", stand_in)
+    return Sweep(model, task, get_metric(metric), table, "ranking", ablation)
 
 
 def count_single_heads(counter: Counter, model: Model, task: Task, settings: Settings) -> None:
     """Tell what `ablation` and `patching` measure."""
-    counter.sweep(single_heads(model, task, settings["metric"], settings["stand_in"]))
+    counter.sweep(single_heads(model, task, settings["metric"], settings["ablation"]))
 
 
-def _effects(method: str, sweep: Sweep, lab: Lab) -> HeadScores:
+def _effects(ranking: str, sweep: Sweep, lab: Lab) -> HeadScores:
     measured = lab.measure(sweep)
     whole = measured.of("whole")  # (1, examples)
     heads = range(sweep.model.layout.total)
     samples = np.concatenate([whole - measured.of(head) for head in heads]).T  # (examples, heads)
-    facts = {"whole": float(whole.mean()), "stand_in_used": measured.stand_in}
-    return HeadScores.averaged(sweep.model.layout, samples, method, facts)
+    facts = {"whole": float(whole.mean()), "ablation_used": measured.ablation}
+    return HeadScores.averaged(sweep.model.layout, samples, ranking, facts)

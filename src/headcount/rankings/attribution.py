@@ -1,6 +1,6 @@
 """Rankings by derivative: how fast the metric falls when a head's gate is turned down.
 
-The gate enters as z' = g·z + (1 − g)·stand-in, so the derivative of the metric in g at g = 1 is the
+The gate enters as z' = g·z + (1 − g)·ablation, so the derivative of the metric in g at g = 1 is the
 first-order estimate of metric(head there) − metric(head replaced): positive for heads that help.
 Every example has its own row of gates, so one backward pass gives one derivative per example.
 """
@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from jaxtyping import Float
 
-from headcount.engine.measure.ablations import StandIn, make_stand_in
+from headcount.engine.measure.ablations import Ablation, make_ablation
 from headcount.engine.measure.batch import Batch, make_batches
 from headcount.engine.measure.cost import Counter
 from headcount.engine.measure.executor import Emit, Unit
@@ -28,14 +28,14 @@ from headcount.models.gate import gating
 from headcount.models.model import Model
 from headcount.rankings.ranking import Settings, examples_key, ranking_tokens
 from headcount.system.progress import progress as progress_bar
-from headcount.tasks import Encoded, Task, encode, require_foils, require_twin
+from headcount.tasks import Encoded, Task, encode, require_corrupted, require_foils
 
 
 def attribution(
-    model: Model, task: Task, *, metric: str = "logprob", stand_in: str = "zero", lab: Lab
+    model: Model, task: Task, *, metric: str = "logprob", ablation: str = "zero", lab: Lab
 ) -> HeadScores:
-    """The derivative of the metric in each head's gate at 1, averaged over the ranking part."""
-    samples, _ = _derivatives(model, task, metric, stand_in, lab)
+    """The derivative of the metric in each head's gate at 1, averaged over the ranking split."""
+    samples, _ = _derivatives(model, task, metric, ablation, lab)
     return HeadScores.averaged(model.layout, samples, "attribution")
 
 
@@ -44,7 +44,7 @@ def integrated_gradients(
     task: Task,
     *,
     metric: str = "logprob",
-    stand_in: str = "zero",
+    ablation: str = "zero",
     steps: int = 16,
     lab: Lab,
 ) -> HeadScores:
@@ -55,7 +55,7 @@ def integrated_gradients(
     """
     if steps < 1:
         raise HeadcountError(f"Integrated gradients need at least 1 step, not {steps}.")
-    samples, ends = _derivatives(model, task, metric, stand_in, lab, steps)
+    samples, ends = _derivatives(model, task, metric, ablation, lab, steps)
     facts = {"sum": float(samples.sum(1).mean()), "difference": float(ends.mean())}
     return HeadScores.averaged(model.layout, samples, "integrated-gradients", facts)
 
@@ -63,9 +63,9 @@ def integrated_gradients(
 def count_derivatives(counter: Counter, model: Model, task: Task, settings: Settings) -> None:
     """Tell one backward pass for each point of the path; both ends where there are several."""
     tokens, steps = ranking_tokens(model, task), settings.get("steps", 0)
-    if settings["stand_in"] == "corrupted":
-        require_twin(encode(task.part("ranking"), model.tokenizer))
-    if settings["stand_in"] != "zero":
+    if settings["ablation"] == "corrupted":
+        require_corrupted(encode(task.split("ranking"), model.tokenizer))
+    if settings["ablation"] != "zero":
         counter.passes(model, tokens)
     counter.passes(model, tokens * max(steps, 1), "gradients")
     if steps:
@@ -90,7 +90,7 @@ class DerivativeJob:
 
     def ready(self, model: Model) -> Callable[[Sequence[int], Emit], None]:
         """Take the derivatives of batches with a model; emits (examples, slopes, differences)."""
-        filler = make_stand_in(self.ablation, model, self.examples, self.examples, self.tokens)
+        filler = make_ablation(self.ablation, model, self.examples, self.examples, self.tokens)
 
         def derive(places: Sequence[int], emit: Emit) -> None:
             options = {"device": model.device, "places": places}
@@ -101,13 +101,13 @@ class DerivativeJob:
         return derive
 
     def _derive(
-        self, model: Model, batch: Batch, filler: StandIn
+        self, model: Model, batch: Batch, filler: Ablation
     ) -> tuple[Float[np.ndarray, "rows heads"], Float[np.ndarray, "rows"]]:
         z0, total = filler.provide(batch), model.layout.total
 
         def run(gates: torch.Tensor) -> torch.Tensor:
             every_site = gates.requires_grad
-            with gating(model.module, model.sites, gates, stand_ins=z0, every_site=every_site):
+            with gating(model.module, model.sites, gates, ablations=z0, every_site=every_site):
                 values = self.metric.function(score(model, batch))
             check_finite(values, model)
             return values
@@ -129,7 +129,7 @@ class DerivativeJob:
 
 
 def _derivatives(
-    model: Model, task: Task, metric: str, stand_in: str, lab: Lab, steps: int = 0
+    model: Model, task: Task, metric: str, ablation: str, lab: Lab, steps: int = 0
 ) -> tuple[Float[np.ndarray, "examples heads"], Float[np.ndarray, "examples"]]:
     """The derivative at gates of 1, or with `steps` its integral from 0 to 1 and the difference."""
     chosen = get_logit_metric(metric)
@@ -138,7 +138,7 @@ def _derivatives(
         raise HeadcountError(
             f'The metric "{chosen.key}" has no derivative to rank heads by: use one of {usable}.'
         )
-    examples = encode(task.part("ranking"), model.tokenizer)
+    examples = encode(task.split("ranking"), model.tokenizer)
     if chosen.needs_foils:
         require_foils(examples, f"the metric {chosen.key}")
     points, weights = np.ones(1), np.ones(1)
@@ -148,7 +148,7 @@ def _derivatives(
         points, weights = (points + 1) / 2, weights / 2
     # A backward pass keeps the activations of every layer, so half a batch fits where one did.
     tokens = default_tokens(model) // 2
-    job = DerivativeJob(examples, chosen, stand_in, tokens, points, weights, bool(steps))
+    job = DerivativeJob(examples, chosen, ablation, tokens, points, weights, bool(steps))
     units = [
         Unit(
             examples_key(examples[place] for place in batch.examples),

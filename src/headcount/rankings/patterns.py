@@ -37,7 +37,7 @@ def attention_induction(
             f"{length}."
         )
     # The special token that prompts start with, if any: heads rest their gaze on it.
-    start = encode(task.part("ranking"), model.tokenizer)[0].prompt[:1]
+    start = encode(task.split("ranking"), model.tokenizer)[0].prompt[:1]
     front = start if start[0] in model.tokenizer.all_special_ids else ()
     texts = repeated_tokens(model, length, sequences, seed)
     first = torch.arange(length) + len(front)  # positions of the first copy
@@ -51,7 +51,7 @@ def attention_induction(
 
 def attention_previous(model: Model, task: Task, *, lab: Lab) -> HeadScores:
     """The mean attention of a prompt's tokens to the token right before them."""
-    prompts = [one.prompt for one in encode(task.part("ranking"), model.tokenizer)]
+    prompts = [one.prompt for one in encode(task.split("ranking"), model.tokenizer)]
     short = sum(len(prompt) < 2 for prompt in prompts)
     if short:
         raise HeadcountError(
@@ -72,7 +72,7 @@ def attention_retrieval(model: Model, task: Task, *, lab: Lab) -> HeadScores:
     The share of a head's attention that rests on tokens of the answer, wherever the prompt holds
     it, averaged over the positions that predict the target's tokens.
     """
-    examples = encode(task.part("ranking"), model.tokenizer)
+    examples = encode(task.split("ranking"), model.tokenizer)
     places_of_answer = answer_positions(task, model)
 
     def reduce(site: HeadSite, weights: Tensor, places: Sequence[int]) -> Tensor:
@@ -100,12 +100,12 @@ def count_retrieval(counter: Counter, model: Model, task: Task, settings: Settin
 
 
 def answer_positions(task: Task, model: Model) -> list[list[int]]:
-    """Where each prompt of the ranking part holds its answer's tokens, all times that it does.
+    """Where each prompt of the ranking split holds its answer's tokens, all times that it does.
 
     Refuses a task where some prompts do not.
     """
     places = []
-    for example in encode(task.part("ranking"), model.tokenizer):
+    for example in encode(task.split("ranking"), model.tokenizer):
         word, prompt = example.example.target.strip(), example.prompt
         bare = tuple(model.tokenizer.encode(word, add_special_tokens=False))
         held: set[int] = set()

@@ -123,13 +123,13 @@ def answer_features(
 
 
 def items_of(task: Task, model: Model, most: int) -> list[Encoded]:
-    """The items of a function that a probe reads: of the ranking part, so many at most."""
-    part = task.part("ranking")
+    """The items of a function that a probe reads: of the ranking split, so many at most."""
+    part = task.split("ranking")
     return encode(part.subset(most) if len(part) > most else part, model.tokenizer)
 
 
 def _answered(model: Model, examples: Sequence[Encoded], new: int, progress: bool) -> list[Encoded]:
-    """The examples with the model's own answers for targets, less those it says nothing to."""
+    """The examples with the model's own answers for targets, without those it says nothing to."""
     prompts = [example.prompt for example in examples]
     texts = generate(model, prompts, max_new_tokens=new, stop=STOP, progress=progress)
     answered = []
@@ -353,7 +353,7 @@ def probe_tasks(model: Model, task: Task, against: str = "") -> dict[str, Task]:
 def probe_context(model: Model, task: Task, parameters: Settings) -> dict[str, Any]:
     """What determines a probe's scores besides the task under test: the items of the others."""
     return {
-        name: [other.version, examples_key(encode(other.part("ranking"), model.tokenizer))]
+        name: [other.version, examples_key(encode(other.split("ranking"), model.tokenizer))]
         for name, other in probe_tasks(model, task, parameters["against"]).items()
     }
 

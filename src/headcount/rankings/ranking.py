@@ -1,4 +1,4 @@
-"""A ranking as a request: looked up, counted or carried out; and the registry of all methods."""
+"""A ranking as a request: looked up, counted or carried out; and the registry of all rankings."""
 
 from __future__ import annotations
 
@@ -20,47 +20,47 @@ from headcount.system.files import digest
 from headcount.tasks import Encoded, Task, encode
 
 RANKINGS: Registry[HeadScores] = Registry("ranking")
-"""Ranking methods: each takes model and task, its settings by keyword, and a `lab`."""
+"""Rankings: each takes model and task, its settings by keyword, and a `lab`."""
 
 Settings = Mapping[str, Any]
-# Methods whose cost is not one pass over the ranking part: they tell a counter themselves.
+# Rankings whose cost is not one pass over the ranking split: they tell a counter themselves.
 COSTS: dict[str, Callable[[Counter, Model, Task, Settings], None]] = {}
-# What determines the scores of some methods besides model, task and settings.
+# What determines the scores of some rankings besides model, task and settings.
 FURTHER: dict[str, Callable[[Model, Task, Settings], dict[str, Any]]] = {}
 
 
 @dataclass(frozen=True, eq=False)
 class Ranking:
-    """A request for the scores of one method on one task; `settings` are bound and checked."""
+    """A request for the scores of one ranking on one task; `settings` are bound and checked."""
 
     model: Model
     task: Task
-    method: str
+    name: str
     settings: Settings
 
     @classmethod
-    def of(cls, model: Model, task: Task, method: str, **settings: Any) -> Ranking:
-        """The request with all settings of the method; refuses what the method does not have."""
-        return cls(model, task, method, RANKINGS[method].bind(**settings))
+    def of(cls, model: Model, task: Task, name: str, **settings: Any) -> Ranking:
+        """The request with all settings of the ranking; refuses those that it does not have."""
+        return cls(model, task, name, RANKINGS[name].bind(**settings))
 
     @cached_property
     def examples(self) -> list[Encoded]:
-        """The examples of the ranking part."""
-        return encode(self.task.part("ranking"), self.model.tokenizer)
+        """The examples of the ranking split."""
+        return encode(self.task.split("ranking"), self.model.tokenizer)
 
     @cached_property
     def context(self) -> dict[str, Any]:
         """All that determines the scores."""
         further: dict[str, Any] = {}
-        if self.method in FURTHER:
-            further = FURTHER[self.method](self.model, self.task, self.settings)
+        if self.name in FURTHER:
+            further = FURTHER[self.name](self.model, self.task, self.settings)
         return {
             "model": self.model.name,
             **self.model.identity,
             "task": self.task.name,
             "task_version": self.task.version,
             "examples": examples_key(self.examples),
-            "method": self.method,
+            "ranking": self.name,
             **self.settings,
             "measurement": MEASUREMENT,
             **({"further": further} if further else {}),
@@ -70,7 +70,7 @@ class Ranking:
     def key(self) -> tuple[Any, ...]:
         """What tells this ranking from others in one process, without a fingerprint."""
         examples = examples_key(self.examples)
-        return id(self.model), examples, self.method, repr(sorted(self.settings.items()))
+        return id(self.model), examples, self.name, repr(sorted(self.settings.items()))
 
     def known(self, store: Store | None) -> HeadScores | None:
         """The scores, if the store holds them."""
@@ -81,8 +81,8 @@ class Ranking:
         """Tell what will run, unless the store holds the scores."""
         if self.known(counter.store) is not None or not counter.first(self.key):
             return
-        if self.method in COSTS:
-            COSTS[self.method](counter, self.model, self.task, self.settings)
+        if self.name in COSTS:
+            COSTS[self.name](counter, self.model, self.task, self.settings)
         else:
             counter.passes(self.model, ranking_tokens(self.model, self.task))
 
@@ -91,7 +91,7 @@ class Ranking:
         known = self.known(lab.store)
         if known is not None:
             return known
-        entry = RANKINGS[self.method]
+        entry = RANKINGS[self.name]
         means = {"lab": lab} if "lab" in inspect.signature(entry.function).parameters else {}
         scores = entry.function(self.model, self.task, **entry.arguments(self.settings), **means)
         provenance = {
@@ -101,7 +101,7 @@ class Ranking:
             **self.settings,
             **scores.parameters,
         }
-        scores = replace(scores, method=self.method, parameters=provenance)
+        scores = replace(scores, ranking=self.name, parameters=provenance)
         if lab.store is not None:
             lab.store.put_document("ranking", self.context, scores.to_json())
         return scores
@@ -110,30 +110,30 @@ class Ranking:
 def rank(
     model: Model,
     task: Task,
-    method: str | Callable[[Model, Task], HeadScores] | HeadScores = "attribution",
+    ranking: str | Callable[[Model, Task], HeadScores] | HeadScores = "attribution",
     *,
     lab: Lab | None = None,
     **settings: Any,
 ) -> HeadScores:
-    """Score every head of `model` for `task`, on the task's ranking part.
+    """Score every head of `model` for `task`, on the task's ranking split.
 
-    `method` is a name, a function of model and task, or ready scores. What the lab's store holds
+    `ranking` is a name, a function of model and task, or ready scores. What the lab's store holds
     is not computed again.
 
     >>> from headcount import load_model, make_task, rank
-    >>> model = load_model("smollm2-135m")
+    >>> model = load_model("smollm2-135m-q4")
     >>> scores = rank(model, make_task("ioi", model.tokenizer, n=8), "attribution")
     >>> scores.values.shape
     (270,)
     """
-    if isinstance(method, str):
-        return Ranking.of(model, task, method, **settings).result(lab or Lab())
+    if isinstance(ranking, str):
+        return Ranking.of(model, task, ranking, **settings).result(lab or Lab())
     if settings:
         raise HeadcountError(
             f"Settings ({', '.join(settings)}) go with the name of a ranking, not with ready "
             "scores or a function."
         )
-    scores = method if isinstance(method, HeadScores) else method(model, task)
+    scores = ranking if isinstance(ranking, HeadScores) else ranking(model, task)
     return fitting(scores, model)
 
 
@@ -141,7 +141,7 @@ def fitting(scores: HeadScores, model: Model) -> HeadScores:
     """Refuse scores of another model, whose numbers would name other heads here."""
     if scores.layout != model.layout:
         raise HeadcountError(
-            f'The scores "{scores.method}" belong to another model: they are for '
+            f'The scores "{scores.ranking}" belong to another model: they are for '
             f"{scores.layout.total} heads in {len(scores.layout.counts)} layers, and {model.name} "
             f"has {model.layout.total} in {len(model.layout.counts)}."
         )
@@ -154,5 +154,5 @@ def examples_key(examples: Iterable[Encoded]) -> str:
 
 
 def ranking_tokens(model: Model, task: Task) -> int:
-    """How many tokens a pass over the ranking part has."""
-    return sum(example.length for example in encode(task.part("ranking"), model.tokenizer))
+    """How many tokens a pass over the ranking split has."""
+    return sum(example.length for example in encode(task.split("ranking"), model.tokenizer))

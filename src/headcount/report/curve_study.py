@@ -24,8 +24,8 @@ def curve_study(
     claims: Sequence[Claim] = (),
 ) -> Study:
     """Everything about a curve; what it was made with goes over what `settings` asked for."""
-    scores = {curve.scores.method: curve.scores}
-    clusters = task.part("ranking").clusters
+    scores = {curve.scores.ranking: curve.scores}
+    clusters = task.split("ranking").clusters
     return Study(
         name="curve",
         title=f"curve · {task.name} · {model.name}",
@@ -40,11 +40,11 @@ def curve_study(
                 "settings": dict(task.parameters),
                 "bos": task.bos,
                 "chat": task.chat,
-                "ranking examples": len(task.part("ranking")),
-                "test examples": len(task.part("test")),
+                "ranking examples": len(task.split("ranking")),
+                "test examples": len(task.split("test")),
             },
             "metric": curve.metric.key,
-            "stand_in": curve.stand_in,
+            "ablation": curve.ablation,
             "counts": sorted({point.count for point in curve.points}),
         },
         model={model.name: model.facts},

@@ -50,10 +50,10 @@ def head_rows(
         fits = clusters is not None and samples == len(clusters)
         ends = its.intervals(clusters if fits else None)  # (heads, 2)
         said = its.parameters
-        words = [said.get("metric"), said.get("stand_in") and f"stand-in {said['stand_in']}"]
+        words = [said.get("metric"), said.get("ablation") and f"ablation {said['ablation']}"]
         labels = [", ".join(str(word) for word in words if word)] * its.layout.total
         columns.append((name, its.layout, its.values, ends, labels))
-        if its.method in MEASURED:
+        if its.ranking in MEASURED:
             removed.append((REMOVED, its.layout, -its.values, -ends[:, ::-1], labels))
     if roles is not None:
         layout = next(iter(scores.values())).layout

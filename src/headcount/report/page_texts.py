@@ -76,7 +76,7 @@ def next_commands(result: Result, *, brief: bool = False) -> list[tuple[str, str
     on_task = f"--model {model} --task {task}"
     without = f"What {task} loses without the {len(heads)} heads that rank highest here."
     ablate = f"headcount ablate {on_task} --heads {named} --metric logprob"
-    others = f"headcount compare {on_task} --methods attribution integrated-gradients"
+    others = f"headcount compare {on_task} --ranking attribution integrated-gradients"
     prompt = "--prompt 'The capital of France is'"
     write = f"headcount generate --model {model} --heads {named} {prompt}"
     keep = f"headcount export --model {model} --heads {named} --out without"
@@ -97,4 +97,4 @@ def _model(run: Mapping[str, Any]) -> str:
         words = []
     if "--model" in words[:-1]:
         return words[words.index("--model") + 1]
-    return next(iter(run["model"]), "smollm2-135m")
+    return next(iter(run["model"]), "smollm2-135m-q4")

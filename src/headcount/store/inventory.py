@@ -16,7 +16,7 @@ from headcount.errors import HeadcountError, did_you_mean
 from headcount.store.database import Database
 from headcount.system.files import replacing
 
-NAMED = ("model", "task", "metric", "stand_in")
+NAMED = ("model", "task", "metric", "ablation")
 """The entries of a context by which people find it: listed and exported first."""
 
 COLUMNS = ("head_set", "head_set_key", "example", "example_key", "value", "created")
@@ -32,7 +32,7 @@ class Summary:
     model: str
     task: str
     metric: str
-    stand_in: str
+    ablation: str
     head_sets: int
     examples: int
     values: int
@@ -47,7 +47,7 @@ class Inventory:
     database: Database
 
     def summary(self) -> list[Summary]:
-        """What the store holds: one row per context, by model, task, metric and stand-in."""
+        """What the store holds: one row per context, by model, task, metric and ablation."""
         rows = self.database.run(
             lambda connection: connection.execute(
                 """
@@ -72,10 +72,10 @@ class Inventory:
         summaries = []
         for text, sets, examples, cells, documents, last in rows:
             context = json.loads(text)
-            model, task, metric, stand_in = (_cell(context.get(name)) or "" for name in NAMED)
+            model, task, metric, ablation = (_cell(context.get(name)) or "" for name in NAMED)
             rest = (sets, examples, cells, documents, datetime.fromtimestamp(last, UTC), context)
-            summaries.append(Summary(model, task, metric, stand_in, *rest))
-        return sorted(summaries, key=lambda row: (row.model, row.task, row.metric, row.stand_in))
+            summaries.append(Summary(model, task, metric, ablation, *rest))
+        return sorted(summaries, key=lambda row: (row.model, row.task, row.metric, row.ablation))
 
     def export(self, path: str | Path, format: str | None = None) -> int:
         """Write all measurements to a file, one row each, and return how many there are.

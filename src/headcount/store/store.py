@@ -2,14 +2,14 @@
 
 A measurement is one number, or one text that the model wrote: what an example gives, in a context,
 with a head set. The *context* is all else that determines it, as a dict of JSON values: model
-fingerprint, tokenizer, dtype, kernel, task and its version, stand-in, metric, measurement version.
+fingerprint, tokenizer, dtype, kernel, task and its version, ablation, metric, measurement version.
 A *head set* is one gate per head. An *example* is known by a key that its maker derives from the
 token ids.
 
 >>> import tempfile
 >>> folder = tempfile.TemporaryDirectory()
 >>> store = Store(Path(folder.name, "store.sqlite"))
->>> here = store.context({"model": "tiny", "task": "ioi", "metric": "accuracy", "stand_in": "zero"})
+>>> here = store.context({"model": "tiny", "task": "ioi", "metric": "accuracy", "ablation": "zero"})
 >>> gates = np.array([[1, 1, 1], [1, 0, 1]], dtype=np.float32)  # (sets, heads)
 >>> here.write(gates[:1], ["key a", "key b"], ["a", "b"], np.array([[0.5, 1.0]]))
 2
@@ -197,7 +197,7 @@ class Store(Inventory):
         """The measurements in this context, to read and write.
 
         `layout` lets listings name the heads that are off. The entries "model", "task", "metric"
-        and "stand_in" are those by which `summary` and `clean` know a context.
+        and "ablation" are those by which `summary` and `clean` know a context.
         """
         if taken := set(COLUMNS) & set(context):
             raise ValueError(f"an export has its own columns {taken}: name these entries otherwise")

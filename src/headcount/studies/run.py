@@ -37,7 +37,7 @@ def run_study(
     """Run a study by its name, on one model or several; settings go over those of the preset.
 
     >>> from headcount import load_model, run_study
-    >>> model = load_model("smollm2-135m")
+    >>> model = load_model("smollm2-135m-q4")
     >>> study = run_study("masked-heads", model, functions=["syntactic"], n=8, counts=[4], seeds=1)
     >>> sorted({row["series"] for row in study.rows})
     ['matched', 'random', 'top']

@@ -25,8 +25,8 @@ from headcount.tasks.cognitive import FUNCTIONS
 from headcount.tasks.encoding import (
     Encoded,
     encode,
+    require_corrupted,
     require_foils,
-    require_twin,
 )
 from headcount.tasks.json_files import opened
 from headcount.tasks.maths import problems
@@ -40,8 +40,8 @@ __all__ = [
     "Task",
     "encode",
     "make_task",
+    "require_corrupted",
     "require_foils",
-    "require_twin",
     "task_factory",
 ]
 
@@ -77,8 +77,8 @@ def make_task(spec: str | os.PathLike[str] | Task, tokenizer: Tokenizer, **setti
     All settings of the factory, chosen or default, are kept in the task's `parameters`.
 
     >>> from headcount import load_model, make_task
-    >>> task = make_task("ioi", load_model("smollm2-135m").tokenizer, n=100)
-    >>> len(task.part("ranking")) + len(task.part("test"))
+    >>> task = make_task("ioi", load_model("smollm2-135m-q4").tokenizer, n=100)
+    >>> len(task.split("ranking")) + len(task.split("test"))
     100
     """
     if isinstance(spec, Task):

@@ -200,23 +200,23 @@ class _Encoder:
         return piece
 
 
-def require_twin(encoded: Iterable[Encoded]) -> None:
-    """Refuse examples without a corrupted twin that aligns, token by token, with the prompt."""
+def require_corrupted(encoded: Iterable[Encoded]) -> None:
+    """Refuse examples without a corrupted prompt that aligns, token by token, with the prompt."""
     for one in encoded:
         if one.corrupted is None:
             raise HeadcountError(
-                f"Example {quoted(one.example.id)} has no corrupted twin: choose a task that has "
-                'twins, or another stand-in, such as "zero".'
+                f"Example {quoted(one.example.id)} has no corrupted prompt: choose a task that has "
+                'them, or another ablation, such as "zero".'
             )
         if len(one.corrupted) != len(one.prompt):
             raise HeadcountError(
-                f"The corrupted twin of example {quoted(one.example.id)} has {len(one.corrupted)} "
-                f"tokens and its prompt {len(one.prompt)}: make them equally long for this "
-                'tokenizer, or choose another stand-in, such as "zero".'
+                f"The corrupted prompt of example {quoted(one.example.id)} has "
+                f"{len(one.corrupted)} tokens and its prompt {len(one.prompt)}: "
+                'give both as many tokens, or choose another ablation, such as "zero".'
             )
         if one.corrupted == one.prompt:
             raise HeadcountError(
-                f"The corrupted twin of example {quoted(one.example.id)} has the same tokens as "
+                f"The corrupted prompt of example {quoted(one.example.id)} has the same tokens as "
                 "its prompt: the tokenizer does not know the words in which they differ."
             )
 

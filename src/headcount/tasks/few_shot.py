@@ -1,4 +1,4 @@
-"""Few-shot tasks: from items to prompts with solved questions in front, foils and twins.
+"""Few-shot tasks: from items to prompts with solved questions in front, foils, corrupted prompts.
 
 Every task has the one shape, so that nothing but the content tells tasks apart:
 
@@ -51,17 +51,17 @@ def few_shot_task(
     turn: Callable[[Item], str],
     *,
     n: int = 0,
-    twins: bool = False,
+    need_corrupted: bool = False,
     foils_from: int | None = None,
     **settings: Any,
 ) -> Task:
     """The task of `n` of the items (0: all) behind solved ones; `settings` are those of a `Task`.
 
     An item's `name` is in the example's id, and its `turn` its place among those of its form. The
-    corrupted twin of a prompt has the same solved items, and another question of its form with as
-    many tokens and another answer; None where there is no such question. With `twins`, items
-    without one are left out. Foils are the item's own, or answers of the next items of its form, of
-    which `foils_from` are looked at (None: all).
+    corrupted prompt of a prompt has the same solved items, and another question of its form with as
+    many tokens and another answer; None where there is no such question. With `need_corrupted`,
+    items without one are left out. Foils are the item's own, or answers of the next items
+    of its form, of which `foils_from` are looked at (None: all).
     """
 
     @cache
@@ -80,8 +80,8 @@ def few_shot_task(
             item = items[number]
             others = alike[place + 1 :] + alike[:place]
             equally_long = (items[o] for o in others if lengths[o] == lengths[number])
-            twin = next((other for other in equally_long if other.answer != item.answer), None)
-            if twin is None and twins:
+            corrupted = next((other for other in equally_long if other.answer != item.answer), None)
+            if corrupted is None and need_corrupted:
                 continue
             # A first token tells foils from the right answer and from each other.
             by_token = {first_token(item.answer): item.answer}
@@ -94,7 +94,7 @@ def few_shot_task(
                 prompt=front + shape(item.question),
                 target=f" {item.answer}",
                 foils=tuple(f" {wrong}" for wrong in list(by_token.values())[1:]),
-                corrupted=None if twin is None else front + shape(twin.question),
+                corrupted=None if corrupted is None else front + shape(corrupted.question),
                 template=item.template,
                 content=item.content,
             )

@@ -8,7 +8,7 @@ prompt      text right before the target; needed
 target      what should follow, with its leading space; needed
 foils       a list of wrong answers
 also        a list of further right answers, beside the target
-corrupted   the prompt's twin, for patching and for the corrupted and mean stand-ins
+corrupted   the prompt's corrupted prompt, for patching and for the corrupted and mean ablations
 template    which sentence pattern the prompt fills
 content     what fills it (default: the prompt); examples of one content stay in one part, and
             intervals treat those of one template and content as one cluster
@@ -20,7 +20,7 @@ JSON of clean and corrupt prompts is the layout that circuit-finding projects sh
                   "answers": ["43", "44"], "wrong_answers": ["41", "42"]}, …]}
 
 clean           text right before the answer; needed
-corrupt         its twin; needed
+corrupt         its corrupted prompt; needed
 answers         right answers, as they continue the prompt, with their leading space; the first is
                 the target of metrics that have one
 wrong_answers   the foils

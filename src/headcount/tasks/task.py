@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 Tokenizer: TypeAlias = "PreTrainedTokenizerBase"
 Bos = Literal["auto", "always", "never"]
-Part = Literal["ranking", "test", "all"]
+Split = Literal["ranking", "test", "all"]
 HALF_PAIR = re.compile("[\ud800-\udfff]")
 NOT_UNICODE = "not valid Unicode (half of a surrogate pair)"
 
@@ -35,7 +35,8 @@ class Example:
     target      usually starts with a space, as a word in running text does
     foils       wrong answers, for metrics that compare
     also        other right answers, beside the target: a year may be followed by any later one
-    corrupted   the prompt's twin: the same form without the information that the answer needs
+    corrupted   the counterfactual prompt: the same form without the information that the answer
+                needs
     template    which sentence pattern the prompt fills
     content     what fills it, apart from what may be swapped, such as names; if empty, the prompt
     pieces      the prompt in parts that are encoded apart and joined as token ids: texts, or ids of
@@ -58,7 +59,7 @@ class Example:
 
     @property
     def content_id(self) -> str:
-        """What decides the part that the example belongs to."""
+        """What decides the split that the example belongs to."""
         return self.content or self.prompt
 
     @property
@@ -95,13 +96,13 @@ class Example:
 
 @dataclass(frozen=True)
 class Task:
-    """Examples under one name, split once into a *ranking* part and a *test* part.
+    """Examples under one name, split once into a *ranking* split and a *test* split.
 
-    Heads are ranked on one part and tested on the other, so no content may be in both. The side
+    Heads are ranked on one split and tested on the other, so no content may be in both. The side
     of a content is one bit of its own hash: an example keeps its side however many others there
-    are, and tasks that share contents split them alike. Only where this would leave a part with
+    are, and tasks that share contents split them alike. Only where this would leave a split with
     less than a quarter of the examples (few contents) are the contents dealt out instead, largest
-    first, each to the smaller part. Parts and subsets keep the split of the whole task.
+    first, each to the smaller split. Splits and subsets keep the division of the whole task.
 
     bos     "auto": what the tokenizer itself puts before a text; "always" or "never": a BOS token
     chat    wrap each prompt in the tokenizer's chat template, which then decides about BOS
@@ -112,7 +113,7 @@ class Task:
     >>> capitals = {"France": " Paris", "Italy": " Rome", "Spain": " Madrid", "Greece": " Athens"}
     >>> task = Task("capitals", 1, tuple(
     ...     Example(land, f"The capital of {land} is", city) for land, city in capitals.items()))
-    >>> [[example.id for example in task.part(part)] for part in ("ranking", "test")]
+    >>> [[example.id for example in task.split(split)] for split in ("ranking", "test")]
     [['Italy', 'Greece'], ['France', 'Spain']]
     >>> task.clusters
     array([0, 1, 2, 3])
@@ -128,7 +129,7 @@ class Task:
     max_new_tokens: int = 16
     until: str = ""
     test_contents: frozenset[str] = frozenset()
-    """The contents of the test part; left empty, they are chosen here, from these examples."""
+    """The contents of the test split; left empty, they are chosen here, from these examples."""
 
     def __post_init__(self) -> None:
         if not self.examples:
@@ -176,23 +177,23 @@ class Task:
         numbers: dict[tuple[str, str], int] = {}
         return np.array([numbers.setdefault(e.cluster, len(numbers)) for e in self.examples])
 
-    def part(self, part: Part) -> Task:
-        """The task with the examples of one part: "ranking", "test" or "all"."""
-        if part not in get_args(Part):
-            raise unknown("part", part, get_args(Part))
-        if part == "all":
+    def split(self, split: Split) -> Task:
+        """The task with the examples of one split: "ranking", "test" or "all"."""
+        if split not in get_args(Split):
+            raise unknown("split", split, get_args(Split))
+        if split == "all":
             return self
         if not self.test_contents:
             raise HeadcountError(
-                f'The task "{self.name}" cannot be split into a ranking and a test part, because '
+                f'The task "{self.name}" cannot be split into a ranking and a test split, because '
                 "all its examples share one content: add examples of other content."
             )
-        in_test = part == "test"
+        in_test = split == "test"
         chosen = tuple(e for e in self if (e.content_id in self.test_contents) == in_test)
         if not chosen:
             raise HeadcountError(
-                f'Nothing is left of the {part} part of the task "{self.name}": take the part '
-                "first and the subset after."
+                f'The task "{self.name}" has no examples left in its {split} split: call split() '
+                "first, and subset() on what it returns."
             )
         return replace(self, examples=chosen)
 
@@ -248,7 +249,7 @@ def _digest(*parts: object) -> str:
 
 
 def _choose_test_contents(examples: Sequence[Example]) -> frozenset[str]:
-    """Choose the contents of the test part; none where there is only one content."""
+    """Choose the contents of the test split; none where there is only one content."""
     sizes = Counter(example.content_id for example in examples)
     if len(sizes) < 2:
         return frozenset()
@@ -256,7 +257,7 @@ def _choose_test_contents(examples: Sequence[Example]) -> frozenset[str]:
     share = sum(sizes[content] for content in test) / len(examples)
     if not 0.25 <= share <= 0.75:
         test.clear()
-        balance = 0  # examples in the ranking part less those in the test part
+        balance = 0  # examples in the ranking split minus those in the test split
         for content in sorted(sizes, key=lambda content: (-sizes[content], _digest(content))):
             if balance > 0:
                 test.add(content)

@@ -1,17 +1,18 @@
-'''Tasks of sentence templates, each prompt with a corrupted twin of as many tokens.
+'''Tasks of sentence templates, each prompt with a corrupted prompt of as many tokens.
 
 Words that a tokenizer writes as one token each can be swapped without moving anything else. The
 forms are published ones; templates and words are ours.
 
 IOI, indirect object identification (Wang et al., 2022): two people are named, one of them gives the
-other something. The answer is the person who has not been named again. The twin has three fresh
-names, so that no name is the answer. In the long form, two to four sentences without any person
-stand in between, so that prompts have 40 to 100 tokens:
+other something. The answer is the person who has not been named again. The corrupted prompt
+has three fresh names, so that no name is the answer. In the long form, two to four
+sentences without any person stand in between, so that prompts have 40 to 100 tokens:
 
     Then, Mary and John went to the garden. John gave a lamp to →  Mary, not John
 
-Greater Than, a year that comes after another one (Hanna et al., 2023). The twin starts in the year
-01, after which all years are likely. It has two forms, by what the tokenizer does to digits:
+Greater Than, a year that comes after another one (Hanna et al., 2023). The corrupted
+prompt starts in the year 01, after which all years are likely. It has two forms, by what
+the tokenizer does to digits:
 
     The siege lasted from the year 1742 to the year 17 →  43, 44, …, 99; not 00, …, 42
 
@@ -22,8 +23,8 @@ Greater Than, a year that comes after another one (Hanna et al., 2023). The twin
                    may lie in it
 
 Docstring, the argument that is documented next (Heimersheim and Janiak, 2023): the one that
-follows, in the signature, the last one documented. The twin has fresh names in the signature and
-other fresh ones in the docstring, so that nothing follows:
+follows, in the signature, the last one documented. The corrupted prompt has fresh names
+in the signature and other fresh ones in the docstring, so that nothing follows:
 
     def port(self, light, size, files, last):
         """Read the first page
@@ -47,7 +48,7 @@ from headcount.tasks.encoding import continuation_ids
 from headcount.tasks.items import tables
 from headcount.tasks.task import Bos, Example, Task, Tokenizer
 
-MAX_DRAWS = 100  # of words for one prompt and its twin, before a tokenizer is given up
+MAX_DRAWS = 100  # of words for one prompt and its corrupted prompt, before a tokenizer is given up
 
 ORDERS = ("ABBA", "BABA")  # A is the answer, the indirect object; B gives
 MIN_PEOPLE = 10  # an example takes five, and few names would come back in every prompt
@@ -111,7 +112,7 @@ def template_task(
     """The task of `n` different pairs of a form and a content; each form comes once per round.
 
     `attempt` fills a form with a content and with what it draws (a "name", a "year"), and gives
-    None where prompt and twin do not align: then it is asked again.
+    None where prompt and corrupted prompt do not align: then it is asked again.
     """
     n, seed, most = settings.n, settings.seed, len(forms) * len(contents)
     if not 1 <= n <= most:
@@ -130,9 +131,9 @@ def template_task(
         example = next(filter(None, attempts), None)
         if example is None:
             raise HeadcountError(
-                f"Found no prompt and twin of equal length for the task {key} in {MAX_DRAWS} "
-                f"draws: this tokenizer writes a {drawn} differently from place to place, so "
-                "choose another task."
+                f"Found no corrupted prompt as long as its prompt in {MAX_DRAWS} draws for task "
+                f"{key}: this tokenizer writes a {drawn} differently from place to place. Choose "
+                "another task."
             )
         examples.append(replace(example, id=f"{key}-{number:04d}"))
     return Task(key, 1, tuple(examples), bos=settings.bos)
@@ -198,23 +199,23 @@ def _giving(
     def attempt(
         form: tuple[int, str], content: tuple[str, str], rng: random.Random
     ) -> Example | None:
-        """Fill a template with names that stay one token each, so that the twin is as long."""
+        """Fill a template with names of one token each, so that the corrupted prompt is as long."""
         (number, order), (place, thing) = form, content
         name, pattern = list(templates.items())[number]
         receiver, giver, *fresh = rng.sample(list(names), 5)
         own = [receiver, giver, giver] if order == "ABBA" else [giver, receiver, giver]
-        prompt, twin = (
+        prompt, corrupted = (
             pattern.format(first=first, second=second, giver=last, place=place, object=thing)
             for first, second, last in (own, fresh)
         )
-        if not aligned(tokenizer, names, {prompt: own, twin: fresh}):
+        if not aligned(tokenizer, names, {prompt: own, corrupted: fresh}):
             return None
         return Example(
             id="",
             prompt=prompt,
             target=f" {receiver}",
             foils=(f" {giver}",),
-            corrupted=twin,
+            corrupted=corrupted,
             template=f"{name}-{order}",
             content=f"{place}/{thing}",
         )
@@ -238,7 +239,7 @@ def greater_than(tokenizer: Tokenizer, settings: TemplateSettings) -> Task:
     def attempt(number: int, content: tuple[str, int], rng: random.Random) -> Example | None:
         noun, century = content
         start = rng.choice(starts[century])
-        prompt, twin = (
+        prompt, corrupted = (
             templates[number].format(noun=noun, start=f"{century}{year:02d}", century=century)
             for year in (start, 1)
         )
@@ -247,14 +248,14 @@ def greater_than(tokenizer: Tokenizer, settings: TemplateSettings) -> Task:
         # Nearest first; the start decade is neither right nor wrong.
         least = after if digits == 2 else after - 1
         wrong = [text for number, text in reversed(answers.items()) if number <= least]
-        if not (right and wrong and aligned(tokenizer, {}, {prompt: (), twin: ()})):
+        if not (right and wrong and aligned(tokenizer, {}, {prompt: (), corrupted: ()})):
             return None
         return Example(
             id="",
             prompt=prompt,
             target=right[0],
             foils=tuple(wrong),
-            corrupted=twin,
+            corrupted=corrupted,
             template=f"y{number}",
             content=f"{noun}/{century}",
             also=tuple(right[1:]),
@@ -281,7 +282,7 @@ def _years(tokenizer: Tokenizer) -> tuple[int, dict[int, str], dict[int, list[in
     starts = {
         century: [pairs[year] for year in ids if 2 <= pairs[year] <= 98 and split(century, year)]
         for century in CENTURIES
-        if "01" in ids and split(century, "01")  # the twin's year
+        if "01" in ids and split(century, "01")  # the corrupted prompt's year
     }
     starts = {century: some for century, some in starts.items() if len(some) >= MIN_STARTS}
     if len(starts) >= MIN_CENTURIES:
@@ -290,7 +291,7 @@ def _years(tokenizer: Tokenizer) -> tuple[int, dict[int, str], dict[int, list[in
     if len(digits) < 10:
         raise HeadcountError(
             "This tokenizer writes neither years as two tokens of two digits nor each digit as one "
-            "token, so Greater Than has no prompt and twin that align: choose another task."
+            "token, so Greater Than has no corrupted prompts that align: choose another task."
         )
     years = list(range(10, 90))
     return 1, {int(text): text for text in digits}, dict.fromkeys(CENTURIES, years)
@@ -323,15 +324,15 @@ def docstring(tokenizer: Tokenizer, settings: TemplateSettings) -> Task:
             return pattern.format(*signature, function=function, summary=summary, **letters, **said)
 
         described, (answer, *later) = own[:documented], own[documented:]
-        prompt, twin = fill(own, described), fill(fresh, loose)
-        if not aligned(tokenizer, names, {prompt: own + described, twin: fresh + loose}):
+        prompt, corrupted = fill(own, described), fill(fresh, loose)
+        if not aligned(tokenizer, names, {prompt: own + described, corrupted: fresh + loose}):
             return None
         return Example(
             id="",
             prompt=prompt,
             target=f" {answer}",
             foils=tuple(f" {name}" for name in (*described, *later)),
-            corrupted=twin,
+            corrupted=corrupted,
             template=f"d{number}",
             content=f"{function}/{summary}",
         )

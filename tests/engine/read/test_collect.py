@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from shortcuts import left_behind, random_gates
+from fast_paths_of_model import left_behind, random_gates
 from tiny import VOCAB, tiny_model
 from torch import Tensor
 from torch._dynamo.testing import CompileCounter
@@ -103,7 +103,7 @@ def test_nothing_but_what_was_asked_for_is_kept() -> None:
 def test_while_a_batch_runs_only_positions_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is kept of the batches before, when the next one starts."""
     model = model_of("llama")
-    model.short_cuts
+    model.fast_paths
     monkeypatch.setattr("headcount.engine.read.collect.default_tokens", lambda _: 18)
     storages: list[int] = []
     stack = torch.stack
@@ -120,7 +120,7 @@ def test_while_a_batch_runs_only_positions_are_kept(monkeypatch: pytest.MonkeyPa
 
 def test_logits_are_computed_at_one_position_only() -> None:
     model = model_of("llama")
-    model.short_cuts
+    model.fast_paths
     shapes: list[Any] = []
     handle = model.module.lm_head.register_forward_hook(
         lambda _, args, out: shapes.append(out.shape)

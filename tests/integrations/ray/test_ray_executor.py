@@ -92,14 +92,14 @@ def write(lab: Lab, model: Model, task: Task, gates: np.ndarray) -> list[list[st
     return texts.tolist()  # type: ignore[no-any-return]
 
 
-@pytest.mark.parametrize("stand_in", ["zero", "mean", "corrupted"])
+@pytest.mark.parametrize("ablation", ["zero", "mean", "corrupted"])
 def test_values_are_those_of_one_process_bit_for_bit(
     lab: Lab,
     alone: Lab,
     executor: RayExecutor,
     model: Model,
     task: Task,
-    stand_in: str,
+    ablation: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     counted: list[int] = []
@@ -109,9 +109,9 @@ def test_values_are_those_of_one_process_bit_for_bit(
             counted.append(n)
 
     alone.plan = lab.plan = best_plan(model, tokens=60)
-    values = evaluate(model, task, single_heads(model), stand_in=stand_in, lab=alone)
+    values = evaluate(model, task, single_heads(model), ablation=ablation, lab=alone)
     monkeypatch.setattr("headcount.lab.progress_bar", lambda *_, **__: nullcontext(Bar()))
-    shared = evaluate(model, task, single_heads(model), stand_in=stand_in, lab=lab)
+    shared = evaluate(model, task, single_heads(model), ablation=ablation, lab=lab)
     assert np.array_equal(values.values, shared.values)
     assert sum(counted) == shared.values.size == lab.measured["value"]
     assert len(counted) > 4
@@ -122,7 +122,7 @@ def test_values_are_those_of_one_process_bit_for_bit(
 def test_texts_rankings_and_curves(lab: Lab, alone: Lab, model: Model, task: Task) -> None:
     gates = single_heads(model)[:6]
     assert write(lab, model, task, gates) == write(alone, model, task, gates)
-    assert lab.measured["text"] == gates.shape[0] * len(task.part("test"))
+    assert lab.measured["text"] == gates.shape[0] * len(task.split("test"))
     ranking, shared = (rank(model, task, "ablation", lab=some) for some in (alone, lab))
     assert np.array_equal(shared.values, ranking.values)
     settings: dict[str, Any] = {"counts": [0, 2], "seeds": 2}
@@ -132,13 +132,13 @@ def test_texts_rankings_and_curves(lab: Lab, alone: Lab, model: Model, task: Tas
     assert points == others
 
 
-@pytest.mark.parametrize("method", ["attribution", "integrated-gradients"])
+@pytest.mark.parametrize("ranking", ["attribution", "integrated-gradients"])
 def test_rankings_by_derivative(
-    lab: Lab, alone: Lab, model: Model, task: Task, method: str, monkeypatch: pytest.MonkeyPatch
+    lab: Lab, alone: Lab, model: Model, task: Task, ranking: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     module = import_module("headcount.rankings.attribution")  # a function goes by its name
     monkeypatch.setattr(module, "default_tokens", lambda model: 60)
-    ranking, shared = (rank(model, task, method, lab=some) for some in (alone, lab))
+    ranking, shared = (rank(model, task, ranking, lab=some) for some in (alone, lab))
     assert np.array_equal(shared.samples, ranking.samples)
 
 
@@ -236,7 +236,7 @@ def test_a_worker_that_is_killed_loses_only_its_unit(
 def test_a_unit_that_kills_every_worker_is_named(
     lab: Lab, model: Model, task: Task, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    test = encode(task.part("test"), model.tokenizer)
+    test = encode(task.split("test"), model.tokenizer)
     monkeypatch.setattr("headcount.integrations.ray.executor.DEATHS", 2)
     metric = metric_that(dies_at(test[3].target[0]), "deadly")
     gates = single_heads(model)[:3]

@@ -47,7 +47,7 @@ def spread() -> Plant:
 
 
 def prompts_of(model: Model, task: Task) -> LoadedPrompts:
-    return load_prompts(model, encode(task.part("ranking"), model.tokenizer))
+    return load_prompts(model, encode(task.split("ranking"), model.tokenizer))
 
 
 def start(model: Model, rows: int) -> torch.Tensor:

@@ -92,7 +92,7 @@ def test_by_name_a_ranking_comes_from_the_store_the_second_time(
     for role, scores in first.items():
         again = rank(model, task, role, lab=Lab(store), **settings)
         assert again.to_json() == scores.to_json()
-        assert scores.method == role
+        assert scores.ranking == role
         assert scores.parameters["updates"] == 2
 
 

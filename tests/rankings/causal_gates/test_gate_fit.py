@@ -60,8 +60,8 @@ def test_the_rankings_are_the_scores_of_one_fit(store: Store) -> None:
     planted = spread()
     settings = RoleSettings(QUICK["updates"], QUICK["batch"], QUICK["seeds"])
     found = {
-        method.__name__: method(planted.model, planted.task, settings, lab=Lab(store))
-        for method in (facilitation, irrelevance, interference)
+        ranking.__name__: ranking(planted.model, planted.task, settings, lab=Lab(store))
+        for ranking in (facilitation, irrelevance, interference)
     }
     assert set(found) == set(ROLES)
     best = {role: set(scores.top(2)) for role, scores in found.items()}
@@ -147,7 +147,7 @@ def test_too_few_examples_are_refused_and_few_are_noted() -> None:
     with pytest.raises(HeadcountError, match=r'"toy-0" has \d examples?, and .* at least 8'):
         fit_gates(model, toy_task(6), updates=1, seeds=1)
     gates = fit_gates(model, toy_task(40), updates=1, batch=64, seeds=1)
-    examples = len(toy_task(40).part("ranking"))
+    examples = len(toy_task(40).split("ranking"))
     assert gates.parameters["batch"] == gates.parameters["examples"] == examples
     assert "every update saw all of them" in gates.parameters["note"]
 

@@ -34,7 +34,7 @@ def test_the_gradient_is_that_of_the_mean_logprob_of_target_tokens(model_type: s
             task,
             1 / (1 + np.exp(-(middle + sign * steps))),
             metric="logprob_mean",
-            part="ranking",
+            split="ranking",
         ).mean()
         for sign in (1, -1)
     )
@@ -99,7 +99,7 @@ def test_lengths_kept_apart_recomputed_blocks_and_whole_logits_give_the_same() -
         gradient(model, prompts, batches, recompute=True), expected, atol=2e-6
     )
     plain = wrap(tiny_model("llama"), toy_tokenizer())
-    plain.__dict__["short_cuts"] = type(model.short_cuts)()  # proves nothing, so takes none
+    plain.__dict__["fast_paths"] = type(model.fast_paths)()  # proves nothing, so takes none
     np.testing.assert_allclose(gradient(plain, prompts, batches), expected, atol=2e-6)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from shortcuts import left_behind
+from fast_paths_of_model import left_behind
 from tiny import tiny_model
 from toy import toy_tokenizer
 

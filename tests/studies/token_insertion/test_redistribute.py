@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from shortcuts import left_behind
+from fast_paths_of_model import left_behind
 from tiny import tiny_model
 from torch import Tensor
 from toy import toy_tokenizer

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 from chain import chain_model
+from fast_paths_of_model import left_behind
 from matplotlib.figure import Figure
 from real import bundled
-from shortcuts import left_behind
 from tasks.tiny_tokenizers import byte_level
 from tiny import tiny_model
 
@@ -58,7 +58,7 @@ def test_the_table_is_tidy(study: Study) -> None:
     assert all(set(row) == set(study.rows[0]) for row in study.rows)
     series = [row["series"] for row in study.rows]
     assert series[:4] == ["w/o", "w/ Mless", "w/ Mful", "ARM"]
-    assert {"w/ Mless less w/o", "w/ Mful less w/o", "ARM less w/o"} <= set(series)
+    assert {"w/ Mless minus w/o", "w/ Mful minus w/o", "ARM minus w/o"} <= set(series)
     by_length = [r["count"] for r in study.rows if r["series"] == "w/ Mful, by length"]
     assert by_length == [0, 10, 25, 40, 55, 70]
     for row in study.rows:

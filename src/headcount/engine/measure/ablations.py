@@ -1,10 +1,10 @@
-"""Stand-ins: what an absent head says instead of its own output.
+"""Ablations: what an absent head says instead of its own output.
 
 zero        nothing
-mean        its mean output over the corrupted prompts of the ranking part: position by position
+mean        its mean output over the corrupted prompts of the ranking split: position by position
             within one template and length where that part has such prompts for every example,
             otherwise over all positions
-corrupted   its output on the example's corrupted twin, position by position
+corrupted   its output on the example's corrupted prompt, position by position
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from headcount.engine.measure.batch import Batch, make_batches
 from headcount.engine.measure.forward import measuring, score
 from headcount.engine.read.collect import reading
 from headcount.errors import unknown
-from headcount.models.gate import StandIns
+from headcount.models.gate import PerSite
 from headcount.models.memory import within_memory
 from headcount.models.model import Model
 from headcount.system.files import digest
-from headcount.tasks.encoding import Encoded, require_twin
+from headcount.tasks.encoding import Encoded, require_corrupted
 
-StandInName = Literal["zero", "mean", "corrupted"]
+AblationName = Literal["zero", "mean", "corrupted"]
 
 
 @dataclass(frozen=True)
-class StandIn:
-    """A stand-in that is ready for the examples it was made for.
+class Ablation:
+    """A ablation that is ready for the examples it was made for.
 
     `identity` goes into the store's key; `description` is what reports print.
     """
@@ -42,26 +42,28 @@ class StandIn:
     name: str
     description: str
     identity: str
-    provide: Callable[[Batch], StandIns | None] = field(repr=False)
+    provide: Callable[[Batch], PerSite | None] = field(repr=False)
 
 
-def make_stand_in(
+def make_ablation(
     name: str, model: Model, examples: Sequence[Encoded], ranking: Sequence[Encoded], tokens: int
-) -> StandIn:
-    """Make a stand-in for `examples`; the mean is taken over `ranking`."""
-    if name not in get_args(StandInName):
-        raise unknown("stand-in", name, get_args(StandInName))
+) -> Ablation:
+    """Make a ablation for `examples`; the mean is taken over `ranking`."""
+    if name not in get_args(AblationName):
+        raise unknown("ablation", name, get_args(AblationName))
     if name == "zero":
-        return StandIn("zero", "zero", "zero", lambda batch: None)
+        return Ablation("zero", "zero", "zero", lambda batch: None)
     if name == "corrupted":
-        require_twin(examples)
+        require_corrupted(examples)
 
-        def provide(batch: Batch) -> StandIns:
+        def provide(batch: Batch) -> PerSite:
             rows, size = [examples[place] for place in batch.examples], batch.ids.numel()
-            (twins,) = make_batches(rows, tokens=size, device=model.device, corrupted=True)
-            return head_outputs(model, twins)
+            (corrupted,) = make_batches(rows, tokens=size, device=model.device, corrupted=True)
+            return head_outputs(model, corrupted)
 
-        return StandIn("corrupted", "the head's output on the corrupted twin", "corrupted", provide)
+        return Ablation(
+            "corrupted", "the head's output on the corrupted prompt", "corrupted", provide
+        )
     return _mean(model, examples, ranking, tokens)
 
 
@@ -85,8 +87,8 @@ def form(prompt: Encoded, corrupted: bool) -> Form:
 
 def _mean(
     model: Model, examples: Sequence[Encoded], ranking: Sequence[Encoded], tokens: int
-) -> StandIn:
-    """Average over the ranking part, per position where every example has its like there."""
+) -> Ablation:
+    """Average over the ranking split, per position where every example has its like there."""
     there = {form(one, corrupted=True) for one in ranking}
     wanted = {form(one, corrupted=False) for one in examples}
     by_position = all(template for template, _ in wanted) and wanted <= there
@@ -109,7 +111,7 @@ def _mean(
         longest = max(form(one, corrupted=True)[1] for one in ranking)
         return within_memory(model, average, tokens, longest)
 
-    def provide(batch: Batch) -> StandIns:
+    def provide(batch: Batch) -> PerSite:
         if not by_position:
             return [mean[None] for mean in means()["", 0]]  # (1, 1, width)
         rows = [means()[form(examples[e], corrupted=False)] for e in batch.examples]
@@ -119,9 +121,9 @@ def _mean(
     where = "per position within one template and length" if by_position else "over all positions"
     grouped = [(one.key, one.example.template if by_position else "") for one in ranking]
     keys = digest(json.dumps(grouped))
-    return StandIn(
+    return Ablation(
         "mean",
-        f"mean over {len(ranking)} {prompts} of the ranking part, {where}",
+        f"mean over {len(ranking)} {prompts} of the ranking split, {where}",
         f"mean {'by position' if by_position else 'over all'} {keys}",
         provide,
     )

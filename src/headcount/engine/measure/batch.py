@@ -61,10 +61,10 @@ def make_batches(
 ) -> list[Batch]:
     """Group examples into batches of about `tokens` tokens.
 
-    All sequences of a batch have one length. `corrupted` takes each example's twin in place of its
-    prompt, same target. `places` are those of the examples that are wanted: all unless given. With
-    `shared_once`, tokens at the start that all sequences of a length share count as none where
-    there are at least so many.
+    All sequences of a batch have one length. `corrupted` takes each example's corrupted prompt
+    in place of its prompt, with the same target. `places` are the numbers of the examples
+    that are wanted (all unless given). With `shared_once`, first tokens that
+    all sequences of a length share are not counted, where there are at least so many.
     """
     groups: dict[tuple[int, int], list[int]] = {}
     for place in range(len(encoded)) if places is None else places:

@@ -25,7 +25,7 @@ from torch import Tensor, nn
 
 from headcount.models.fast_paths import Trunk
 from headcount.models.forward_modes import instead
-from headcount.models.gate import StandIns
+from headcount.models.gate import PerSite
 from headcount.models.sites import HeadSite, plain
 from headcount.system.transformers_compat import replaced
 
@@ -51,7 +51,7 @@ def static_gating(
     module: nn.Module,
     sites: Sequence[HeadSite],
     gates: Float[Tensor, "rows heads"],
-    stand_ins: StandIns | None,
+    ablations: PerSite | None,
     dtype: torch.dtype,
 ) -> Iterator[None]:
     """Gate every site, by numbers that a compiled block reads from its projection."""
@@ -64,7 +64,7 @@ def static_gating(
             first += site.heads
             projection.__dict__[GATE] = g.to(dtype)
             stack.callback(projection.__dict__.pop, GATE)
-            z0 = None if stand_ins is None else stand_ins[site.index]
+            z0 = None if ablations is None else ablations[site.index]
             if z0 is not None:
                 b = (1 - g) * z0.float().unflatten(-1, (site.heads, site.size))
                 projection.__dict__[BIAS] = b.to(dtype)

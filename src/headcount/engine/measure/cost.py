@@ -113,7 +113,7 @@ class Counter:
         if isinstance(sweep.metric, TextMetric):
             self.writing(sweep.writing(), entries, whole=True)
             return
-        identity = sweep.stand_in().identity
+        identity = sweep.make_ablation().identity
         how = sweep.metric.key, identity
         cells = self._cells(sweep, _expected(sweep, entries), lambda: sweep.context(identity), how)
         lengths = np.array([example.length for example in sweep.examples])
@@ -184,7 +184,7 @@ class Counter:
         return _Cells(new & ~known, int((new & known).sum()), gated, np.asarray(asked.all(axis=1)))
 
     def _beside(self, sweep: Sweep, cells: _Cells, lengths: np.ndarray) -> None:
-        """Count the passes that give no value: those to start from, and those of stand-ins."""
+        """Count the passes that give no value: those to start from, and those of ablations."""
         missing, gated = cells.missing, cells.gated
         for some in (cells.common, ~cells.common):  # as they are run: on many examples, on each
             whole = missing[some & ~gated].any(axis=0)  # measured, so there to start from

@@ -23,7 +23,7 @@ def measuring(model: Model) -> Iterator[None]:
 
     Gates and other changes are made inside this context: what the model carries is proven before.
     """
-    _ = model.short_cuts
+    _ = model.fast_paths
     with exactly(model.module):
         yield
 
@@ -44,7 +44,7 @@ def frozen(model: Model) -> Iterator[None]:
 def score(model: Model, batch: Batch) -> Scored:
     """Run the model on a batch and keep the logits at the positions that predict the targets."""
     count = batch.targets.shape[1]
-    only_scored = model.short_cuts.head
+    only_scored = model.fast_paths.head
     with (
         scored_logits(model.module, count) if only_scored else nullcontext(),
         # A user's compiled graph does not see hooks that came after it.

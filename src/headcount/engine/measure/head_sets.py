@@ -19,7 +19,7 @@ from headcount.engine.measure.plan import MEASUREMENT
 from headcount.heads import HeadLayout, check_gates
 from headcount.models.model import Model
 from headcount.tasks import Encoded, Task, encode
-from headcount.tasks.task import Part
+from headcount.tasks.task import Split
 
 Label = Hashable
 
@@ -157,12 +157,12 @@ class OnHeadSets:
     model: Model
     task: Task
     head_sets: HeadSets
-    split: Part
+    split: Split
 
     @cached_property
     def examples(self) -> list[Encoded]:
         """The examples of the split, as token ids."""
-        return encode(self.task.part(self.split), self.model.tokenizer)
+        return encode(self.task.split(self.split), self.model.tokenizer)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -172,9 +172,9 @@ class OnHeadSets:
     @property
     def clusters(self) -> Int[np.ndarray, "examples"]:
         """Which examples belong together."""
-        return self.task.part(self.split).clusters
+        return self.task.split(self.split).clusters
 
-    def facts(self, metric: str, stand_in: str) -> dict[str, Any]:
+    def facts(self, metric: str, ablation: str) -> dict[str, Any]:
         """The start of every context: what determines a value or a text, whatever else does."""
         return {
             "model": self.model.name,
@@ -182,6 +182,6 @@ class OnHeadSets:
             "task": self.task.name,
             "task_version": self.task.version,
             "metric": metric,
-            "stand_in": stand_in,
+            "ablation": ablation,
             "measurement": MEASUREMENT,
         }

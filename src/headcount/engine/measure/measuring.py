@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from jaxtyping import Bool, Float
 
-from headcount.engine.measure.ablations import StandIn, make_stand_in
+from headcount.engine.measure.ablations import Ablation, make_ablation
 from headcount.engine.measure.batch import Batch, make_batches
 from headcount.engine.measure.executor import Emit, Unit
 from headcount.engine.measure.forward import check_finite, fits, measuring
@@ -48,24 +48,24 @@ class Share(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class MeasuringJob:
-    """What is common to all units of a sweep; a mean stand-in is taken over `ranking`."""
+    """What is common to all units of a sweep; a mean ablation is taken over `ranking`."""
 
     gates: Float[np.ndarray, "sets heads"]
     examples: Sequence[Encoded]
     ranking: Sequence[Encoded]
     metric: Metric
     ablation: str
-    ablation_tokens: int  # that run at once where stand-ins are made
+    ablation_tokens: int  # that run at once where ablations are made
     plan: Plan
 
     def ready(self, model: Model) -> Callable[[Sequence[Share], Emit], None]:
         """Measure shares with a model."""
-        stand_in = make_stand_in(
+        ablation = make_ablation(
             self.ablation, model, self.examples, self.ranking, self.ablation_tokens
         )
         # One for all units: it remembers how much fits into memory.
         examples = len(self.examples)
-        passes = Passes(model, self.gates, examples, self.metric, stand_in, self.plan)
+        passes = Passes(model, self.gates, examples, self.metric, ablation, self.plan)
 
         def measure(shares: Sequence[Share], emit: Emit) -> None:
             passes.emit = emit
@@ -178,11 +178,11 @@ class Passes:
         sets: Float[np.ndarray, "sets heads"],
         examples: int,
         metric: Metric,
-        stand_in: StandIn,
+        ablation: Ablation,
         plan: Plan,
     ) -> None:
         self.model, self.sets, self.metric = model, sets, metric
-        self.stand_in, self.plan = stand_in, plan
+        self.ablation, self.plan = ablation, plan
         self.cut_tokens = plan.tokens  # parts are cut by it also where memory was short since
         self.starts = first_sites(sets, model.layout)
         self.rows: list[int] = []  # the head sets that are run now
@@ -252,8 +252,8 @@ class Passes:
         return gated, [row for row in rows if self.starts[row] == sites]
 
     def _runner(self, batch: Batch, gated: list[int]) -> Runner:
-        stand_ins = self.stand_in.provide(batch) if gated else None
-        return Runner(self.model, batch, self.plan, stand_ins)
+        ablations = self.ablation.provide(batch) if gated else None
+        return Runner(self.model, batch, self.plan, ablations)
 
     def _passes(
         self, runner: Runner, gated: list[int], tokens: int

@@ -1,4 +1,4 @@
-"""How a measurement is carried out: which short cuts are taken, and how much runs at once."""
+"""How a measurement is carried out: which fast paths are taken, and how much runs at once."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 from headcount.engine.measure.batch import Batch
 from headcount.engine.measure.rates import liked_tokens
-from headcount.models.fast_paths import ShortCuts
+from headcount.models.fast_paths import FastPaths
 from headcount.models.model import Model
 
 MEASUREMENT = 1  # raised when the engine's numbers change: stored values of another are not reused
 
-PLAIN = ShortCuts()
+PLAIN = FastPaths()
 SHORTEST_PREFIX = 8  # tokens: below this a pass of its own costs more than it saves
 WORTH_MEASURING = 200  # passes: measuring takes about as long as a dozen
 WORTH_COMPILING = 60  # seconds of work: compiling takes up to half of that
@@ -21,14 +21,14 @@ GPU_RATE = 2e14  # operations in a second that a data-centre GPU does without co
 
 @dataclass(frozen=True)
 class Plan:
-    """The short cuts to take and the tokens to run at once. No plan changes a value.
+    """The fast paths to take and the tokens to run at once. No plan changes a value.
 
     `Plan(tokens=512, cuts=PLAIN)` is the plain loop: one head set after the other, every layer, all
     logits.
     """
 
     tokens: int
-    cuts: ShortCuts = PLAIN
+    cuts: FastPaths = PLAIN
     fold: bool = False
     compile: bool = False  # pays for long sweeps on a GPU: compiling takes up to a minute
 
@@ -69,7 +69,7 @@ class Plan:
             f"only at the last positions of each pass: logits{more}"
             if self.cuts.head
             else "logits at all positions",
-            f"the first {_span(prefixes)} tokens, where a batch (and its stand-ins) shares them, "
+            f"the first {_span(prefixes)} tokens, where a batch (and its ablations) shares them, "
             "once per head set"
             if prefixes
             else "no tokens that a batch shares at its start",
@@ -96,7 +96,7 @@ def default_tokens(model: Model) -> int:
 
 
 def best_plan(model: Model, work: int = 0, *, tokens: int | None = None) -> Plan:
-    """Every short cut that the model is proven to carry.
+    """Every fast path that the model is proven to carry.
 
     `work` is how many tokens there are to run. Where it is much, it pays to measure first how many
     tokens the device likes at once, and, on a GPU, to compile.
@@ -108,7 +108,7 @@ def best_plan(model: Model, work: int = 0, *, tokens: int | None = None) -> Plan
     seconds = 2 * numbers * work / GPU_RATE
     return Plan(
         tokens or default_tokens(model),
-        model.short_cuts,
+        model.fast_paths,
         fold=True,
         compile=on_gpu and seconds > WORTH_COMPILING and not model.spread,
     )

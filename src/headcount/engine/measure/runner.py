@@ -1,4 +1,4 @@
-"""Run one batch of examples under many head sets, by the short cuts of a plan."""
+"""Run one batch of examples under many head sets, by the fast paths of a plan."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from headcount.engine.measure.plan import Plan
 from headcount.metrics.logits import Scored
 from headcount.models.fast_paths import Recording, recording, replaying, scored_end, spread_cache
 from headcount.models.forward_modes import empty_cache
-from headcount.models.gate import StandIns, gating
+from headcount.models.gate import PerSite, gating
 from headcount.models.model import Model
 from headcount.models.sites import accepted
 
@@ -30,7 +30,7 @@ class _Stretch:
 
     ids: Int[Tensor, "rows tokens"]
     scored: int  # positions at the end whose logits are wanted; for the prefix, as few as possible
-    stand_ins: StandIns | None
+    ablations: PerSite | None
     kept: Recording | None = None
 
 
@@ -40,14 +40,14 @@ class Runner:
     Rows of a pass are ordered head set by head set: row f·rows + r is example r under set f.
     """
 
-    def __init__(self, model: Model, batch: Batch, plan: Plan, stand_ins: StandIns | None) -> None:
+    def __init__(self, model: Model, batch: Batch, plan: Plan, ablations: PerSite | None) -> None:
         self.model, self.batch, self.plan = model, batch, plan
         self.count = batch.targets.shape[1]
         prefix = plan.prefix(batch)
-        self.prefix = prefix = prefix if _equal_rows(stand_ins, prefix) else 0
+        self.prefix = prefix = prefix if _equal_rows(ablations, prefix) else 0
         first, rest = (slice(1), slice(prefix)), (slice(None), slice(prefix, None))
-        self.head = _Stretch(batch.ids[first], 1, _some(stand_ins, *first)) if prefix else None
-        self.rest = _Stretch(batch.ids[rest], self.count, _some(stand_ins, *rest))
+        self.head = _Stretch(batch.ids[first], 1, _some(ablations, *first)) if prefix else None
+        self.rest = _Stretch(batch.ids[rest], self.count, _some(ablations, *rest))
         self.cache: Any = None  # keys and values of the undisturbed prefix
         # Passes with a cache differ from block to block in what would be compiled.
         self.compile = plan.compile and not prefix and not model.spread and can_compile(model.sites)
@@ -112,7 +112,7 @@ class Runner:
         folds = len(gates) // len(stretch.ids)
         module, sites = model.module, model.sites
         with ExitStack() as stack:
-            z0 = _repeat(stretch.stand_ins, folds)
+            z0 = _repeat(stretch.ablations, folds)
             if self.compile and cuts.trunk is not None:
                 on_device = gates.to(model.device)
                 stack.enter_context(static_gating(module, sites, on_device, z0, model.dtype))
@@ -120,7 +120,7 @@ class Runner:
                 last = len(cuts.trunk.blocks) - (1 if cuts.scored else 0)
                 stack.enter_context(compiled_blocks(module, cuts.trunk, first, last))
             else:
-                stack.enter_context(gating(module, sites, gates, stand_ins=z0))
+                stack.enter_context(gating(module, sites, gates, ablations=z0))
             if stretch.kept is not None and cuts.trunk is not None:
                 options: dict[str, Any] = {"folds": folds, "attention": cuts.attention}
                 replay = replaying(module, cuts.trunk, sites[start], stretch.kept, **options)
@@ -138,24 +138,24 @@ class Runner:
         return logits
 
 
-def _some(stand_ins: StandIns | None, rows: slice, columns: slice) -> StandIns | None:
-    """The stand-ins of some rows and positions; one that is for all positions stays whole."""
-    if stand_ins is None:
+def _some(ablations: PerSite | None, rows: slice, columns: slice) -> PerSite | None:
+    """The ablations of some rows and positions; one that is for all positions stays whole."""
+    if ablations is None:
         return None
     return [
-        None if z is None else z[rows] if z.shape[1] == 1 else z[rows, columns] for z in stand_ins
+        None if z is None else z[rows] if z.shape[1] == 1 else z[rows, columns] for z in ablations
     ]
 
 
-def _repeat(stand_ins: StandIns | None, folds: int) -> StandIns | None:
-    if stand_ins is None or folds == 1:
-        return stand_ins
-    return [z if z is None or z.shape[0] == 1 else z.repeat(folds, 1, 1) for z in stand_ins]
+def _repeat(ablations: PerSite | None, folds: int) -> PerSite | None:
+    if ablations is None or folds == 1:
+        return ablations
+    return [z if z is None or z.shape[0] == 1 else z.repeat(folds, 1, 1) for z in ablations]
 
 
-def _equal_rows(stand_ins: StandIns | None, prefix: int) -> bool:
-    """Whether all rows have the same stand-ins in the prefix, so that one row can serve all."""
-    starts = [z[:, :prefix] for z in stand_ins or () if z is not None and z.shape[1] > 1]
+def _equal_rows(ablations: PerSite | None, prefix: int) -> bool:
+    """Whether all rows have the same ablations in the prefix, so that one row can serve all."""
+    starts = [z[:, :prefix] for z in ablations or () if z is not None and z.shape[1] > 1]
     return all(torch.equal(start, start[:1].expand_as(start)) for start in starts)
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from jaxtyping import Float, Int
 
-from headcount.engine.measure.ablations import StandIn, make_stand_in
+from headcount.engine.measure.ablations import Ablation, make_ablation
 from headcount.engine.measure.head_sets import HeadSets, Label, OnHeadSets
 from headcount.engine.measure.plan import default_tokens
 from headcount.engine.write.writing import Scope, Writing, check_scope
@@ -20,7 +20,7 @@ from headcount.metrics.text import TextMetric
 from headcount.models.model import Model
 from headcount.stats import Interval, accuracy_interval, bootstrap
 from headcount.tasks import Encoded, Task, encode, require_foils
-from headcount.tasks.task import Part
+from headcount.tasks.task import Split
 
 if TYPE_CHECKING:
     from headcount.engine.measure.cost import Counter
@@ -39,7 +39,7 @@ class Sweep(OnHeadSets):
     task: Task
     metric: Metric | TextMetric
     head_sets: HeadSets
-    split: Part = "test"
+    split: Split = "test"
     ablation: str = "zero"
     scope: Scope = "all"
 
@@ -64,7 +64,7 @@ class Sweep(OnHeadSets):
         elif self.ablation != "zero":
             raise HeadcountError(
                 f"The metric {metric.key} lets the model write, and absent heads then say nothing: "
-                'leave the stand-in at "zero".'
+                'leave the ablation at "zero".'
             )
 
     def count(self, counter: Counter) -> None:
@@ -76,12 +76,12 @@ class Sweep(OnHeadSets):
         """The examples that a mean is taken over; none where no mean is."""
         if self.ablation != "mean":
             return []
-        return encode(self.task.part("ranking"), self.model.tokenizer)
+        return encode(self.task.split("ranking"), self.model.tokenizer)
 
-    def stand_in(self, tokens: int | None = None) -> StandIn:
+    def make_ablation(self, tokens: int | None = None) -> Ablation:
         """What absent heads say; up to `tokens` tokens run at once to find out."""
         tokens = default_tokens(self.model) if tokens is None else tokens
-        return make_stand_in(self.ablation, self.model, self.examples, self.ranking, tokens)
+        return make_ablation(self.ablation, self.model, self.examples, self.ranking, tokens)
 
     def writing(self) -> Writing:
         """What the model is let write for a metric of texts: its head sets, after the whole one."""
@@ -108,7 +108,7 @@ class Values:
     examples: tuple[str, ...]
     clusters: Int[np.ndarray, "examples"]
     metric: Metric | TextMetric
-    stand_in: str
+    ablation: str
 
     @cached_property
     def values(self) -> Float[np.ndarray, "sets examples"]:

@@ -79,7 +79,7 @@ def attend(
     told which.
 
     >>> from headcount import load_model
-    >>> model = load_model("smollm2-135m")
+    >>> model = load_model("smollm2-135m-q4")
     >>> ids = model.tokenizer.encode("The capital of France is")
     >>> to_the_first = attend(model, [ids], lambda site, weights, places: weights[:, :, -1, 0])
     >>> to_the_first.shape
@@ -173,6 +173,6 @@ class _Watch:
 def _no_weights(site: HeadSite) -> HeadcountError:
     return HeadcountError(
         f"{site.attention} gives no softmax weights of its {site.heads} heads over the tokens, so "
-        "that nothing can be said about what they look at: rank by another method, such as "
+        "that nothing can be said about what they look at: rank by another ranking, such as "
         "attribution."
     )

@@ -69,7 +69,7 @@ def run_through(
     """One pass over sequences of equal length under a head set, for what hooks read on the way."""
     ids = torch.tensor([list(sequence) for sequence in sequences], device=model.device)
     with ExitStack() as stack:
-        if model.short_cuts.head:
+        if model.fast_paths.head:
             stack.enter_context(scored_logits(model.module, 1))
         if gates is not None:
             stack.enter_context(gating(model.module, model.sites, torch.from_numpy(gates[None])))
@@ -131,7 +131,7 @@ def collect(
     is read before its own gate.
 
     >>> from headcount import collect, load_model
-    >>> model = load_model("smollm2-135m")
+    >>> model = load_model("smollm2-135m-q4")
     >>> ids = model.tokenizer.encode("The capital of France is")
     >>> [z.shape for z in collect(model, [ids], [[-1]])][:1]
     [(1, 1, 9, 64)]

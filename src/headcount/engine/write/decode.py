@@ -67,7 +67,7 @@ def generate(
     until                "boxed" ends a text with the token that completes its box
 
     >>> from headcount import generate, load_model
-    >>> model = load_model("smollm2-135m")
+    >>> model = load_model("smollm2-135m-q4")
     >>> generate(model, ["The capital of France is"], max_new_tokens=1)[0].text
     ' Paris'
     """
@@ -109,7 +109,7 @@ def _ways(job: _Job, rows: int, share: bool) -> tuple[_Run, list[list[int]]]:
     several = len(set(map(len, ids))) > 1  # lengths
     nowhere = np.zeros(len(ids), dtype=int)
     by_generate = _batches(ids, rows, nowhere, several and rows > 1 and not bears_padding(model))
-    if not ids or not model.short_cuts.cache:
+    if not ids or not model.fast_paths.cache:
         return job.generate, by_generate
     sets, row_of = np.zeros((1, 0)), nowhere
     if gates is not None:

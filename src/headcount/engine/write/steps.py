@@ -126,7 +126,7 @@ class Steps:
         self, ids: Int[Tensor, "rows tokens"], cache: Any, gaps: _Gaps | None = None
     ) -> Float[Tensor, "rows vocab"]:
         module = self.model.module
-        last = scored_logits(module, 1) if self.model.short_cuts.head else nullcontext()
+        last = scored_logits(module, 1) if self.model.fast_paths.head else nullcontext()
         options: dict[str, Any] = {"past_key_values": cache, "use_cache": True}
         if gaps is not None:
             options |= {"attention_mask": gaps.mask, "position_ids": gaps.positions}

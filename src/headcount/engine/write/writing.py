@@ -19,7 +19,7 @@ from headcount.engine.write.settings import Decoding, Sampled, Scope, check_scop
 from headcount.models.model import Model
 from headcount.system.files import canonical, digest
 from headcount.tasks import Encoded, Task
-from headcount.tasks.task import Part
+from headcount.tasks.task import Split
 
 __all__ = ["Answers", "Redistribution", "Sampled", "Scope", "Writing", "check_scope"]
 
@@ -50,7 +50,7 @@ class Writing(OnHeadSets):
     model: Model
     task: Task
     head_sets: HeadSets
-    split: Part = "test"
+    split: Split = "test"
     scope: Scope = "all"
     sampled: Sampled = field(default_factory=Sampled)
     redistribution: Redistribution | None = None

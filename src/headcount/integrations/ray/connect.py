@@ -44,7 +44,7 @@ def ray_executor(
 
     >>> from headcount import Lab, evaluate, load_model, make_task
     >>> from headcount.integrations.ray import ray_executor
-    >>> model = load_model("smollm2-135m")
+    >>> model = load_model("smollm2-135m-q4")
     >>> task = make_task("ioi", model.tokenizer, n=20)
     >>> with ray_executor(workers=2) as executor:  # doctest: +SKIP
     ...     lab = Lab(executor=executor)

@@ -17,7 +17,7 @@ from headcount.engine.measure.executor import Emit
 from headcount.engine.measure.plan import MEASUREMENT
 from headcount.errors import HeadcountError
 from headcount.models.bundled import BUNDLED
-from headcount.models.fast_paths import ShortCuts
+from headcount.models.fast_paths import FastPaths
 from headcount.models.model import Model, load_model
 from headcount.system.files import canonical, digest
 
@@ -28,14 +28,14 @@ WORDS = {"weights": "model file", "device": "kind of device", "kernel": "attenti
 class LoadInstructions:
     """How to load a model, and by what to know that it is the right one.
 
-    Its short cuts are proven once, by the process that asks: for the same weights and versions they
+    Its fast paths are proven once, by the process that asks: for the same weights and versions they
     hold in a worker too.
     """
 
     name: str
     options: Mapping[str, Any]
     identity: Mapping[str, str]
-    short_cuts: ShortCuts
+    fast_paths: FastPaths
 
     @classmethod
     def of(cls, model: Model) -> LoadInstructions:
@@ -51,7 +51,7 @@ class LoadInstructions:
             options["spec"] = str(path.resolve())  # a worker may run in another folder
         if options["device_map"] is None:
             options["device"] = model.device.type  # a worker sees its own GPU as the first
-        return cls(model.name, options, dict(model.identity), model.short_cuts)
+        return cls(model.name, options, dict(model.identity), model.fast_paths)
 
     @property
     def key(self) -> str:
@@ -69,7 +69,7 @@ class LoadInstructions:
             raise HeadcountError(
                 f"{where} has {wrong} for {self.name}: give every machine the same model."
             )
-        vars(model)["short_cuts"] = self.short_cuts  # else they would be proven anew when asked for
+        vars(model)["fast_paths"] = self.fast_paths  # else they would be proven anew when asked for
         return model
 
 

@@ -104,7 +104,7 @@ class FitSettings(RoleSettings):
 
 @dataclass(frozen=True, eq=False)
 class StagedFit:
-    """Gates to be fitted, stage by stage, on the ranking part of a task; or of several.
+    """Gates to be fitted, stage by stage, on the ranking split of a task; or of several.
 
     `stages` names the rows that run side by side; each stage starts where the last one ended.
     """
@@ -127,8 +127,8 @@ class StagedFit:
 
     @cached_property
     def examples(self) -> list[list[Encoded]]:
-        """The examples of each task's ranking part."""
-        return [encode(task.part("ranking"), self.model.tokenizer) for task in self.tasks]
+        """The examples of each task's ranking split."""
+        return [encode(task.split("ranking"), self.model.tokenizer) for task in self.tasks]
 
     @cached_property
     def batch(self) -> tuple[int, dict[str, str]]:
@@ -223,7 +223,7 @@ class StagedFit:
 
 
 class GateFit(StagedFit):
-    """A request for the causal gates of a model on a task, fitted on the task's ranking part."""
+    """A request for the causal gates of a model on a task, fitted on the task's ranking split."""
 
     stages = (("free",), ("plus", "minus"))
     gradient = staticmethod(fidelity)
@@ -328,14 +328,14 @@ class FitJob:
 
 
 def fit_gates(model: Model, task: Task, *, lab: Lab | None = None, **settings: Any) -> CausalGates:
-    """Fit the gates of every head of `model` to `task`, on the task's ranking part.
+    """Fit the gates of every head of `model` to `task`, on the task's ranking split.
 
     Settings are those of `FitSettings`. With a store, every finished stage of every seed is kept,
     and an interrupted one every hundred updates: the same call again goes on from there, and more
     seeds later cost only themselves.
 
     >>> from headcount import load_model, make_task
-    >>> model = load_model("smollm2-135m")
+    >>> model = load_model("smollm2-135m-q4")
     >>> task = make_task("ioi", model.tokenizer, n=24)
     >>> gates = fit_gates(model, task, updates=1, batch=2, seeds=1)
     >>> gates.plus.shape

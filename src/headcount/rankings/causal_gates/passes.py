@@ -155,7 +155,7 @@ class GatedPasses:
         self.tokens = tokens or default_tokens(model) // 2
         # On a GPU passes of a small model cost their launches: the larger they are, the better.
         self.unmeasured = tokens is None and model.device.type == "cuda"
-        trunk = model.short_cuts.trunk
+        trunk = model.fast_paths.trunk
         self.compiled = compiled and trunk is not None and can_compile(model.sites)
         self.may_recompute = trunk is not None and all(site.runs == 1 for site in model.sites)
         self.recompute = False  # forgets what is inside blocks: half as fast, and needs far less
@@ -209,10 +209,10 @@ class GatedPasses:
         )
         module = self.model.module
         with ExitStack() as stack:
-            if self.model.short_cuts.head:
+            if self.model.fast_paths.head:
                 stack.enter_context(logits_at(module, scored))
             logits: Tensor = module(input_ids=ids, **self.options).logits
-        if not self.model.short_cuts.head:
+        if not self.model.fast_paths.head:
             logits = _at(logits, scored)
         # float32: half precision cannot hold small differences.
         losses = F.cross_entropy(
@@ -223,7 +223,7 @@ class GatedPasses:
 
     @contextmanager
     def _gated(self, gates: Float[Tensor, "places heads"]) -> Iterator[None]:
-        model, trunk = self.model, self.model.short_cuts.trunk
+        model, trunk = self.model, self.model.fast_paths.trunk
         with ExitStack() as stack:
             if self.compiled and trunk is not None:
                 stack.enter_context(

@@ -130,12 +130,12 @@ def check_examples(count: int, name: str, batch: int) -> tuple[int, str]:
     """The batch that so many examples allow, and what to say about it."""
     if count < LEAST:
         raise HeadcountError(
-            f'The ranking part of "{name}" has {count} example{"" if count == 1 else "s"}, and '
+            f'The ranking split of "{name}" has {count} example{"" if count == 1 else "s"}, and '
             f"causal gates need at least {LEAST} to be fitted: give the task more."
         )
     if count < batch:
         return count, (
-            f"the ranking part has {count} examples, fewer than a batch of {batch}, so every "
+            f"the ranking split has {count} examples, fewer than a batch of {batch}, so every "
             "update saw all of them"
         )
     return batch, ""

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 # The name of the file, and what curves start from.
 STARTS: dict[Base, tuple[str, str]] = {
-    "soft": ("figure", "from soft gates G⁺, ablated less retained"),
-    "plain": ("plain", "from the whole model, ablated less whole"),
+    "soft": ("figure", "from soft gates G⁺, ablated minus retained"),
+    "plain": ("plain", "from the whole model, ablated minus whole"),
 }
 
 

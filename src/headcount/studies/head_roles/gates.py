@@ -73,7 +73,7 @@ class Cell:
 
     def validation(self, n: int) -> Task:
         """The task with `n` of its validation prompts, 0 meaning all: no gate has seen them."""
-        test = self.task.part("test")
+        test = self.task.split("test")
         return test.subset(n) if n and n < len(test) else test
 
     def foreign(self, gates: CausalGates) -> list[str]:

@@ -164,4 +164,4 @@ def _tables(gates: Mapping[Cell, CausalGates]) -> dict[str, list[dict[str, Any]]
     return {"Role shares": shares, "Roles over seeds": over_seeds}
 
 
-KIND = StudyKind("head-roles", Config, PRESETS, ("smollm2-135m",), describe)
+KIND = StudyKind("head-roles", Config, PRESETS, ("smollm2-135m-q4",), describe)

@@ -27,8 +27,8 @@ class Case:
     key: str
     title: str
     request: KeepRequest
-    ranked: Task  # its ranking part is what heads are ranked on
-    left_out: int  # test prompts without their like in the ranking part
+    ranked: Task  # its ranking split is what heads are ranked on
+    left_out: int  # test prompts without their like in the ranking split
 
     @property
     def model(self) -> str:
@@ -55,7 +55,7 @@ def make_case(key: str, model: Model, config: Config) -> Case:
     request = KeepRequest(
         model,
         measured,
-        {method: _ranking(model, ranked, method, metric) for method in config.rankings},
+        {ranking: _ranking(model, ranked, ranking, metric) for ranking in config.rankings},
         get_logit_metric(metric),
         *_counts(config, model.layout),
         config.seeds,
@@ -69,14 +69,14 @@ def choose_prompts(
 ) -> tuple[Task, Task, int]:
     """The prompts that are measured on, those to rank on, and how many were left out.
 
-    Measured are `n` test prompts, and the whole ranking part, over which means are taken. Heads are
-    ranked on `ranked` prompts of the ranking part, or with `per_prompt` on the tested ones.
+    `n` test prompts are measured. Means are taken over the whole ranking split. Heads are ranked on
+    `ranked` prompts of the ranking split, or with `per_prompt` on the test prompts themselves.
 
-    Means by position need prompts of the same template and length in the ranking part. Test prompts
-    without them are left out, unless that leaves fewer than half: then all stay, and means are over
-    all positions.
+    Means by position need prompts of the same template and length in the ranking split. Test
+    prompts without them are left out, unless that leaves fewer than half: then all stay, and means
+    are over all positions.
     """
-    ranking, test = task.part("ranking"), task.part("test")
+    ranking, test = task.split("ranking"), task.split("test")
     there = Counter(form(prompt, corrupted=True) for prompt in encode(ranking, model.tokenizer))
     alike = tuple(
         prompt.example
@@ -95,12 +95,12 @@ def choose_prompts(
     return measured, to_rank, len(test) - len(alike) if by_position else 0
 
 
-def _ranking(model: Model, task: Task, method: str, metric: str) -> Ranking:
-    """Score heads by what they do to the metric when they say what they say on the twin."""
-    wanted = {"metric": metric, "stand_in": "corrupted"}
-    known = RANKINGS[method].defaults()
+def _ranking(model: Model, task: Task, ranking: str, metric: str) -> Ranking:
+    """Score heads by what the metric loses when they say what they say on the corrupted prompt."""
+    wanted = {"metric": metric, "ablation": "corrupted"}
+    known = RANKINGS[ranking].defaults()
     settings = {name: value for name, value in wanted.items() if name in known}
-    return Ranking.of(model, task, method, **settings)
+    return Ranking.of(model, task, ranking, **settings)
 
 
 def _counts(config: Config, layout: HeadLayout) -> tuple[list[int], list[int]]:

@@ -38,8 +38,8 @@ class Config:
         None, "numbers of heads kept; shares of all heads unless given"
     )
     seeds: int = setting(3, "random orders")
-    n: int = setting(100, "prompts of the test part that are tested")
-    ranked: int = setting(16, "prompts of the ranking part that heads are ranked on")
+    n: int = setting(100, "prompts of the test split that are tested")
+    ranked: int = setting(16, "prompts of the ranking split that heads are ranked on")
     pool: int = setting(600, "prompts of each task that are made, from which both are drawn")
     per: str = setting(
         "task", "one ranking for the task, or for each tested prompt its own", choices=UNITS

@@ -1,4 +1,4 @@
-"""The figures of `heads-kept`: one for each stand-in."""
+"""The figures of `heads-kept`: one for each ablation."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from headcount.studies.heads_kept.tables import TaskCurves
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-# By stand-in: the name of the file, and what the small print says.
-STAND_INS = {"mean": ("figure", "their mean on corrupted prompts"), "zero": ("zero", "zero")}
+# By ablation: the name of the file, and what the small print says.
+ABLATIONS = {"mean": ("figure", "their mean on corrupted prompts"), "zero": ("zero", "zero")}
 
 
 def draw(panels: Sequence[TaskCurves], cases: Sequence[Case], config: Config) -> dict[str, Figure]:
     """The pictures by the names of their files."""
     return {
         file: plot_kept(
-            [_panel(panel) for panel in panels if panel.stand_in == stand_in],
+            [_panel(panel) for panel in panels if panel.ablation == ablation],
             threshold=config.threshold,
             note=_note(absent, cases, config),
         )
-        for stand_in, (file, absent) in STAND_INS.items()
+        for ablation, (file, absent) in ABLATIONS.items()
     }
 
 

@@ -1,8 +1,8 @@
 """Study `heads-kept`: how many heads must stay to explain a behaviour, in one model or in two.
 
 After "Sparse Attention Post-Training for Mechanistic Interpretability" (Draye et al., 2025). For
-each task: rank the heads by patching in what they say on the corrupted twin; keep only the best k,
-with a stand-in for all others; see how much of the whole model's effect is left. Two models are a
+each task: rank the heads by patching in what they say on the corrupted prompt; keep only the best
+k and ablate all others; see how much of the whole model's effect is left. Two models are a
 dense one and its sparse version, and the ratio of the heads that they need is the finding.
 """
 
@@ -60,8 +60,8 @@ def describe(models: Sequence[Model], config: Config) -> Description:
     for key in config.tasks:
         if key not in TASKS.entries and not key.endswith((".json", ".jsonl")):
             raise unknown("task", key, TASKS.entries)
-    for method in config.rankings:
-        RANKINGS[method]  # refuses one that there is not
+    for ranking in config.rankings:
+        RANKINGS[ranking]  # refuses one that there is not
     if config.metric != "auto":
         get_logit_metric(config.metric)
     tasks = dict.fromkeys(config.tasks)
@@ -88,7 +88,7 @@ def conclude(cases: Mapping[tuple[str, str], Case], config: Config, results: Res
         name="heads-kept",
         title=f"heads-kept · {', '.join(models)}",
         rows=[row for pair in measured for row in curve_rows(*pair)],
-        claims=judge_claims([panel for panel in panels if panel.stand_in == "mean"], config),
+        claims=judge_claims([panel for panel in panels if panel.ablation == "mean"], config),
         figures=draw(panels, list(cases.values()), config),
         settings=settings,
         model=models,
@@ -116,6 +116,6 @@ KIND = StudyKind(
     "heads-kept",
     Config,
     PRESETS,
-    ("smollm2-135m", "sparse:smollm2-135m"),
+    ("smollm2-135m-q4", "sparse:smollm2-135m-q4"),
     describe,
 )

@@ -21,11 +21,11 @@ Rows = list[dict[str, Any]]
 
 @dataclass(frozen=True, eq=False)
 class TaskCurves:
-    """One task with one stand-in: curves by the name of the model."""
+    """One task with one ablation: curves by the name of the model."""
 
     key: str
     title: str
-    stand_in: str
+    ablation: str
     threshold: float
     top: dict[str, Explained]  # by the headline ranking
     random: dict[str, Explained]  # in random order, where that was measured
@@ -45,25 +45,25 @@ class TaskCurves:
 
 
 def curves_by_task(measured: CaseResults, config: Config) -> list[TaskCurves]:
-    """The panels of the figures, task by task and within a task stand-in by stand-in."""
+    """The panels of the figures, task by task and within a task ablation by ablation."""
     panels = []
     for key, title in {case.key: case.title for case, _ in measured}.items():
         kept = {case.model: kept for case, kept in measured if case.key == key}
-        for stand_in in next(iter(kept.values())).values:
+        for ablation in next(iter(kept.values())).values:
             top, random = (
                 {
-                    model: curves.explained[stand_in, order]
+                    model: curves.explained[ablation, order]
                     for model, curves in kept.items()
-                    if (stand_in, order) in curves.explained
+                    if (ablation, order) in curves.explained
                 }
                 for order in (config.rankings[0], RANDOM)
             )
-            panels.append(TaskCurves(key, title, stand_in, config.threshold, top, random))
+            panels.append(TaskCurves(key, title, ablation, config.threshold, top, random))
     return panels
 
 
 def curve_rows(case: Case, kept: Kept) -> Rows:
-    """One row for each stand-in, order and count."""
+    """One row for each ablation, order and count."""
     return [
         {
             "model": case.model,
@@ -75,12 +75,12 @@ def curve_rows(case: Case, kept: Kept) -> Rows:
             "low": interval.low,
             "high": interval.high,
             "n": case.request.prompts,
-            "draws": len(values := kept.values[stand_in].of((order, count))),
+            "draws": len(values := kept.values[ablation].of((order, count))),
             "ranking": order,
-            "stand_in": stand_in,
+            "ablation": ablation,
             "mean_metric": float(values.mean()),
         }
-        for (stand_in, order), curve in kept.explained.items()
+        for (ablation, order), curve in kept.explained.items()
         for count, interval in curve.points
     ]
 
@@ -94,7 +94,7 @@ def tables(
         "Ratio of the heads needed": [
             {
                 "task": panel.title,
-                "stand-in": panel.stand_in,
+                "ablation": panel.ablation,
                 **panel.needed,
                 "ratio": panel.ratio.value,
                 "low": panel.ratio.low,
@@ -110,13 +110,13 @@ def tables(
 
 def _needed(case: Case, kept: Kept, threshold: float) -> Rows:
     total, rows = case.request.model.layout.total, []
-    for (stand_in, order), curve in kept.explained.items():
+    for (ablation, order), curve in kept.explained.items():
         first, last = curve.first(threshold), curve.last(threshold)
         rows.append(
             {
                 "task": case.title,
                 "model": case.model,
-                "stand-in": stand_in,
+                "ablation": ablation,
                 "order": order,
                 "first crossing": first.value,
                 "low": first.low,
@@ -126,8 +126,8 @@ def _needed(case: Case, kept: Kept, threshold: float) -> Rows:
                 "last high": last.high,
                 "of": total,
                 "metric": case.request.metric.key,
-                "all heads": float(kept.values[stand_in].of((order, total)).mean()),
-                "no head": float(kept.values[stand_in].of((order, 0)).mean()),
+                "all heads": float(kept.values[ablation].of((order, total)).mean()),
+                "no head": float(kept.values[ablation].of((order, 0)).mean()),
                 "n": case.request.prompts,
             }
         )
@@ -152,15 +152,15 @@ def notes(case: Case, kept: Kept) -> list[str]:
     """What a reader must know about one task and model."""
     first, *_ = kept.scores
     said = [
-        f"with the stand-in {stand_in} the whole model does no better than the one without heads, "
+        f"with the ablation {ablation} the whole model does no better than the one without heads, "
         "so there is no effect to explain."
-        for stand_in in kept.values
-        if not kept.explained[stand_in, first].known
+        for ablation in kept.values
+        if not kept.explained[ablation, first].known
     ]
-    said.append(f"the stand-in is the {kept.values['mean'].stand_in}.")
+    said.append(f"the ablation is the {kept.values['mean'].ablation}.")
     if case.left_out:
         said.append(
-            f"{case.left_out} test prompts were left out, because the ranking part has too few of "
+            f"{case.left_out} test prompts were left out, because the ranking split has too few of "
             "their template and length for a mean by position."
         )
     return [f"{case.title}, {case.model}: {text}" for text in said]
@@ -169,10 +169,10 @@ def notes(case: Case, kept: Kept) -> list[str]:
 def kept_values(case: Case, kept: Kept) -> list[dict[str, Any]]:
     """The metric of every prompt behind the curves of one task and model."""
     rows = []
-    for stand_in, values in kept.values.items():
-        for order, counts in kept.request.orders(stand_in).items():
+    for ablation, values in kept.values.items():
+        for order, counts in kept.request.orders(ablation).items():
             series = "random" if order == RANDOM else "top"
             raw = {(series, count): values.of((order, count)) for count in counts}
-            facts = {"model": case.model, "task": case.key, "ranking": order, "stand_in": stand_in}
+            facts = {"model": case.model, "task": case.key, "ranking": order, "ablation": ablation}
             rows += value_rows(raw, values.clusters, **facts)
     return rows

@@ -34,7 +34,7 @@ def draw(panels: Sequence[FunctionPanel], config: Config, model: Model) -> dict[
     }
     if len(config.rankings) > 1:
         named = {
-            p.name: {RANKINGS[method].name: curve.rows for method, curve in p.by_ranking.items()}
+            p.name: {RANKINGS[ranking].name: curve.rows for ranking, curve in p.by_ranking.items()}
             for p in panels
         }
         figures["rankings"] = plot_rankings(

@@ -69,7 +69,7 @@ class FloorRequest:
 
     def result(self, lab: Lab) -> tuple[float, float]:
         """The floors of both metrics."""
-        test = self.task.part("test")
+        test = self.task.split("test")
         texts = lab.write(self._writing()).of(0)
         golds = [example.target.strip() for example in test]
         written = Written(texts, golds, texts, [example.prompt for example in test])
@@ -135,20 +135,20 @@ class _MaskedHeads:
                 requests[key, first, metric.key] = self._curve(task, first, metric, SERIES)
             scope = self.config.scope
             requests[key, "floors"] = FloorRequest(self.model, task, self.metrics, scope)
-            for method in others:
+            for by in others:
                 # Some rankings suit some tasks; the others' figures are not to be lost for it.
-                request = self._curve(task, method, self.metrics[0], SERIES[:1])
-                ranking = Ranking.of(self.model, task, method)
-                requests[key, method, self.metrics[0].key] = Tolerated(ranking, request)
+                request = self._curve(task, by, self.metrics[0], SERIES[:1])
+                ranking = Ranking.of(self.model, task, by)
+                requests[key, by, self.metrics[0].key] = Tolerated(ranking, request)
         return requests
 
     def _curve(
-        self, task: Task, method: str, metric: TextMetric, series: Sequence[str]
+        self, task: Task, by: str, metric: TextMetric, series: Sequence[str]
     ) -> CurveRequest:
         seeds, epsilon = self.config.seeds, self.config.epsilon
         scope: Any = self.config.scope  # what is none is refused
         settings = CurveSettings(self.counts, series, seeds, scope=scope, epsilon=epsilon)
-        ranking = Ranking.of(self.model, task, method)
+        ranking = Ranking.of(self.model, task, by)
         return CurveRequest(self.model, task, ranking, metric, settings)
 
     def conclude(self, results: Results) -> Study:
@@ -161,12 +161,12 @@ class _MaskedHeads:
             notes += its_notes
         rows, values, heads = [], [], []
         for key, panel in panels.items():
-            for method, curve in panel.curves:
-                rows += [{**row, "ranking": method} for row in curve.rows]
-                facts = {"model": name, "task": key, "metric": curve.metric.key, "ranking": method}
+            for by, curve in panel.curves:
+                rows += [{**row, "ranking": by} for row in curve.rows]
+                facts = {"model": name, "task": key, "metric": curve.metric.key, "ranking": by}
                 values += value_rows(curve.raw, curve.clusters, **facts)
-            scores = {method: curve.scores for method, curve in panel.by_ranking.items()}
-            clusters = self.tasks[key].part("ranking").clusters
+            scores = {by: curve.scores for by, curve in panel.by_ranking.items()}
+            clusters = self.tasks[key].split("ranking").clusters
             heads += head_rows(name, key, scores, clusters=clusters)
         every, second = list(panels.values()), self.metrics[1]
         return Study(
@@ -183,9 +183,9 @@ class _MaskedHeads:
             },
             model={name: self.model.facts},
             scores={
-                f"{key}-{method}": curve.scores
+                f"{key}-{by}": curve.scores
                 for key, panel in panels.items()
-                for method, curve in panel.by_ranking.items()
+                for by, curve in panel.by_ranking.items()
             },
             heads=heads,
             notes=[*notes, *self._differences()],
@@ -198,13 +198,13 @@ class _MaskedHeads:
         (first, *_), name = self.config.rankings, FUNCTIONS[key].name
         accuracy, similarity = self.metrics
         made = {m: results[key, m, accuracy.key] for m in self.config.rankings}
-        curves = {method: curve for method, curve in made.items() if isinstance(curve, Curve)}
+        curves = {by: curve for by, curve in made.items() if isinstance(curve, Curve)}
         second = results[key, first, similarity.key]
         notes = [f"{name}: {text}" for text in curves[first].left_out]
         notes += [
-            f"{name}: no ranking by {method}: {refusal}"
-            for method, refusal in made.items()
-            if method not in curves
+            f"{name}: no ranking by {by}: {refusal}"
+            for by, refusal in made.items()
+            if by not in curves
         ]
         return FunctionPanel(name, curves, second, results[key, "floors"]), notes
 
@@ -229,7 +229,7 @@ class _MaskedHeads:
         return notes
 
 
-KIND = StudyKind("masked-heads", Config, PRESETS, ("smollm2-135m",), describe)
+KIND = StudyKind("masked-heads", Config, PRESETS, ("smollm2-135m-q4",), describe)
 
 
 def paired_rows(panels: Sequence[FunctionPanel]) -> list[dict[str, Any]]:
@@ -241,9 +241,9 @@ def paired_rows(panels: Sequence[FunctionPanel]) -> list[dict[str, Any]]:
     rows = []
     for panel in panels:
         first = next(iter(panel.by_ranking))
-        for method, curve in panel.curves:
-            controls = curve if method == first else panel.accuracy
-            wanted = SERIES[1:] if method == first else SERIES[1:2]
+        for by, curve in panel.curves:
+            controls = curve if by == first else panel.accuracy
+            wanted = SERIES[1:] if by == first else SERIES[1:2]
             best = curve.raw
             for (control, count), values in controls.raw.items():
                 if control in wanted and count:
@@ -253,9 +253,9 @@ def paired_rows(panels: Sequence[FunctionPanel]) -> list[dict[str, Any]]:
                         {
                             "model": curve.points[0].model,
                             "task": curve.points[0].task,
-                            "ranking": method,
+                            "ranking": by,
                             "metric": curve.metric.key,
-                            "difference": f"top less {control}",
+                            "difference": f"top minus {control}",
                             "control_of": first,
                             "count": count,
                             **columns(difference),

@@ -56,7 +56,7 @@ def profiles(
     `asking` names the queries of each sequence, all unless given; `gates` are those of a head set.
 
     >>> from headcount import load_model
-    >>> model = load_model("smollm2-135m")
+    >>> model = load_model("smollm2-135m-q4")
     >>> ids = model.tokenizer.encode("The capital of France is")
     >>> profiles(model, [ids])[0].shape
     (270, 5)

@@ -74,7 +74,7 @@ def _span(look: Look, series: str, name: str) -> Claim:
     spread = _mean(of_span - of_others)
     return Claim.of(
         f"{name}: in head {look.head} the inserted span receives small weights (measured: over "
-        f"those of the original tokens) and near-uniform ones (its spread less theirs: {spread})",
+        f"those of the original tokens) and near-uniform ones (its spread minus theirs: {spread})",
         "small, near-uniform weights",
         small,
         all_of([judge(small, below=1), judge(spread, below=0)]),

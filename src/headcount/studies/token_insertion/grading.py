@@ -187,7 +187,7 @@ class Outcome:
         for series, graded in self.graded.items():
             if series != "w/o":
                 row = self._row(graded, self.difference(series))
-                rows.append(row | {"series": f"{series} less w/o", "truncated": 0})
+                rows.append(row | {"series": f"{series} minus w/o", "truncated": 0})
         for graded in self.swept:
             rows.append(self._row(graded, self.accuracy(graded)) | {"series": self._swept(graded)})
         return rows

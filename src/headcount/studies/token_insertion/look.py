@@ -176,7 +176,7 @@ class LookRequest:
             **self.model.identity,
             "task": "token-insertion",
             "metric": "look",
-            "stand_in": "zero",
+            "ablation": "zero",
             "prompts": {
                 series: [prompt.encoded.key for prompt in some]
                 for series, some in self.prompts.items()
@@ -342,7 +342,7 @@ def activation_rows(look: Look) -> list[dict[str, Any]]:
         for number, statistic in enumerate(STATISTICS):
             old = before[there, kind, number]
             changes = {
-                f"{series} less w/o": str(paired_difference(values[there, kind, number], old))
+                f"{series} minus w/o": str(paired_difference(values[there, kind, number], old))
                 for series, values in inserted.items()
             }
             facts = {"model": look.model, "tokens": name, "statistic": statistic}

@@ -185,4 +185,4 @@ class _TokenInsertion:
         ]
 
 
-KIND = StudyKind("token-insertion", Config, PRESETS, ("smollm2-135m",), describe)
+KIND = StudyKind("token-insertion", Config, PRESETS, ("smollm2-135m-q4",), describe)

@@ -51,13 +51,13 @@ def cognitive_task(
     n: int = 0,
     shots: int,
     draw: int = 0,
-    twins: bool = False,
+    need_corrupted: bool = False,
     max_new_tokens: int = 16,
     bos: Bos = "auto",
 ) -> Task:
     """The task of a function, with `n` of its items (0: all) behind `shots` solved ones.
 
-    Items that have no corrupted twin under this tokenizer are left out with `twins`.
+    Items that have no corrupted prompt under this tokenizer are left out with `corrupted prompts`.
     """
     check_shots(function.key, shots, MAX_SHOTS)
     if not 0 <= draw < DRAWS:
@@ -67,7 +67,9 @@ def cognitive_task(
     solved = aside[draw * MAX_SHOTS :][:shots]
     asked = [(item, solved) for item in all_items if item not in aside]
     own: dict[str, Any] = {"bos": bos, "max_new_tokens": max_new_tokens}
-    return few_shot_task(function.key, asked, tokenizer, turn, turn, n=n, twins=twins, **own)
+    return few_shot_task(
+        function.key, asked, tokenizer, turn, turn, n=n, need_corrupted=need_corrupted, **own
+    )
 
 
 def set_aside(items: Sequence[Item]) -> list[Item]:

@@ -3,8 +3,8 @@
 The prompt shape is that of Nam et al. ("Causal Head Gating", NeurIPS 2025); the items are our own,
 and so under the licence of headcount. One solved item, or some, stand in front of each question.
 They come from a pool of short items that is set aside and never asked, and are drawn for each
-question. What is left is split by content: heads are fitted on the ranking part (train) and tested
-on the test part (validation).
+question. What is left is split by content: heads are fitted on the ranking split (train) and tested
+on the test split (validation).
 """
 
 from __future__ import annotations

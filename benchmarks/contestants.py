@@ -22,7 +22,7 @@ import torch
 from problem import HeadSet, Problem
 from torch import Tensor, nn
 
-from headcount import evaluate, wrap
+from headcount import Lab, evaluate, wrap
 from headcount.models.forward_modes import instead
 
 Sweep = Callable[[Sequence[HeadSet]], Tensor]  # head sets → log-probabilities (sets, prompts)
@@ -292,7 +292,9 @@ def _headcount(problem: Problem) -> Sweep:
 
     def sweep(sets: Sequence[HeadSet]) -> Tensor:
         gates = np.stack([model.layout.gates(off=heads) for heads in sets])
-        values = evaluate(model, problem.task, gates, split="all")
+        values = evaluate(
+            model, problem.task, gates, split="all", metric="logprob", lab=Lab(store=None)
+        )
         return torch.from_numpy(values.values)
 
     return sweep

@@ -21,7 +21,7 @@ from race import FEW, Entry, Race, agrees, say
 from shapes import SHAPES, shape_problem
 from writers import WRITERS, mask_sets
 
-from headcount import evaluate, wrap
+from headcount import Lab, evaluate, wrap
 from headcount.models.model import Model
 
 SEEDS = 10  # of a curve's random controls
@@ -229,7 +229,9 @@ def _capped(
     begin = time.perf_counter()
     try:
         gates = [model.layout.gates(off=heads) for heads in sets]
-        found = evaluate(model, problem.task, gates, split="all")
+        found = evaluate(
+            model, problem.task, gates, split="all", metric="logprob", lab=Lab(store=None)
+        )
     finally:
         if cap is not None:
             torch.cuda.set_per_process_memory_fraction(1.0)

@@ -102,7 +102,7 @@ def compare(folder: Path, model: Model | None = None) -> list[Compared]:
             "model with --model."
         )
     settings = narrowed(study, run)
-    again = run_study(study, model, **settings, lab=Lab())
+    again = run_study(study, model, **settings, lab=Lab(store=None))
     with (folder / "curves.csv").open(newline="", encoding="utf-8") as file:
         # of a folder that compares models, only the rows of the one that runs again
         ours = [row for row in csv.DictReader(file) if row.get("model", label) == label]

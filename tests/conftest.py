@@ -9,6 +9,8 @@ from functools import cache
 # Two threads that wait for each other on a busy machine are twenty times slower than one. Set
 # before torch is imported, and so that programs that tests start inherit it.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+# Tests measure; what they keep, they keep in stores of their own.
+os.environ["HEADCOUNT_STORE"] = "off"
 
 import pytest
 import torch

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -17,10 +17,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
+from tiny import tiny_model
+from toy import toy_task, toy_tokenizer
 
+from headcount import Lab, evaluate, wrap
 from headcount.errors import HeadcountError
 from headcount.heads import HeadLayout
 from headcount.store import Store, describe
+from headcount.store import store as store_module
 from headcount.system.files import canonical, digest
 from headcount.system.paths import cache_dir
 
@@ -412,3 +416,80 @@ def test_texts_are_kept_beside_values(tmp_path: Path) -> None:
         assert (row.head_sets, row.examples, row.values) == (1, 2, 2)
         assert store.clean(task="capitals") == 2
         assert here.read(gates, ["key b"], texts=True).tolist() == [[None], [None]]
+
+
+# -- the store that is used unless another one is given
+
+
+def test_the_users_store_is_opened_once_and_says_where_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "mine.sqlite"
+    monkeypatch.setenv("HEADCOUNT_STORE", str(path))
+    monkeypatch.setattr(store_module, "_OPENED", {})
+    monkeypatch.setattr(store_module, "watched", lambda: True)
+    first = Lab().store
+    assert first is not None
+    assert (first.path, Lab().store is first) == (path, True)
+    told = capsys.readouterr().err
+    assert told.count("\n") == 1
+    assert f"keeps measurements in {path}" in told
+    assert Lab(store=None).store is None
+    first.close()
+
+
+def test_a_store_that_is_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HEADCOUNT_STORE", "off")
+    assert Lab().store is None
+    with pytest.raises(HeadcountError, match="HEADCOUNT_STORE is off"):
+        Store.open()
+
+
+def test_python_keeps_what_it_measures_and_notices_changed_weights(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also changes that torch does not count, as those of merged adapters."""
+    monkeypatch.setenv("HEADCOUNT_STORE", str(tmp_path / "mine.sqlite"))
+    model, task = wrap(tiny_model("llama"), toy_tokenizer(), name="llama"), toy_task(6)
+
+    def measured() -> np.ndarray:
+        return evaluate(model, task, ["0.1"], metric="logprob").values
+
+    first = measured()
+    store = Store.default()
+    assert store is not None
+    assert sum(row.values for row in store.summary()) == first.size
+    np.testing.assert_array_equal(measured(), first)
+    assert sum(row.values for row in store.summary()) == first.size
+    weight = model.module.get_output_embeddings().weight
+    changes: list[Callable[[], object]] = [
+        lambda: weight.detach().mul_(1.5),
+        lambda: weight.data.mul_(1.5),
+        lambda: weight.data[0].add_(0.01),
+    ]
+    seen = [first]
+    for change in changes:
+        change()
+        seen.append(measured())
+        assert not np.allclose(seen[-1], seen[-2], atol=1e-6)
+        with_no_store = evaluate(model, task, ["0.1"], metric="logprob", lab=Lab(store=None))
+        np.testing.assert_allclose(seen[-1], with_no_store.values, atol=1e-5)
+    assert sum(row.values for row in store.summary()) == 4 * first.size
+    store.close()
+
+
+def test_a_model_that_cannot_be_recognised_again_is_measured_without_a_store(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HEADCOUNT_STORE", str(tmp_path / "mine.sqlite"))
+    model = wrap(tiny_model("llama"), toy_tokenizer(), name="llama")
+
+    def refuse(*_: object) -> str:
+        raise HeadcountError("The weight w is not in memory.")
+
+    monkeypatch.setattr("headcount.models.model.fingerprint_tensors", refuse)
+    assert len(evaluate(model, toy_task(6), []).values) == 1
+    store = Store.default()
+    assert store is not None
+    assert store.summary() == []
+    store.close()

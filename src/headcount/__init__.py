@@ -11,21 +11,27 @@ from typing import TYPE_CHECKING, Any
 from headcount.models.kinds import KINDS, ModelKind
 
 if TYPE_CHECKING:
+    from headcount.claims import Claim as Claim
     from headcount.curves import Curve as Curve
     from headcount.curves.curve import curve as curve
+    from headcount.engine.measure.sweep import Values as Values
     from headcount.engine.read.collect import collect as collect
     from headcount.engine.write.decode import generate as generate
     from headcount.errors import HeadcountError as HeadcountError
     from headcount.heads import Head as Head
     from headcount.heads import HeadLayout as HeadLayout
     from headcount.heads import HeadScores as HeadScores
+    from headcount.heads import HeadSet as HeadSet
     from headcount.lab import Lab as Lab
     from headcount.lab import evaluate as evaluate
     from headcount.models.export import export as export
-    from headcount.models.model import gated as gated
+    from headcount.models.gated import gated as gated
+    from headcount.models.model import Model as Model
     from headcount.models.model import load_model as load_model
     from headcount.models.model import wrap as wrap
     from headcount.rankings.ranking import rank as rank
+    from headcount.report.study import Study as Study
+    from headcount.stats import Interval as Interval
     from headcount.store import Store as Store
     from headcount.studies.run import run_study as run_study
     from headcount.tasks import make_task as make_task
@@ -35,6 +41,12 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOMES = {
+    "Claim": "headcount.claims",
+    "Study": "headcount.report.study",
+    "Interval": "headcount.stats",
+    "Values": "headcount.engine.measure.sweep",
+    "Model": "headcount.models.model",
+    "HeadSet": "headcount.heads",
     "Curve": "headcount.curves",
     "Example": "headcount.tasks.task",
     "Head": "headcount.heads",
@@ -47,7 +59,7 @@ _HOMES = {
     "curve": "headcount.curves.curve",
     "evaluate": "headcount.lab",
     "generate": "headcount.engine.write.decode",
-    "gated": "headcount.models.model",
+    "gated": "headcount.models.gated",
     "export": "headcount.models.export",
     "collect": "headcount.engine.read.collect",
     "load_model": "headcount.models.model",

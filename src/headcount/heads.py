@@ -34,6 +34,14 @@ class Head:
     def __str__(self) -> str:
         return f"{self.layer}.{self.index}"
 
+    @classmethod
+    def parse(cls, text: str) -> Head:
+        """Read a head written as LAYER.HEAD, such as 3.4."""
+        layer, dot, index = text.strip().partition(".")
+        if not (dot and layer.isdecimal() and index.isdecimal()):
+            raise HeadcountError(f'"{text}" is not a head: write LAYER.HEAD, such as 3.4.')
+        return cls(int(layer), int(index))
+
 
 @dataclass(frozen=True)
 class HeadLayout:
@@ -100,10 +108,7 @@ class HeadLayout:
 
     def parse(self, text: str) -> Head:
         """Read a head written as LAYER.HEAD, such as 3.4, and check that the model has it."""
-        layer, dot, index = text.strip().partition(".")
-        if not (dot and layer.isdecimal() and index.isdecimal()):
-            raise HeadcountError(f'"{text}" is not a head: write LAYER.HEAD, such as 3.4.')
-        head = Head(int(layer), int(index))
+        head = Head.parse(text)
         self.number(head)
         return head
 
@@ -120,6 +125,57 @@ class HeadLayout:
         heads = (self.parse(head) if isinstance(head, str) else head for head in named)
         chosen = np.isin(np.arange(self.total), [self.number(head) for head in heads])
         return np.asarray(chosen if off is None else ~chosen, dtype=np.float32)
+
+
+@dataclass(frozen=True)
+class HeadSet:
+    """Heads that are masked together or, with `keep`, the only heads that are not masked.
+
+    heads   names ("3.4"), `Head`s, or one text of names ("3.4 11.2")
+    keep    mask all other heads instead of these
+    gate    the number by which masked heads are multiplied
+
+    >>> HeadSet("0.1 1.0").gates(HeadLayout((2, 2)))
+    array([1., 0., 0., 1.], dtype=float32)
+    >>> print(HeadSet([Head(0, 1)], keep=True))
+    only 0.1
+    """
+
+    heads: tuple[Head, ...]
+    keep: bool = False
+    gate: float = 0.0
+
+    def __init__(
+        self, heads: str | Head | Iterable[str | Head], *, keep: bool = False, gate: float = 0.0
+    ) -> None:
+        given = (
+            heads.replace(",", " ").split()
+            if isinstance(heads, str)
+            else [heads]
+            if isinstance(heads, Head)
+            else list(heads)
+        )
+        for head in given:
+            if not isinstance(head, str | Head):
+                raise HeadcountError(f'{head!r} is not a head: write LAYER.HEAD, such as "3.4".')
+        parsed = (Head.parse(head) if isinstance(head, str) else head for head in given)
+        object.__setattr__(self, "heads", tuple(dict.fromkeys(parsed)))
+        object.__setattr__(self, "keep", keep)
+        object.__setattr__(self, "gate", float(gate))
+
+    def __str__(self) -> str:
+        names = " ".join(map(str, self.heads))
+        return (
+            f"only {names or 'no head'}" if self.keep else f"without {names}" if names else "whole"
+        )
+
+    def __len__(self) -> int:
+        return len(self.heads)
+
+    def gates(self, layout: HeadLayout) -> Float[np.ndarray, "heads"]:
+        """One gate for each head of a model; refuses heads that the model does not have."""
+        named = np.isin(np.arange(layout.total), [layout.number(head) for head in self.heads])
+        return np.where(named == self.keep, 1, self.gate).astype(np.float32)
 
 
 @dataclass(frozen=True, eq=False)
@@ -169,6 +225,11 @@ class HeadScores:
 
     def top(self, count: int) -> list[Head]:
         """The `count` heads with the highest scores, best first."""
+        if not 0 <= count <= self.layout.total:
+            raise HeadcountError(
+                f"Cannot take the top {count} of {self.layout.total} heads: ask for a number from "
+                f"0 to {self.layout.total}."
+            )
         return [self.layout.head(number) for number in self.order()[:count]]
 
     def intervals(
@@ -302,10 +363,13 @@ def _read_samples(path: Path, layout: HeadLayout) -> Float[np.ndarray, "samples 
 
 
 def check_gates(gates: Any, layout: HeadLayout) -> Float[np.ndarray, "sets heads"]:
-    """Return `gates` as one row of numbers per head set, or say what is wrong with their shape."""
+    """Return `gates` as one row of numbers per head set, or say what is wrong with them."""
     needed = f"Gates need shape (head sets, {layout.total}), one number for each head of the model"
     try:
-        array = np.atleast_2d(np.asarray(gates, dtype=np.float32))
+        given = np.asarray(gates)
+        if given.dtype.kind not in "biuf":  # NumPy would read the name "3.4" as a number
+            raise TypeError(f"{given.dtype} is no kind of number")
+        array = np.atleast_2d(given.astype(np.float32))
     except (TypeError, ValueError) as error:  # rows of different lengths, or no numbers at all
         raise HeadcountError(f"{needed}: {error}.") from error
     if array.ndim != 2 or array.shape[1] != layout.total:
@@ -315,15 +379,75 @@ def check_gates(gates: Any, layout: HeadLayout) -> Float[np.ndarray, "sets heads
     return array
 
 
-def as_gates(heads: Any, layout: HeadLayout) -> Float[np.ndarray, "sets heads"]:
-    """Gates as they are; a list of heads (`Head` or "3.4") as one head set with these off.
+def as_gates(heads: Any, layout: HeadLayout) -> Float[np.ndarray, "heads"]:
+    """One gate for each head, from whatever names one head set.
+
+    That is a list of names or `Head`s that are masked, a `HeadSet`, or gates.
 
     >>> as_gates(["0.1"], HeadLayout((2, 1)))
-    array([[1., 0., 1.]], dtype=float32)
+    array([1., 0., 1.], dtype=float32)
     """
-    if isinstance(heads, Sequence) and all(isinstance(head, str | Head) for head in heads):
-        return check_gates(layout.gates(off=heads), layout)
-    return check_gates(heads, layout)
+    if isinstance(heads, HeadSet):
+        return heads.gates(layout)
+    if isinstance(heads, str | Head):
+        return HeadSet(heads).gates(layout)
+    if not _is_array(heads):
+        try:
+            items = list(heads)
+        except TypeError as error:
+            raise _not_heads(heads, layout) from error
+        named = [isinstance(item, str | Head) for item in items]
+        if all(named):
+            return HeadSet(items).gates(layout)
+        if any(named):
+            raise _not_heads(heads, layout)
+    gates = check_gates(heads, layout)
+    if len(gates) != 1:
+        raise HeadcountError(f"Give one head set here, not {len(gates)}.")
+    return np.asarray(gates[0])
+
+
+def gates_by_label(heads: Any, layout: HeadLayout) -> dict[Any, Float[np.ndarray, "heads"]]:
+    """The gates of one head set or of several, by label: the keys of a dict, else 0, 1, 2, …
+
+    >>> gates_by_label({"all": [], "best": ["0.1"]}, HeadLayout((2,)))["best"]
+    array([1., 0.], dtype=float32)
+    >>> list(gates_by_label([["0.0"], ["0.1"], HeadSet("0.0", keep=True)], HeadLayout((2,))))
+    [0, 1, 2]
+    """
+    if isinstance(heads, Mapping):
+        several = dict(heads)
+    elif _is_array(heads):
+        several = dict(enumerate(check_gates(heads, layout)))
+    elif _several(heads):
+        several = dict(enumerate(heads))
+    else:
+        several = {0: heads}
+    if not several:
+        raise HeadcountError("Give at least one head set; [] is the whole model.")
+    return {label: as_gates(one_set, layout) for label, one_set in several.items()}
+
+
+def _is_array(heads: Any) -> bool:
+    """Whether these are gates in an array or a tensor; an array of texts holds names."""
+    return hasattr(heads, "ndim") and getattr(heads.dtype, "kind", "f") not in "UO"
+
+
+def _several(heads: Any) -> bool:
+    """Whether this is a list of head sets, and not one head set."""
+    return (
+        isinstance(heads, list | tuple)
+        and bool(heads)
+        and all(hasattr(item, "__len__") and not isinstance(item, str) for item in heads)
+    )
+
+
+def _not_heads(heads: Any, layout: HeadLayout) -> HeadcountError:
+    text = repr(heads) if len(repr(heads)) <= 60 else f"{repr(heads)[:59]}…"
+    return HeadcountError(
+        'Heads are given as names such as "3.4", as Head objects, as a HeadSet, or as one gate '
+        f"for each of the {layout.total} heads, not as {text}."
+    )
 
 
 def check_counts(counts: Sequence[int], layout: HeadLayout) -> list[int]:

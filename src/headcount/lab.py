@@ -41,7 +41,8 @@ LOG = logging.getLogger("headcount.plan")  # every plan, in words, before it is 
 class Lab:
     """Carries out sweeps.
 
-    store      where measurements are looked up and kept; None keeps nothing
+    store      where measurements are looked up and kept: the user's store unless given; None
+               keeps nothing
     executor   who does the work: this process, or a cluster's workers
     progress   whether bars are shown, where somebody watches
     plan       how passes are made; the best one for the model unless given
@@ -49,13 +50,14 @@ class Lab:
 
     >>> from headcount import Lab, evaluate, load_model, make_task
     >>> model = load_model("smollm2-135m-q4")
-    >>> task = make_task("ioi", model.tokenizer, n=8)
-    >>> values = evaluate(model, task, model.layout.gates(off=[]), lab=Lab(progress=False))
-    >>> values.table.shape[0]
-    1
+    >>> task = make_task("ioi", model, n=8)
+    >>> lab = Lab(store=None, progress=False)
+    >>> values = evaluate(model, task, ["3.4"], lab=lab)
+    >>> lab.measured["value"] == len(task.split("test"))
+    True
     """
 
-    store: Store | None = None
+    store: Store | None = field(default_factory=Store.default)
     executor: Executor = field(default_factory=Local)
     progress: bool = True
     plan: Plan | None = None
@@ -241,12 +243,31 @@ class Lab:
         return default_tokens(model) if self.plan is None else self.plan.tokens
 
 
+def lab_for(lab: Lab | None, *models: Model) -> Lab:
+    """The lab that a caller gave, or a new one with the user's store.
+
+    Weights that the caller changed since the last call are noticed. A model that cannot be
+    recognised again, because some weights are not in memory, is measured without the user's store.
+    """
+    for model in models:
+        model.notice_changes()
+    if lab is not None:
+        return lab
+    lab = Lab()
+    try:
+        _ = [model.identity for model in models if lab.store is not None]
+    except HeadcountError as error:
+        LOG.info("  nothing is kept: %s", error)
+        lab.store = None
+    return lab
+
+
 def evaluate(
     model: Model,
     task: Task,
-    gates: Any,
+    heads: Any,
     *,
-    metric: str | Metric | TextMetric = "logprob",
+    metric: str | Metric | TextMetric = "accuracy",
     ablation: str = "zero",
     split: Split = "test",
     scope: Scope = "all",
@@ -254,17 +275,19 @@ def evaluate(
 ) -> Values:
     """Measure `metric` on every example of one split of `task` under each head set.
 
-    `gates` has one row per head set and one number per head: 1 leaves a head alone, 0 replaces it
-    by its ablation, any other number scales it. Metrics of texts let the model write, greedily;
-    `scope` "decode" then gates only what comes after the first new token.
+    `heads` is one head set or several. One is a list of masked heads (names or `Head`s; [] is the
+    whole model), a `HeadSet`, or gates: one number per head, 1 leaves a head alone, 0 replaces it
+    by its ablation, any other number scales it. Several are a list of these, a table of gates, or a
+    dict whose keys label them. Metrics of texts let the model write, greedily; `scope` "decode"
+    then gates only what comes after the first new token.
 
     >>> from headcount import evaluate, load_model, make_task
     >>> model = load_model("smollm2-135m-q4")
-    >>> task = make_task("ioi", model.tokenizer, n=20)
-    >>> values = evaluate(model, task, model.layout.gates(off=[]), metric="accuracy")
-    >>> bool(values.mean() > 0.7)
+    >>> task = make_task("ioi", model, n=20)
+    >>> values = evaluate(model, task, {"whole": [], "masked": ["3.4", "11.2"]})
+    >>> values.values.shape == (2, len(task.split("test")))
     True
     """
-    table = gates if isinstance(gates, HeadSets) else HeadSets.of(gates, model.layout)
+    table = HeadSets.of(heads, model.layout)
     sweep = Sweep(model, task, get_metric(metric), table, split, ablation, scope)
-    return (lab or Lab()).measure(sweep)
+    return lab_for(lab, model).measure(sweep)

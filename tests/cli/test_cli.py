@@ -594,7 +594,7 @@ def test_no_space_left_for_the_store(
     def full(*_: Any, **__: Any) -> NoReturn:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr("headcount.cli.common.Store.open", full)
+    monkeypatch.setattr("headcount.cli.common.Store.default", full)
     assert "free some space" in refused("ablate", *disk.arguments("--heads", "0.1"))
 
 

@@ -155,7 +155,7 @@ def test_corrupted_needs_corrupted_prompts_of_equal_length(model: Model) -> None
             task, examples=tuple(replace(example, corrupted=corrupted) for example in task.examples)
         )
         with pytest.raises(HeadcountError, match=words):
-            evaluate(model, bad, np.zeros(8), ablation="corrupted")
+            evaluate(model, bad, np.zeros(8), ablation="corrupted", metric="logprob")
 
 
 def test_an_unknown_ablation_is_refused_with_a_suggestion(model: Model) -> None:
@@ -181,7 +181,7 @@ def test_with_every_head_off_attention_writes_what_it_writes_on_the_corrupted_pr
         handles = [
             named[site.module].register_forward_hook(note(site.module)) for site in model.sites
         ]
-        evaluate(model, task, np.zeros(8), ablation="corrupted", split="all")
+        evaluate(model, task, np.zeros(8), ablation="corrupted", split="all", metric="logprob")
         gated = dict(written)
         model.module(input_ids=torch.tensor([corrupted_ids(one)]), use_cache=False)
         for handle in handles:

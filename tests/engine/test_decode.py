@@ -394,7 +394,7 @@ def test_an_adapted_model_decodes(llama: Model) -> None:
         ({"top_p": 1.1}, "top_p above 0"),
         ({"stop": ["x", ""]}, "stop string is empty"),
         ({"max_new_tokens": 57}, r"prompt of 9 tokens and 57 new ones do not fit into the 64"),
-        ({"heads": np.ones((2, 8))}, "one row of gates or one for each of the 5 prompts, not 2"),
+        ({"heads": np.ones((2, 8))}, "one head set, or one for each of the 5 prompts, not 2"),
         ({"heads": np.ones((5, 7))}, r"shape \(head sets, 8\)"),
         ({"heads": ["3.1"]}, "no head 3.1"),
         ({"prompts": "one text"}, "list of prompts"),

@@ -105,7 +105,7 @@ def test_equals_the_slow_loop_with_ablations(model_type: str, ablation: str) -> 
         else:
             z0 = slow.mean(ranking, one, by_position=ablation == "mean")
         expected.append([slow.metrics(one, row, z0)["logprob"] for row in gates])
-    values = evaluate(model, task, gates, ablation=ablation.split()[0])
+    values = evaluate(model, task, gates, ablation=ablation.split()[0], metric="logprob")
     where = {
         "mean": "per position",
         "mean over all": "over all positions",
@@ -157,7 +157,8 @@ def test_no_plan_changes_a_value(model_type: str, shared: int, ablation: str) ->
     gates = staircase(model)
     plans = [best_plan(model, tokens=60), None, Plan(tokens=100, cuts=PLAIN)]
     *found, plain = (
-        evaluate(model, task, gates, ablation=ablation, lab=Lab(plan=plan)).values for plan in plans
+        evaluate(model, task, gates, ablation=ablation, lab=Lab(plan=plan), metric="logprob").values
+        for plan in plans
     )
     for values, plan in zip(found, plans[:-1], strict=True):
         np.testing.assert_allclose(values, plain, atol=1e-4, err_msg=str(plan))
@@ -186,14 +187,14 @@ def test_parts_are_parts_of_the_whole(llama: Model, task: Task) -> None:
     gates = soft_gates(llama, sets=1)
     parts: dict[Any, dict[str, float]] = {}
     for part in ("ranking", "test", "all"):
-        values = evaluate(llama, task, gates, split=part)
+        values = evaluate(llama, task, gates, split=part, metric="logprob")
         parts[part] = dict(zip(values.examples, values.values[0].round(4), strict=True))
     assert parts["ranking"] | parts["test"] == parts["all"]
     assert len(parts["ranking"]) + len(parts["test"]) == len(task)
 
 
 def test_clusters_come_with_the_values(llama: Model, task: Task) -> None:
-    values = evaluate(llama, task, soft_gates(llama))
+    values = evaluate(llama, task, soft_gates(llama), metric="logprob")
     np.testing.assert_array_equal(values.clusters, task.split("test").clusters)
     np.testing.assert_allclose(values.mean(), values.values.mean(axis=1))
 
@@ -206,7 +207,9 @@ def test_clusters_come_with_the_values(llama: Model, task: Task) -> None:
 def test_the_same_bits_twice(model_type: str, ablation: str, task: Task) -> None:
     model, _ = built(model_type)
     gates = soft_gates(model)
-    first, second = (evaluate(model, task, gates, ablation=ablation).values for _ in range(2))
+    first, second = (
+        evaluate(model, task, gates, ablation=ablation, metric="logprob").values for _ in range(2)
+    )
     assert first.tobytes() == second.tobytes()
 
 
@@ -215,7 +218,7 @@ def test_nothing_is_left_behind(task: Task, fails: bool) -> None:
     module = tiny_model("llama", attention_dropout=0.5)
     model = wrap(module, toy_tokenizer())
     before = {name: value.clone() for name, value in module.state_dict().items()}
-    expected = evaluate(model, task, soft_gates(model)).values
+    expected = evaluate(model, task, soft_gates(model), metric="logprob").values
     module.train()
     module.model.layers[0].eval()
     modes = [part.training for part in module.modules()]
@@ -248,7 +251,7 @@ def test_nothing_is_left_behind(task: Task, fails: bool) -> None:
 
 def test_randomness_elsewhere_is_not_disturbed(llama: Model, task: Task) -> None:
     state, numpy_state = torch.get_rng_state(), np.random.get_state()[1].tobytes()
-    evaluate(llama, task, soft_gates(llama), ablation="mean")
+    evaluate(llama, task, soft_gates(llama), ablation="mean", metric="logprob")
     assert torch.equal(state, torch.get_rng_state())
     assert np.random.get_state()[1].tobytes() == numpy_state
 
@@ -273,7 +276,7 @@ def test_nothing_of_a_broken_model_is_stored(task: Task, tmp_path: Path) -> None
         module.model.norm.weight.fill_(torch.inf)
     with Store(tmp_path / "store.sqlite") as store:
         with pytest.raises(HeadcountError):
-            evaluate(model, task, soft_gates(model), lab=Lab(store))
+            evaluate(model, task, soft_gates(model), lab=Lab(store), metric="logprob")
         assert sum(row.values for row in store.summary()) == 0
 
 
@@ -284,16 +287,16 @@ def test_gates_of_the_wrong_shape_are_refused(
     llama: Model, task: Task, shape: tuple[int, ...]
 ) -> None:
     with pytest.raises(HeadcountError) as caught:
-        evaluate(llama, task, np.ones(shape))
+        evaluate(llama, task, np.ones(shape), metric="logprob")
     assert "(head sets, 8)" in str(caught.value)
     assert str(shape) in str(caught.value)
 
 
 def test_gates_may_be_lists_and_tensors(llama: Model, task: Task) -> None:
     gates = soft_gates(llama, sets=1)
-    expected = evaluate(llama, task, gates).values
+    expected = evaluate(llama, task, gates, metric="logprob").values
     for same in (gates[0], gates.tolist(), gates[0].tolist(), torch.from_numpy(gates)):
-        values = evaluate(llama, task, same).values
+        values = evaluate(llama, task, same, metric="logprob").values
         np.testing.assert_array_equal(values, expected)
 
 
@@ -302,9 +305,9 @@ def test_names_that_are_nearly_right(llama: Model, task: Task) -> None:
     with pytest.raises(HeadcountError, match=r'no metric "acuracy".*Did you mean "accuracy"\?'):
         evaluate(llama, task, gates, metric="acuracy")
     with pytest.raises(HeadcountError, match=r'no ablation "mena".*Did you mean "mean"\?'):
-        evaluate(llama, task, gates, ablation="mena")
+        evaluate(llama, task, gates, ablation="mena", metric="logprob")
     with pytest.raises(HeadcountError, match=r'no split "tst".*Did you mean "test"\?'):
-        evaluate(llama, task, gates, split="tst")  # type: ignore[arg-type]
+        evaluate(llama, task, gates, split="tst", metric="logprob")  # type: ignore[arg-type]
 
 
 def test_metrics_against_foils_need_them(llama: Model) -> None:
@@ -312,7 +315,7 @@ def test_metrics_against_foils_need_them(llama: Model) -> None:
     for metric in ("logit_difference", "choice"):
         with pytest.raises(HeadcountError, match=f"no foil, and the metric {metric} needs one"):
             evaluate(llama, task, soft_gates(llama), metric=metric)
-    assert evaluate(llama, task, soft_gates(llama)).values.shape[0] == 2
+    assert evaluate(llama, task, soft_gates(llama), metric="logprob").values.shape[0] == 2
 
 
 # The store
@@ -329,9 +332,9 @@ def test_the_second_time_nothing_is_computed(
     llama: Model, task: Task, store: Store, ablation: str
 ) -> None:
     gates = soft_gates(llama, sets=3)
-    first = evaluate(llama, task, gates, ablation=ablation, lab=Lab(store))
+    first = evaluate(llama, task, gates, ablation=ablation, lab=Lab(store), metric="logprob")
     with counted(llama) as passes:
-        again = evaluate(llama, task, gates, ablation=ablation, lab=Lab(store))
+        again = evaluate(llama, task, gates, ablation=ablation, lab=Lab(store), metric="logprob")
     assert passes == []
     assert again.values.tobytes() == first.values.tobytes()
     assert (again.examples, again.ablation) == (first.examples, first.ablation)
@@ -339,12 +342,12 @@ def test_the_second_time_nothing_is_computed(
 
 def test_only_new_head_sets_are_computed(llama: Model, task: Task, store: Store) -> None:
     gates = soft_gates(llama, sets=4)
-    expected = evaluate(llama, task, gates).values
-    evaluate(llama, task, gates[[0, 2]], lab=Lab(store))
+    expected = evaluate(llama, task, gates, metric="logprob").values
+    evaluate(llama, task, gates[[0, 2]], lab=Lab(store), metric="logprob")
     with counted(llama) as alone:
-        evaluate(llama, task, gates[[1, 3]])
+        evaluate(llama, task, gates[[1, 3]], metric="logprob")
     with counted(llama) as rest:
-        values = evaluate(llama, task, gates, lab=Lab(store)).values
+        values = evaluate(llama, task, gates, lab=Lab(store), metric="logprob").values
     assert sum(rest) <= sum(alone)
     np.testing.assert_allclose(values, expected, atol=1e-5)
 
@@ -354,12 +357,12 @@ def test_only_new_examples_are_computed(llama: Model, store: Store) -> None:
     gates = soft_gates(llama, sets=2)
     some = replace(task, examples=task.examples[:7])
     others = replace(task, examples=task.examples[7:])
-    expected = evaluate(llama, task, gates, split="all").values
-    evaluate(llama, some, gates, split="all", lab=Lab(store))
+    expected = evaluate(llama, task, gates, split="all", metric="logprob").values
+    evaluate(llama, some, gates, split="all", lab=Lab(store), metric="logprob")
     with counted(llama) as alone:
-        evaluate(llama, others, gates, split="all")
+        evaluate(llama, others, gates, split="all", metric="logprob")
     with counted(llama) as rest:
-        values = evaluate(llama, task, gates, split="all", lab=Lab(store)).values
+        values = evaluate(llama, task, gates, split="all", lab=Lab(store), metric="logprob").values
     assert sum(rest) <= sum(alone)
     np.testing.assert_allclose(values, expected, atol=1e-5)
 
@@ -369,10 +372,10 @@ def test_a_head_set_that_comes_twice_is_computed_once(
 ) -> None:
     gates = soft_gates(llama, sets=1)
     with counted(llama) as once:
-        expected = evaluate(llama, task, gates).values
+        expected = evaluate(llama, task, gates, metric="logprob").values
     twice = np.concatenate([gates, gates])
     with counted(llama) as passes:
-        values = evaluate(llama, task, twice, lab=Lab(store)).values
+        values = evaluate(llama, task, twice, lab=Lab(store), metric="logprob").values
     np.testing.assert_allclose(values, np.concatenate([expected, expected]), atol=1e-5)
     assert sum(passes) <= sum(once)
 
@@ -396,7 +399,10 @@ def test_what_differs_in_anything_does_not_collide(store: Store) -> None:
         for metric in ("logprob", "logit_difference")
         for ablation in ("zero", "mean", "corrupted")
     ]
-    cases += [(0, other_corrupted, {"ablation": name}) for name in ("mean", "corrupted")]
+    cases += [
+        (0, other_corrupted, {"ablation": name, "metric": "logprob"})
+        for name in ("mean", "corrupted")
+    ]
     cases += [(0, other_foils, {"metric": "logit_difference"})]
     models = [wrap(tiny_model("llama", seed=seed), toy_tokenizer(), name="m") for seed in (0, 1)]
     plain = [evaluate(models[s], t, gates, **o).values for s, t, o in cases]
@@ -415,18 +421,20 @@ def test_templates_are_part_of_what_a_mean_depends_on(llama: Model, store: Store
         examples=tuple(replace(e, template=f"t{i % 2}") for i, e in enumerate(task.examples)),
     )
     gates = np.zeros((1, 8))
-    whole, split = (evaluate(llama, t, gates, ablation="mean") for t in (task, halves))
+    whole, split = (
+        evaluate(llama, t, gates, ablation="mean", metric="logprob") for t in (task, halves)
+    )
     assert whole.ablation == split.ablation
     assert "per position" in whole.ablation
     assert not np.allclose(whole.values, split.values, atol=1e-3)
     for one, expected in ((task, whole), (halves, split)):
-        stored = evaluate(llama, one, gates, ablation="mean", lab=Lab(store))
+        stored = evaluate(llama, one, gates, ablation="mean", lab=Lab(store), metric="logprob")
         np.testing.assert_allclose(stored.values, expected.values, atol=1e-5)
 
 
 def test_an_interrupted_run_goes_on_where_it_was(llama: Model, task: Task, store: Store) -> None:
     gates = soft_gates(llama, sets=3)
-    expected = evaluate(llama, task, gates).values
+    expected = evaluate(llama, task, gates, metric="logprob").values
     calls = 0
 
     def interrupted(scored: Any) -> torch.Tensor:
@@ -443,9 +451,9 @@ def test_an_interrupted_run_goes_on_where_it_was(llama: Model, task: Task, store
     kept = sum(row.values for row in store.summary())
     assert 3 <= kept < expected.size
     with counted(llama) as whole:
-        evaluate(llama, task, gates, lab=Lab(plan=plan))
+        evaluate(llama, task, gates, lab=Lab(plan=plan), metric="logprob")
     with counted(llama) as rest:
-        values = evaluate(llama, task, gates, lab=Lab(store, plan=plan)).values
+        values = evaluate(llama, task, gates, lab=Lab(store, plan=plan), metric="logprob").values
     np.testing.assert_allclose(values, expected, atol=1e-5)
     assert 0 < sum(rest) < sum(whole)
 
@@ -455,6 +463,6 @@ def test_examples_with_equal_tokens_share_a_measurement(llama: Model, store: Sto
     other = replace(example, id="other name", prompt=f"{example.prompt} ")
     assert isinstance(other, Example)
     task = Task("doubled", 1, (example, other))
-    values = evaluate(llama, task, np.ones(8), split="all", lab=Lab(store))
+    values = evaluate(llama, task, np.ones(8), split="all", lab=Lab(store), metric="logprob")
     np.testing.assert_allclose(values.values[0, 0], values.values[0, 1], atol=1e-5)
     assert sum(row.values for row in store.summary()) == 1

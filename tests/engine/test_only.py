@@ -42,7 +42,7 @@ def head_sets(model: Model, gates: np.ndarray, only: np.ndarray) -> HeadSets:
 
 def measured(model: Model, task: Task, table: HeadSets, **options: Any) -> np.ndarray:
     """Values by label: (labels, examples), NaN where none was asked for."""
-    found = evaluate(model, task, table, **options)
+    found = evaluate(model, task, table, **{"metric": "logprob", **options})
     return np.stack([found.table[rows[0]] for rows in table.rows.values()])
 
 
@@ -50,7 +50,7 @@ def measured(model: Model, task: Task, table: HeadSets, **options: Any) -> np.nd
 def test_only_what_is_asked_for_is_measured(model: Model, task: Task, ablation: str) -> None:
     examples = len(task.split("test"))
     gates = soft_gates(model, sets=examples + 1)
-    whole = evaluate(model, task, gates, ablation=ablation).values
+    whole = evaluate(model, task, gates, ablation=ablation, metric="logprob").values
     only = np.eye(examples + 1, examples, dtype=bool)  # each its own
     only[-1] = True  # and one for all
     with counted(model) as tokens:
@@ -59,7 +59,7 @@ def test_only_what_is_asked_for_is_measured(model: Model, task: Task, ablation: 
     assert (~np.isnan(some) == only).all()
     np.testing.assert_allclose(some[only], whole[only], atol=1e-4)
     with counted(model) as tokens:
-        evaluate(model, task, gates, ablation=ablation)
+        evaluate(model, task, gates, ablation=ablation, metric="logprob")
     assert fewer < 0.6 * sum(tokens)
 
 
@@ -71,7 +71,7 @@ def test_equal_head_sets_of_different_examples_are_one(model: Model, task: Task)
     table = head_sets(model, gates, only)
     assert len(table) == 1
     values = measured(model, task, table)
-    whole = evaluate(model, task, gates[:1]).values[0]
+    whole = evaluate(model, task, gates[:1], metric="logprob").values[0]
     np.testing.assert_allclose(values[0], whole, atol=1e-4)
     np.testing.assert_allclose(values[1], whole, atol=1e-4)
 
@@ -92,8 +92,8 @@ def test_values_of_a_label_are_those_of_each_example(model: Model, task: Task) -
     examples = len(task.split("test"))
     gates = soft_gates(model, sets=examples)
     own = [HeadSetEntry("own", row, place) for place, row in enumerate(gates)]
-    found = evaluate(model, task, HeadSets.build(model.layout, own, examples))
-    whole = evaluate(model, task, gates).values
+    found = evaluate(model, task, HeadSets.build(model.layout, own, examples), metric="logprob")
+    whole = evaluate(model, task, gates, metric="logprob").values
     assert found.of("own").shape == (1, examples)
     np.testing.assert_allclose(found.of("own")[0], whole.diagonal(), atol=1e-4)
 

@@ -207,7 +207,7 @@ def test_every_architecture_by_its_best_plan(model_type: str) -> None:
     for start, row in zip(model.layout.starts, gates, strict=True):
         row[start:] = np.random.default_rng(start).uniform(-0.5, 1.5, model.layout.total - start)
     plain, best = (
-        evaluate(model, task, gates, split="all", lab=Lab(plan=plan)).values
+        evaluate(model, task, gates, split="all", lab=Lab(plan=plan), metric="logprob").values
         for plan in (Plan(500, PLAIN), Plan(60, model.fast_paths, fold=True))
     )
     np.testing.assert_allclose(best, plain, atol=1e-4)
@@ -259,6 +259,7 @@ def test_passes_hold_as_many_tokens_as_the_plan_says(llama: Model) -> None:
                 gates,
                 split="all",
                 lab=Lab(plan=Plan(tokens, llama.fast_paths, fold=True)),
+                metric="logprob",
             )
         assert max(rows * length for rows, length in shapes) == widest
 
@@ -268,7 +269,12 @@ def test_the_shared_prefix_runs_once_per_head_set(llama: Model) -> None:
     gates = some_gates(llama, ["soft", "soft"], 0)
     with passes(llama) as shapes:
         evaluate(
-            llama, task, gates, split="all", lab=Lab(plan=Plan(500, llama.fast_paths, fold=True))
+            llama,
+            task,
+            gates,
+            split="all",
+            lab=Lab(plan=Plan(500, llama.fast_paths, fold=True)),
+            metric="logprob",
         )
     assert shapes == [(1, 12), (6, 5), (2, 12), (12, 5)]
 
@@ -284,6 +290,7 @@ def test_ablations_must_be_shared_too(llama: Model, corrupted: str, shared: int)
             ablation="corrupted",
             split="all",
             lab=Lab(plan=Plan(500, llama.fast_paths)),
+            metric="logprob",
         )
     assert ((1, 12) in shapes) == bool(shared)
 
@@ -299,7 +306,8 @@ def test_a_late_set_runs_few_blocks(llama: Model) -> None:
     gates[1, -1] = 0.5
     llama.fast_paths
     ran.clear()
-    evaluate(llama, made_task([7], n=4), gates, split="all", lab=Lab(plan=best_plan(llama)))
+    lab = Lab(plan=best_plan(llama))
+    evaluate(llama, made_task([7], n=4), gates, split="all", metric="logprob", lab=lab)
     for handle in handles:
         handle.remove()
     assert ran == [0, 1, 2, 2]
@@ -334,7 +342,7 @@ def test_out_of_memory_halves_and_goes_on(
 ) -> None:
     task = made_task([4, 7, 9], prefix=prefix, n=18)
     gates = some_gates(llama, ["soft", "late", "ones", "soft", "last"], 1)
-    options: dict[str, Any] = {"ablation": ablation, "split": "all"}
+    options: dict[str, Any] = {"ablation": ablation, "split": "all", "metric": "logprob"}
     expected = evaluate(llama, task, gates, **options, lab=Lab(plan=Plan(500, PLAIN))).values
     with memory_for(llama, fits) as tried:
         values = evaluate(
@@ -355,6 +363,7 @@ def test_a_batch_after_the_first_that_did_not_fit_is_cut_before_it_runs(llama: M
             some_gates(llama, ["soft"], 0),
             split="all",
             lab=Lab(plan=Plan(80, llama.fast_paths)),
+            metric="logprob",
         )
     assert sum(one > 40 for one in tried) == 1
 
@@ -367,7 +376,7 @@ def test_one_example_that_does_not_fit_is_a_sentence(llama: Model) -> None:
             memory_for(llama, 8),
             pytest.raises(HeadcountError, match=r"not enough memory .* single example of 9 tokens"),
         ):
-            evaluate(llama, task, gates, ablation=ablation, split="all")
+            evaluate(llama, task, gates, ablation=ablation, split="all", metric="logprob")
     assert left_behind(llama.module) == []
 
 
@@ -379,7 +388,7 @@ def test_other_errors_are_not_taken_for_a_lack_of_memory(llama: Model) -> None:
     handle = llama.module.model.norm.register_forward_pre_hook(broken)
     try:
         with pytest.raises(RuntimeError, match="mat1 and mat2"):
-            evaluate(llama, made_task([4]), some_gates(llama, ["soft"], 0))
+            evaluate(llama, made_task([4]), some_gates(llama, ["soft"], 0), metric="logprob")
     finally:
         handle.remove()
     assert left_behind(llama.module) == []
@@ -405,6 +414,7 @@ def test_memory_is_free_again_before_the_next_try(
             some_gates(llama, ["soft"], 0),
             split="all",
             lab=Lab(plan=Plan(80, llama.fast_paths)),
+            metric="logprob",
         )
     assert len(made) > 4
 
@@ -419,7 +429,7 @@ def test_what_was_finished_is_kept(llama: Model, tmp_path: Path, prefix: int, st
     task = made_task([4, 7], prefix=prefix, n=8)
     gates = some_gates(llama, ["soft"] * 6, 2)
     plan = Plan(90, llama.fast_paths, fold=True)
-    options: dict[str, Any] = {"split": "all"}
+    options: dict[str, Any] = {"split": "all", "metric": "logprob"}
     expected = evaluate(llama, task, gates, **options, lab=Lab(plan=plan)).values
     left = [stops]
 
@@ -483,10 +493,10 @@ def test_the_plan_is_told_before_it_is_carried_out(
         for expected in ("2 head sets × 4 examples", "nothing to do: all 8 values are known"):
             caplog.clear()
             with caplog.at_level(logging.INFO, logger="headcount.plan"):
-                evaluate(llama, task, gates, lab=Lab(store))
+                evaluate(llama, task, gates, lab=Lab(store), metric="logprob")
             assert expected in caplog.text
     caplog.clear()
-    evaluate(llama, task, gates)
+    evaluate(llama, task, gates, metric="logprob")
     assert caplog.text == ""
 
 
@@ -510,7 +520,7 @@ def test_compiled_blocks_give_the_same(counter: CompileCounter, ablation: str) -
     model = wrap(tiny_model("llama", num_hidden_layers=6), toy_tokenizer())
     task = made_task([6], n=4)
     gates = some_gates(model, ["soft"] * 4 + ["late"] * 3 + ["ones", "last"], 0)
-    options: dict[str, Any] = {"ablation": ablation, "split": "all"}
+    options: dict[str, Any] = {"ablation": ablation, "split": "all", "metric": "logprob"}
     plain = evaluate(model, task, gates, **options, lab=Lab(plan=Plan(500, PLAIN))).values
     assert counter.frame_count == 0
     plan = Plan(48, model.fast_paths, fold=True, compile=True)
@@ -532,6 +542,7 @@ def test_what_cannot_be_compiled_is_run_as_it_is(counter: CompileCounter) -> Non
                 made_task([4, 6], prefix=prefix),
                 gates[model],
                 lab=Lab(plan=plan),
+                metric="logprob",
             ).values
             for plan in (
                 Plan(100, model.fast_paths, fold=True, compile=True),
@@ -556,7 +567,7 @@ def test_a_model_that_its_user_compiled(task_of_fours: Task) -> None:
     assert graphs
     gates = some_gates(model, ["soft", "late", "ones"], 0)
     for ablation in ("zero", "mean", "corrupted"):
-        options: dict[str, Any] = {"ablation": ablation, "split": "all"}
+        options: dict[str, Any] = {"ablation": ablation, "split": "all", "metric": "logprob"}
         values = evaluate(model, task_of_fours, gates, **options).values
         expected = evaluate(
             plain, task_of_fours, gates, **options, lab=Lab(plan=Plan(500, PLAIN))

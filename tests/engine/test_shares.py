@@ -131,7 +131,9 @@ def test_head_sets_of_single_examples(model: Model, task: Task) -> None:
     entries = [HeadSetEntry("own", gates[place], place) for place in places]
     table = HeadSets.build(model.layout, [*entries, HeadSetEntry("all", gates[-1])], len(places))
     alone, here = Lab(progress=False), Here()
-    one, other = (evaluate(model, task, table, lab=lab) for lab in (alone, here.lab()))
+    one, other = (
+        evaluate(model, task, table, lab=lab, metric="logprob") for lab in (alone, here.lab())
+    )
     assert np.array_equal(one.table, other.table, equal_nan=True)
     assert (~np.isnan(other.table) == table.wanted).all()
 
@@ -140,7 +142,7 @@ def test_units_hold_every_head_set_of_a_batch_once_and_are_of_even_size(model: M
     here, task = Here(number=2), toy_task(40, lengths=(8,), targets=(1,))
     gates = 1 - np.eye(model.layout.total, dtype=np.float32)
     with counted(model) as tokens:
-        evaluate(model, task, gates, lab=here.lab(plan=Plan(8, PLAIN)))
+        evaluate(model, task, gates, lab=here.lab(plan=Plan(8, PLAIN)), metric="logprob")
     single = len(task.split("test")) * len(gates)
     assert len(tokens) == single  # every pass once: the plain loop records nothing
     sizes = [sum(len(share.rows) / share.of for share in unit.work) for unit in here.units]
@@ -151,7 +153,13 @@ def test_units_hold_every_head_set_of_a_batch_once_and_are_of_even_size(model: M
 
 def test_a_share_is_never_smaller_than_it_is_worth(model: Model) -> None:
     here = Here(number=50)
-    evaluate(model, toy_task(24), soft_gates(model, 8), lab=here.lab(plan=Plan(8, PLAIN)))
+    evaluate(
+        model,
+        toy_task(24),
+        soft_gates(model, 8),
+        lab=here.lab(plan=Plan(8, PLAIN)),
+        metric="logprob",
+    )
     sizes = [sum(len(share.rows) / share.of for share in unit.work) for unit in here.units]
     assert min(sizes[:-1]) >= measuring.FEWEST
 
@@ -159,29 +167,29 @@ def test_a_share_is_never_smaller_than_it_is_worth(model: Model) -> None:
 def test_what_the_store_knows_is_not_handed_out(model: Model, task: Task, tmp_path: Path) -> None:
     gates = soft_gates(model, 6)
     with Store(tmp_path / "store.sqlite") as store:
-        evaluate(model, task, gates[:4], lab=Lab(store, progress=False))
+        evaluate(model, task, gates[:4], lab=Lab(store, progress=False), metric="logprob")
         here = Here()
-        values = evaluate(model, task, gates, lab=here.lab(store=store))
+        values = evaluate(model, task, gates, lab=here.lab(store=store), metric="logprob")
         rows = {row for unit in here.units for share in unit.work for row in share.rows}
         assert len(rows) == 2
         (summary,) = store.summary()
         assert summary.values == values.values.size
         here.units.clear()
-        evaluate(model, task, gates, lab=here.lab(store=store))
+        evaluate(model, task, gates, lab=here.lab(store=store), metric="logprob")
     assert not here.units
 
 
 def test_the_key_of_a_unit_is_its_content(model: Model, task: Task) -> None:
     def keys(**changes: Any) -> set[str]:
         here = Here()
-        asked = {"gates": soft_gates(model, 3), "metric": "logprob", **changes}
+        asked = {"heads": soft_gates(model, 3), "metric": "logprob", **changes}
         evaluate(model, task, **asked, lab=here.lab())
         return {unit.key for unit in here.units}
 
     assert keys() == keys()
     assert not keys() & keys(metric="accuracy")
     assert not keys() & keys(ablation="corrupted")
-    assert not keys() & keys(gates=soft_gates(model, 3, seed=1))
+    assert not keys() & keys(heads=soft_gates(model, 3, seed=1))
     assert not keys() & keys(split="ranking")
 
 
@@ -307,4 +315,4 @@ def test_values_that_nobody_hands_back_are_refused(model: Model, task: Task) -> 
             super().run(model, job, units[1:], keep)
 
     with pytest.raises(HeadcountError, match="did not come back"):
-        evaluate(model, task, soft_gates(model, sets=30), lab=Forgetful().lab())
+        evaluate(model, task, soft_gates(model, sets=30), lab=Forgetful().lab(), metric="logprob")

@@ -267,7 +267,7 @@ def test_folders_that_are_in_use(tmp_path: Path) -> None:
 
 def test_several_head_sets_and_unknown_heads(tmp_path: Path) -> None:
     model = wrap(tiny_model("llama"), None)
-    assert_refused(model, np.ones((2, 8)), tmp_path / "a", "one head set at a time, not 2")
+    assert_refused(model, np.ones((2, 8)), tmp_path / "a", "one head set here, not 2")
     assert_refused(model, ["7.1"], tmp_path / "a", "no head 7.1")
     assert_refused(model, np.full(8, np.nan), tmp_path / "a", "finite numbers")
 
@@ -350,7 +350,7 @@ def test_what_cannot_be_gated_is_a_sentence() -> None:
     model = wrap(tiny_model("llama"), None)
     with pytest.raises(HeadcountError, match="Cannot gate a dict"), gated({}, ["0.1"]):
         pass
-    with pytest.raises(HeadcountError, match="one head set here, not of 2"):
+    with pytest.raises(HeadcountError, match="one head set here, not 2"):
         gated(model, np.ones((2, 8))).__enter__()
     with pytest.raises(HeadcountError, match=r"no head 5\.0"), gated(model, ["5.0"]):
         pass

@@ -98,9 +98,9 @@ def test_gates_act_as_on_one_device(
     total = plain.layout.total
     gates = np.concatenate([np.ones((1, total)), 1 - np.eye(total)])
     task = toy_task(16)
-    expected = evaluate(plain, task, gates, ablation=ablation).values
+    expected = evaluate(plain, task, gates, ablation=ablation, metric="logprob").values
     with Store(tmp_path / "store.sqlite") as store:
-        found = evaluate(mapped, task, gates, ablation=ablation, lab=Lab(store))
+        found = evaluate(mapped, task, gates, ablation=ablation, lab=Lab(store), metric="logprob")
     np.testing.assert_allclose(found.values, expected, atol=1e-4)
 
 

@@ -187,7 +187,7 @@ def test_fast_paths_evaluation_ranking_and_decoding_work_on_sparse_models() -> N
     assert cuts.cache
     task = toy_task(6)
     gates = model.layout.gates(off=[Head(0, 0)])
-    values = evaluate(model, task, gates, split="all")
+    values = evaluate(model, task, gates, split="all", metric="logprob")
     plain = [
         _logprob(model, example.prompt, example.target) for example in task.examples
     ]  # one example at a time, no fast path

@@ -80,7 +80,7 @@ def test_one_head_at_a_time(model_type: str, ablation: str) -> None:
     model, task = built(model_type), toy_task(12)
     scores = rank(model, task, "ablation", ablation=ablation)
     whole, *rest = (
-        evaluate(model, task, gates, ablation=ablation, split="ranking").values[0]
+        evaluate(model, task, gates, ablation=ablation, split="ranking", metric="logprob").values[0]
         for gates in [
             model.layout.gates(off=[]),
             *(model.layout.gates(off=[head]) for head in model.layout),
@@ -117,7 +117,7 @@ def test_measurements_go_into_the_store_and_come_out_again(store: Store) -> None
     model, task = built(), toy_task(12)
     plain = rank(model, task, "ablation")
     one = model.layout.gates(off=[model.layout.head(0)])
-    evaluate(model, task, one, split="ranking", lab=Lab(store))
+    evaluate(model, task, one, split="ranking", lab=Lab(store), metric="logprob")
     stored = rank(model, task, "ablation", lab=Lab(store))
     np.testing.assert_allclose(stored.values, plain.values, atol=1e-5)
     assert "store" not in stored.parameters
@@ -125,9 +125,9 @@ def test_measurements_go_into_the_store_and_come_out_again(store: Store) -> None
     seen: list[int] = []
     handle = model.module.register_forward_pre_hook(lambda *_: seen.append(1))
     try:  # the curve of the same heads needs no further pass
-        evaluate(model, task, one, split="ranking", lab=Lab(store))
+        evaluate(model, task, one, split="ranking", lab=Lab(store), metric="logprob")
         gates = 1 - np.eye(model.layout.total)
-        evaluate(model, task, gates, split="ranking", lab=Lab(store))
+        evaluate(model, task, gates, split="ranking", lab=Lab(store), metric="logprob")
     finally:
         handle.remove()
     assert seen == []

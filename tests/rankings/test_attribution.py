@@ -155,7 +155,7 @@ def test_a_model_may_be_ranked_before_anything_else(ablation: str) -> None:
     """What is proven about a model at its first use is not proven under gates."""
     task = toy_task(12)
     first, used = (wrap(tiny_model("llama"), toy_tokenizer()) for _ in range(2))
-    evaluate(used, task, np.ones(8))
+    evaluate(used, task, np.ones(8), metric="logprob")
     scores, expected = (rank(model, task, ablation=ablation).values for model in (first, used))
     np.testing.assert_allclose(scores, expected, atol=1e-6)
     assert first.fast_paths == used.fast_paths

@@ -68,7 +68,7 @@ def test_a_change_is_ablated_minus_retained_one_by_one(base: Base) -> None:
                 whole = gates.plus[seed] if base == "soft" else np.ones(8)
                 ablated, retained = whole.copy(), whole.copy()
                 ablated[first], retained[first] = 0, 1
-                values = evaluate(its.model, its.task, [ablated, retained]).values
+                values = evaluate(its.model, its.task, [ablated, retained], metric="logprob").values
                 np.testing.assert_allclose(
                     toggled.changes[role, count][seed], values[0] - values[1], atol=2e-5
                 )

@@ -69,10 +69,12 @@ def lab_from(arguments: Namespace) -> Iterator[Lab]:
         log.setLevel(logging.INFO)
         if not log.handlers:
             log.addHandler(logging.StreamHandler(sys.stderr))
-    lab = Lab(progress=not arguments.quiet, say=_say_on_stderr)
+    lab = Lab(store=None, progress=not arguments.quiet, say=_say_on_stderr)
     with ExitStack() as opened:
-        if not arguments.no_store:
+        if arguments.store:
             lab.store = opened.enter_context(Store.open(arguments.store))
+        elif not arguments.no_store:
+            lab.store = Store.default()
         if address is not None:
             from headcount.integrations.ray import ray_executor
 

@@ -77,7 +77,7 @@ def _best_heads(scores: HeadScores, top: int, clusters: np.ndarray) -> str:
     header, rows, samples = ["", "head", "score"], [], scores.samples
     if samples is not None:
         header.append("95 % interval")
-    for place, head in enumerate(scores.top(top), start=1):
+    for place, head in enumerate(scores.top(min(top, scores.layout.total)), start=1):
         number = scores.layout.number(head)
         row = [str(place), str(head), f"{scores.values[number]:+.4f}"]
         if samples is not None:

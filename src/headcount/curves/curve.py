@@ -30,7 +30,7 @@ from headcount.figures.curves import plot_curve
 from headcount.figures.html import frame, picture, table
 from headcount.figures.style import SERIES
 from headcount.heads import HeadLayout, HeadScores, check_counts
-from headcount.lab import Lab
+from headcount.lab import Lab, lab_for
 from headcount.metrics import Metric, get_metric
 from headcount.metrics.text import TextMetric
 from headcount.models.model import Model
@@ -351,5 +351,5 @@ def curve(
     else:
         if chosen.counts is not None:
             check_counts(chosen.counts, model.layout)  # refuses before anything is ranked
-        asked = rank(model, task, ranking)
-    return CurveRequest(model, task, asked, metric, chosen).result(lab or Lab())
+        asked = rank(model, task, ranking, lab=lab)
+    return CurveRequest(model, task, asked, metric, chosen).result(lab_for(lab, model))

@@ -94,9 +94,7 @@ def export(model: Model, heads: Any, folder: str | Path) -> Path:
     """
     from transformers import AutoModelForCausalLM
 
-    gates = torch.from_numpy(as_gates(heads, model.layout))
-    if len(gates) != 1:
-        raise HeadcountError(f"Export one head set at a time, not {len(gates)}.")
+    gates = torch.from_numpy(as_gates(heads, model.layout)[None])
     target = Path(folder)
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise HeadcountError(f"{target} exists and is no empty folder: choose another name.")

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -12,13 +11,11 @@ from typing import Any
 import torch
 from torch import nn
 
-from headcount.errors import HeadcountError
 from headcount.figures.html import frame, table
-from headcount.heads import HeadLayout, as_gates
+from headcount.heads import HeadLayout
 from headcount.models.fast_paths import FastPaths
-from headcount.models.fingerprint import fingerprint_tensors, fingerprint_tokenizer
+from headcount.models.fingerprint import checksum, fingerprint_tensors, fingerprint_tokenizer
 from headcount.models.forward_modes import exactly
-from headcount.models.gate import gating
 from headcount.models.load import load_pretrained
 from headcount.models.proof import Proof, prove
 from headcount.models.prove_fast_paths import prove_fast_paths
@@ -41,6 +38,19 @@ class Model:
     weight_files: Sequence[Path] | None = field(default=None, repr=False)
     # What `load_model` was given, by which another process can load it too.
     origin: Mapping[str, Any] | None = field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        vars(self)["_checksum"] = checksum(plain(self.module))
+
+    def notice_changes(self) -> None:
+        """Forget the fingerprint of the weights if somebody has changed them.
+
+        Values that a store keeps for the old weights are then no longer found.
+        """
+        now = checksum(plain(self.module))
+        if now != vars(self)["_checksum"]:
+            vars(self).update(_checksum=now, weight_files=None)
+            vars(self).pop("identity", None)
 
     def __repr__(self) -> str:
         return f"<Model {self.name}: {', '.join(self._facts().values())}>"
@@ -191,39 +201,3 @@ def wrap(model: nn.Module, tokenizer: Any, *, name: str | None = None) -> Model:
         config = getattr(plain(model), "config", None)
         name = getattr(config, "_name_or_path", "") or type(plain(model)).__name__
     return Model(model, tokenizer, name, proof)
-
-
-@contextmanager
-def gated(model: Any, heads: Any) -> Iterator[Model]:
-    """Switch heads off in a model, a Hugging Face model or a pipeline, inside this context.
-
-    `heads` is a list of heads that are off (`Head` or "3.4"), or one gate for each head. Everything
-    that runs the model inside, such as `generate` or a pipeline, runs it gated; afterwards nothing
-    is left behind.
-
-    >>> from headcount import gated, load_model
-    >>> model = load_model("smollm2-135m-q4")
-    >>> ids = model.tokenizer("The capital of France is", return_tensors="pt").input_ids
-    >>> with gated(model, ["0.0", "0.1"]):
-    ...     text = model.module.generate(ids, max_new_tokens=4, do_sample=False)
-    """
-    wrapped = _as_model(model)
-    gates = as_gates(heads, wrapped.layout)
-    if len(gates) != 1:
-        raise HeadcountError(f"Give the gates of one head set here, not of {len(gates)}.")
-    with gating(wrapped.module, wrapped.sites, torch.from_numpy(gates)):
-        yield wrapped
-
-
-def _as_model(model: Any) -> Model:
-    """A `Model` as it is; a Hugging Face model or pipeline, wrapped."""
-    if isinstance(model, Model):
-        return model
-    tokenizer = getattr(model, "tokenizer", None)
-    inner = model if isinstance(model, nn.Module) else getattr(model, "model", None)
-    if not isinstance(inner, nn.Module):
-        raise HeadcountError(
-            f"Cannot gate a {type(model).__name__}: give a model of headcount or of Hugging Face, "
-            "or a pipeline."
-        )
-    return wrap(inner, tokenizer)

@@ -12,7 +12,7 @@ from headcount.engine.measure.cost import Counter
 from headcount.engine.measure.plan import MEASUREMENT
 from headcount.errors import HeadcountError
 from headcount.heads import HeadScores
-from headcount.lab import Lab
+from headcount.lab import Lab, lab_for
 from headcount.models.model import Model
 from headcount.registry import Registry
 from headcount.store import Store
@@ -127,7 +127,7 @@ def rank(
     (270,)
     """
     if isinstance(ranking, str):
-        return Ranking.of(model, task, ranking, **settings).result(lab or Lab())
+        return Ranking.of(model, task, ranking, **settings).result(lab_for(lab, model))
     if settings:
         raise HeadcountError(
             f"Settings ({', '.join(settings)}) go with the name of a ranking, not with ready "

@@ -24,6 +24,8 @@ from __future__ import annotations
 import json
 import os
 import sqlite3
+import sys
+import threading
 import time
 import zlib
 from collections.abc import Mapping, Sequence
@@ -41,6 +43,7 @@ from headcount.store.database import Database
 from headcount.store.inventory import COLUMNS, Inventory
 from headcount.system.files import canonical, digest
 from headcount.system.paths import cache_dir
+from headcount.system.progress import watched
 
 Gates = Float[np.ndarray, "sets heads"]
 
@@ -162,6 +165,22 @@ class StoreContext:
         return self.database.run(write, write=True)
 
 
+OFF = "off"
+
+
+def _is_off() -> bool:
+    return os.environ.get("HEADCOUNT_STORE", "").lower() == OFF
+
+
+_OPENED: dict[tuple[int, int, Path], Store] = {}  # by process, thread and path
+
+
+def _default_path() -> Path:
+    if _is_off():
+        raise HeadcountError("HEADCOUNT_STORE is off, so there is no store: let it name a file.")
+    return Path(os.environ.get("HEADCOUNT_STORE") or cache_dir() / "store.sqlite").expanduser()
+
+
 class Store(Inventory):
     """The measurements of all models and tasks, in one SQLite file on a local disk.
 
@@ -174,7 +193,27 @@ class Store(Inventory):
     @classmethod
     def open(cls, path: str | Path | None = None) -> Store:
         """Open the store at `path`, at HEADCOUNT_STORE, or in the cache folder: the first given."""
-        return cls(path or os.environ.get("HEADCOUNT_STORE") or cache_dir() / "store.sqlite")
+        return cls(path or _default_path())
+
+    @classmethod
+    def default(cls) -> Store | None:
+        """The user's store, opened once in each process and thread; None if HEADCOUNT_STORE is off.
+
+        Whoever watches is told where it is, once.
+        """
+        if _is_off():
+            return None
+        path = _default_path()
+        key = os.getpid(), threading.get_ident(), path
+        if key not in _OPENED:
+            if not _OPENED and watched():
+                print(
+                    f"headcount keeps measurements in {path} and reuses them; Lab(store=None), or "
+                    f"HEADCOUNT_STORE={OFF}, keeps nothing.",
+                    file=sys.stderr,
+                )
+            _OPENED[key] = cls(path)
+        return _OPENED[key]
 
     @property
     def path(self) -> Path:

@@ -21,8 +21,10 @@ def describe_study(
     """What a study would measure, on one model or several; settings go over those of the preset."""
     kind = study_kind(name)
     config = kind.configure(preset, **settings)  # refuses before a model is loaded
-    several = [models] if isinstance(models, Model | str) else models or kind.models
-    loaded = [load_model(one) if isinstance(one, str) else one for one in several]
+    given = [models] if isinstance(models, Model | str) else models or kind.models
+    loaded = [load_model(model) if isinstance(model, str) else model for model in given]
+    for model in loaded:
+        model.notice_changes()
     return kind.describe(loaded, config)
 
 

@@ -13,10 +13,15 @@ def progress(label: str, total: int, *, show: bool, unit: str = "example") -> It
     """A bar whose `update(n)` is called for each n finished units."""
     from tqdm import tqdm
 
-    # Neither a terminal nor a notebook (a log, a test): tqdm would print a line per refresh.
-    quiet = not show or not (sys.stderr.isatty() or _in_notebook())
+    # Into a log, tqdm would print a line per refresh.
+    quiet = not (show and watched())
     with tqdm(total=total, desc=label, unit=unit, disable=quiet, leave=False) as bar:
         yield bar
+
+
+def watched() -> bool:
+    """Whether somebody sees standard error: in a terminal, or in a notebook."""
+    return sys.stderr.isatty() or _in_notebook()
 
 
 def _in_notebook() -> bool:

@@ -3,9 +3,9 @@
 A task is made by name for the tokenizer at hand, or read from a file (JSON Lines, or the JSON
 layout of clean and corrupt prompts):
 
-    make_task("ioi", tokenizer, n=100)
-    make_task("my/questions.jsonl", tokenizer)
-    make_task("my/prompts.json", tokenizer)
+    make_task("ioi", model, n=100)
+    make_task("my/questions.jsonl", model)
+    make_task("my/prompts.json", model)
 """
 
 from __future__ import annotations
@@ -71,13 +71,14 @@ for _key, _name, _factory, _config in _OURS:
     TASKS.register(_key, _name, _config)(_factory)
 
 
-def make_task(spec: str | os.PathLike[str] | Task, tokenizer: Tokenizer, **settings: Any) -> Task:
-    """Make a task from its name, from the path of a file, or pass a ready one through.
+def make_task(spec: str | os.PathLike[str] | Task, model: Any, **settings: Any) -> Task:
+    """Make a task from its name or from the path of a file; a ready task is passed through.
 
-    All settings of the factory, chosen or default, are kept in the task's `parameters`.
+    `model` is the model that will be asked, or its tokenizer: tasks fit their words to its tokens.
+    All settings of the task, chosen or default, are kept in its `parameters`.
 
     >>> from headcount import load_model, make_task
-    >>> task = make_task("ioi", load_model("smollm2-135m-q4").tokenizer, n=100)
+    >>> task = make_task("ioi", load_model("smollm2-135m-q4"), n=100)
     >>> len(task.split("ranking")) + len(task.split("test"))
     100
     """
@@ -88,6 +89,11 @@ def make_task(spec: str | os.PathLike[str] | Task, tokenizer: Tokenizer, **setti
                 "the name of a task."
             )
         return spec
+    tokenizer = getattr(model, "tokenizer", model)
+    if not callable(getattr(tokenizer, "encode", None)):
+        raise HeadcountError(
+            f"A task is made for a model or a tokenizer, not for a {type(model).__name__}."
+        )
     return task_factory(spec, **settings)(tokenizer)
 
 

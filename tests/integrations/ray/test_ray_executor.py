@@ -109,9 +109,13 @@ def test_values_are_those_of_one_process_bit_for_bit(
             counted.append(n)
 
     alone.plan = lab.plan = best_plan(model, tokens=60)
-    values = evaluate(model, task, single_heads(model), ablation=ablation, lab=alone)
+    values = evaluate(
+        model, task, single_heads(model), ablation=ablation, lab=alone, metric="logprob"
+    )
     monkeypatch.setattr("headcount.lab.progress_bar", lambda *_, **__: nullcontext(Bar()))
-    shared = evaluate(model, task, single_heads(model), ablation=ablation, lab=lab)
+    shared = evaluate(
+        model, task, single_heads(model), ablation=ablation, lab=lab, metric="logprob"
+    )
     assert np.array_equal(values.values, shared.values)
     assert sum(counted) == shared.values.size == lab.measured["value"]
     assert len(counted) > 4
@@ -161,8 +165,8 @@ def test_a_device_map_travels(lab: Lab, alone: Lab, folder: Path, task: Task, mo
     places |= {f"model.{name}": "cpu" for name in rest}
     spread = load_model(folder, device_map=places)
     assert spread.spread
-    values = evaluate(model, task, single_heads(model), lab=alone)
-    shared = evaluate(spread, task, single_heads(model), lab=lab)
+    values = evaluate(model, task, single_heads(model), lab=alone, metric="logprob")
+    shared = evaluate(spread, task, single_heads(model), lab=lab, metric="logprob")
     assert np.array_equal(values.values, shared.values)
 
 
@@ -175,7 +179,7 @@ def test_what_a_worker_refuses_is_one_sentence(lab: Lab, model: Model, task: Tas
 def test_a_model_in_memory_is_refused(lab: Lab, task: Task) -> None:
     model = wrap(tiny_model("llama"), toy_tokenizer())
     with pytest.raises(HeadcountError, match="wrapped in memory"):
-        evaluate(model, task, single_heads(model)[:1], lab=lab)
+        evaluate(model, task, single_heads(model)[:1], lab=lab, metric="logprob")
 
 
 def test_another_model_file_is_refused(lab: Lab, folder: Path, task: Task, tmp_path: Path) -> None:
@@ -185,11 +189,11 @@ def test_another_model_file_is_refused(lab: Lab, folder: Path, task: Task, tmp_p
     model.identity  # as a run does that has looked into its store
     save_model(tmp_path / "copy", seed=1)
     with pytest.raises(HeadcountError, match=r"has model file \w+ \(here \w+\)") as caught:
-        evaluate(model, task, gates, lab=lab)
+        evaluate(model, task, gates, lab=lab, metric="logprob")
     assert str(caught.value).endswith("for copy: give every machine the same model.")
     shutil.rmtree(tmp_path / "copy")
     with pytest.raises(HeadcountError, match="cannot load copy"):
-        evaluate(model, task, gates, lab=lab)
+        evaluate(model, task, gates, lab=lab, metric="logprob")
 
 
 def test_a_worker_that_is_killed_loses_only_its_unit(
@@ -203,7 +207,7 @@ def test_a_worker_that_is_killed_loses_only_its_unit(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     alone.plan = lab.plan = best_plan(model, tokens=60)
-    values = evaluate(model, task, single_heads(model), lab=alone)
+    values = evaluate(model, task, single_heads(model), lab=alone, metric="logprob")
     marker = tmp_path / "process"
     killed: list[int] = []
 
@@ -260,7 +264,13 @@ def test_other_versions_are_refused(
         ray_executor(workers=1, threads=1) as other,  # Ray is there already; these workers are new
         pytest.raises(HeadcountError, match=sentence),
     ):
-        evaluate(model, task, single_heads(model)[:2], lab=Lab(executor=other, progress=False))
+        evaluate(
+            model,
+            task,
+            single_heads(model)[:2],
+            lab=Lab(executor=other, progress=False),
+            metric="logprob",
+        )
 
 
 def test_a_full_cluster_is_not_waited_for_for_ever(
@@ -278,7 +288,13 @@ def test_a_full_cluster_is_not_waited_for_for_ever(
         ray_executor(workers=1, threads=1) as other,
         pytest.raises(HeadcountError, match="the cluster has no room for 99 CPUs"),
     ):
-        evaluate(model, task, single_heads(model), lab=Lab(executor=other, progress=False))
+        evaluate(
+            model,
+            task,
+            single_heads(model),
+            lab=Lab(executor=other, progress=False),
+            metric="logprob",
+        )
     assert [record.getMessage() for record in caplog.records] == [
         "Waiting for the cluster to have room for 99 CPUs."
     ]

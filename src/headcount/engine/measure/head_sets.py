@@ -10,13 +10,14 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import starmap
 from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from headcount.engine.measure.plan import MEASUREMENT
-from headcount.heads import HeadLayout, check_gates
+from headcount.heads import HeadLayout, check_gates, gates_by_label
 from headcount.models.model import Model
 from headcount.tasks import Encoded, Task, encode
 from headcount.tasks.task import Split
@@ -86,10 +87,11 @@ class HeadSets:
         )
 
     @classmethod
-    def of(cls, gates: Any, layout: HeadLayout) -> HeadSets:
-        """A table of gates whose labels are their numbers, 0, 1, 2, …"""
-        table = check_gates(gates, layout)
-        return cls.build(layout, [HeadSetEntry(number, row) for number, row in enumerate(table)])
+    def of(cls, heads: Any, layout: HeadLayout) -> HeadSets:
+        """The table of one head set or several, given as for `evaluate`."""
+        if isinstance(heads, HeadSets):
+            return heads
+        return cls.build(layout, starmap(HeadSetEntry, gates_by_label(heads, layout).items()))
 
     def with_whole(self, layout: HeadLayout) -> HeadSets:
         """The same head sets, labelled by their rows, and the whole model, labelled "whole"."""

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from headcount.engine.measure.forward import measuring
 from headcount.engine.measure.plan import default_tokens
 from headcount.errors import HeadcountError
+from headcount.heads import as_gates
 from headcount.models.forward_modes import scored_logits
 from headcount.models.gate import gating
 from headcount.models.memory import within_memory
@@ -120,15 +121,15 @@ def collect(
     positions: Sequence[Sequence[int]],
     *,
     mean: bool = False,
-    gates: Float[np.ndarray, "heads"] | None = None,
+    heads: Any = (),
     progress: bool = True,
 ) -> list[Float[np.ndarray, "..."]]:
     """Each head's output at chosen positions of token sequences, site by site.
 
     Returns one array per site: (sequences, positions, heads, size) as float32, or, with `mean`,
     (sequences, heads, size), averaged over the positions, which then may differ in number. Negative
-    positions count from the end. With `gates` the model runs under that head set; what a head says
-    is read before its own gate.
+    positions count from the end. The model runs under the head set `heads`, given as for
+    `gated`; what a head says is read before its own gate.
 
     >>> from headcount import collect, load_model
     >>> model = load_model("smollm2-135m-q4")
@@ -147,6 +148,7 @@ def collect(
                 f"Sequence {place} has {len(ids)} tokens: name at least one position, and none "
                 f"beyond them (asked for: {list(chosen)})."
             )
+    gates = as_gates(heads, model.layout)
     counts = {len(chosen) for chosen in positions}
     if not mean and len(counts) > 1:
         raise HeadcountError("Ask for equally many positions of each sequence, or for their mean.")

@@ -27,7 +27,7 @@ from headcount.engine.write.settings import Decoding
 from headcount.engine.write.steps import Prompt, Steps, bears_filling, bears_gaps, filled
 from headcount.engine.write.stopping import Generation, Stopping, cut
 from headcount.errors import HeadcountError
-from headcount.heads import as_gates
+from headcount.heads import gates_by_label
 from headcount.models.gate import gating
 from headcount.models.memory import too_large
 from headcount.models.model import Model
@@ -168,10 +168,10 @@ def context_limit(model: Model) -> int | None:
 
 
 def _gates(model: Model, heads: Any, prompts: int) -> Float[np.ndarray, "prompts heads"]:
-    gates = as_gates(heads, model.layout)
+    gates = np.array(list(gates_by_label(heads, model.layout).values()))
     if len(gates) not in (1, prompts):
         raise HeadcountError(
-            f"Give one row of gates or one for each of the {prompts} prompts, not {len(gates)}."
+            f"Give one head set, or one for each of the {prompts} prompts, not {len(gates)}."
         )
     return np.broadcast_to(gates, (prompts, model.layout.total))
 

@@ -21,7 +21,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from headcount.heads import HeadLayout, HeadScores
-from headcount.lab import Lab
+from headcount.lab import Lab, lab_for
 from headcount.models.model import Model
 from headcount.rankings.causal_gates.fit import FitSettings, StagedFit, open_gates
 from headcount.rankings.causal_gates.passes import GatedPasses, Laid, LoadedPrompts, lay_out
@@ -116,4 +116,6 @@ def fit_contrastive(
 
     Settings are those of `FitSettings`; there is one stage.
     """
-    return ContrastFit(model, keep, FitSettings(**settings), forget=forget).result(lab or Lab())
+    return ContrastFit(model, keep, FitSettings(**settings), forget=forget).result(
+        lab_for(lab, model)
+    )

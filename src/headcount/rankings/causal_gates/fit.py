@@ -26,7 +26,7 @@ from headcount.engine.measure.executor import Emit, Unit
 from headcount.engine.measure.forward import frozen, measuring
 from headcount.errors import HeadcountError, unknown
 from headcount.heads import HeadScores
-from headcount.lab import Lab
+from headcount.lab import Lab, lab_for
 from headcount.models.forward_modes import synchronize
 from headcount.models.model import Model
 from headcount.rankings.causal_gates.passes import (
@@ -341,7 +341,7 @@ def fit_gates(model: Model, task: Task, *, lab: Lab | None = None, **settings: A
     >>> gates.plus.shape
     (1, 270)
     """
-    return GateFit(model, task, FitSettings(**settings)).result(lab or Lab())
+    return GateFit(model, task, FitSettings(**settings)).result(lab_for(lab, model))
 
 
 def facilitation(model: Model, task: Task, settings: RoleSettings, *, lab: Lab) -> HeadScores:

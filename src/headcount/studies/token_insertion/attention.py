@@ -141,7 +141,7 @@ def head_outputs(
     for count in dict.fromkeys(map(len, positions)):
         places = [place for place, chosen in enumerate(positions) if len(chosen) == count]
         some = [sequences[place] for place in places], [positions[place] for place in places]
-        by_site = collect(model, *some, gates=gates, progress=progress)
+        by_site = collect(model, *some, heads=() if gates is None else gates, progress=progress)
         for row, place in enumerate(places):
             outputs[place] = [z[row] for z in by_site]
     return outputs

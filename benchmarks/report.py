@@ -61,6 +61,9 @@ def page() -> str:
     sections += [section(one) for one in ledgers]
     sections += [growth_section(one) for one in files if one.get("format") == "headcount growth 1"]
     sections += [passes_section(one) for one in files if "rate" in one]
+    sections += [
+        precision_section(one) for one in files if one.get("format") == "headcount precision 1"
+    ]
     return "\n".join(sections)
 
 
@@ -85,6 +88,28 @@ def summary(ledgers: Sequence[dict[str, Any]]) -> str:
         return ""
     text = "How many times as long as headcount the others take (below 1 × they are faster):"
     return f"{text}\n\n{table(header, rows, left=(0, 1, 4))}\n"
+
+
+def precision_section(found: dict[str, Any]) -> str:
+    """How far each number format is from float32, by headcount's plans and by a plain loop."""
+    rows = [
+        [
+            row["dtype"],
+            row["device"],
+            *(f"{row[f'{who} {what}']:.1e}" for who in (PLAIN, OURS) for what in ("mean", "most")),
+            f"{row['apart']:.1e}",
+        ]
+        for row in found["rows"]
+    ]
+    header = ["weights", "device", "plain loop: mean", "most", "headcount: mean", "most", "apart"]
+    return (
+        "## Precision\n\n"
+        f"{found['model']}, IOI, log-probability of the answer; {found['prompts']} prompts, "
+        f"{found['head sets']} single heads masked. Errors are against a plain loop in float32. In "
+        "half precision the error is that of the format: headcount's plans add nothing to it. "
+        "*Apart* is the largest difference between headcount and the plain loop in one format.\n\n"
+        f"{table(header, rows, left=(0, 1))}\n\n`python benchmarks/precision.py`\n"
+    )
 
 
 def section(ledger: dict[str, Any]) -> str:

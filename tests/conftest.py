@@ -10,6 +10,7 @@ from functools import cache
 # before torch is imported, and so that programs that tests start inherit it.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+import matplotlib
 import pytest
 import torch
 from hypothesis import settings
@@ -22,6 +23,7 @@ from transformers import PreTrainedModel
 check_shapes_of("headcount")
 
 torch.set_num_threads(1)
+matplotlib.use("agg")  # pictures open no window
 
 # The first example that needs a kernel takes its time; the same examples in every run.
 settings.register_profile("headcount", deadline=None, derandomize=True)

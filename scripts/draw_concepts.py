@@ -41,7 +41,7 @@ def main() -> None:
         save("head", draw_heads(heads))
         save("gate", draw_gates(model, task, scores.top(8), store))
         drawn = curve(model, task, scores, counts=[0, 1, 2, 4, 8, 16], seeds=5, lab=Lab(store))
-        save("curve", drawn.plot())
+        save("curve", drawn.figure())
         save("claim", draw_claims(drawn))
 
 

@@ -12,6 +12,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 # Tests measure; what they keep, they keep in stores of their own.
 os.environ["HEADCOUNT_STORE"] = "off"
 
+import matplotlib
 import pytest
 import torch
 from hypothesis import settings
@@ -24,6 +25,7 @@ from transformers import PreTrainedModel
 check_shapes_of("headcount")
 
 torch.set_num_threads(1)
+matplotlib.use("agg")  # pictures open no window
 
 # The first example that needs a kernel takes its time; the same examples in every run.
 settings.register_profile("headcount", deadline=None, derandomize=True)

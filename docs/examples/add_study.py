@@ -38,7 +38,7 @@ def describe(models, config) -> Description:
             title=f"best-and-worst · {model.name}",
             rows=curve.rows,
             claims=[Claim.of("the best hurt more", None, gap, judge(gap, below=-0.05))],
-            figures={"figure": curve.plot()},
+            figures={"figure": curve.figure()},
             settings=asdict(config),
             model={model.name: model.facts},
         )

@@ -12,12 +12,15 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from headcount.errors import HeadcountError
-from headcount.figures.head_map import plot_head_map
+from headcount.figures.head_map import draw_head_map
 from headcount.figures.html import decimals, frame, picture, side_by_side, table
+from headcount.figures.style import figure_of, shown
 from headcount.system.files import read_json, replacing, write_json_rows
+from headcount.system.frames import data_frame
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+    import pandas
+    from matplotlib.axes import Axes
 
 
 @dataclass(frozen=True, order=True)
@@ -266,9 +269,33 @@ class HeadScores:
         rest = self.layout.total - (len(lines) - 1)
         return "\n".join([*lines, f"… and {rest} others"] if rest else lines)
 
-    def plot(self, *, title: str = "") -> Figure:
-        """Draw a map of the scores, layer by head."""
-        return plot_head_map(self.values.tolist(), self.layout.counts, title=title)
+    def plot(self, ax: Axes | None = None, *, title: str = "") -> Axes:
+        """Draw a map of the scores, layer by head, into `ax` or into a new figure.
+
+        >>> scores = HeadScores(HeadLayout((2, 2)), np.array([0.1, 0.9, 0.0, 0.5]), "by hand")
+        >>> scores.plot(title="by hand").get_ylabel()
+        'layer'
+        """
+        drawn = draw_head_map(self.values.tolist(), self.layout.counts, title=title, axes=ax)
+        if ax is None:
+            shown(figure_of(drawn))
+        return drawn
+
+    def to_frame(self) -> pandas.DataFrame:
+        """A pandas data frame with one row for each head, in the order of the layout.
+
+        The columns are head, layer, index, score, and the ends of the 95 % interval: low and high.
+
+        >>> scores = HeadScores(HeadLayout((1, 1)), np.array([0.1, 0.9]), "by hand")
+        >>> print(scores.to_frame()[["head", "score"]])
+          head  score
+        0  0.0    0.1
+        1  1.0    0.9
+        """
+        columns = ("head", "layer", "index", "score", "low", "high")
+        table = zip(self.layout, self.values.tolist(), self.intervals().tolist(), strict=True)
+        rows = [(str(head), head.layer, head.index, score, *ends) for head, score, ends in table]
+        return data_frame([dict(zip(columns, row, strict=True)) for row in rows])
 
     def _repr_html_(self) -> str:
         rows = self._table()
@@ -276,7 +303,8 @@ class HeadScores:
         about = [self.parameters[key] for key in ("task", "model") if key in self.parameters]
         title = " · ".join([f"Heads by {self.ranking}", *map(str, about), str(self.layout)])
         best = table(header, rows, numbers=len(header) - 1)
-        return frame(title, side_by_side(picture(self.plot()), best))
+        drawn = draw_head_map(self.values.tolist(), self.layout.counts)
+        return frame(title, side_by_side(picture(figure_of(drawn)), best))
 
     def _table(self) -> list[list[str]]:
         """The best heads, their scores and, where known, intervals."""

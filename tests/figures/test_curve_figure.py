@@ -59,35 +59,34 @@ def ticks(figure: Figure) -> list[str]:
 
 
 def test_axes_say_what_they_show() -> None:
-    (axes,) = made_up().plot().axes
+    (axes,) = made_up().figure().axes
     assert axes.get_xlabel() == "Number of heads masked (of 40)"
     assert axes.get_ylabel() == "Accuracy"
     assert axes.get_title() == "ioi · tiny · ranked by attribution"
-    (kept,) = made_up(mode="keep", metric="logprob").plot(title="Mine").axes
+    (kept,) = made_up(mode="keep", metric="logprob").figure().axes
     assert kept.get_xlabel() == "Number of heads kept (of 40)"
     assert kept.get_ylabel() == "Log-probability of target"
-    assert kept.get_title() == "Mine"
 
 
 def test_the_legend_names_every_series_and_its_draws() -> None:
-    assert texts(made_up().plot()) == [
+    assert texts(made_up().figure()) == [
         "TopK",
         "RandomK (mean of 5 draws)",
         "RandomK, layer-matched (mean of 5 draws)",
     ]
-    assert texts(made_up(series=("bottom",)).plot()) == ["BottomK"]
+    assert texts(made_up(series=("bottom",)).figure()) == ["BottomK"]
 
 
 def test_every_count_has_a_tick_and_no_other() -> None:
-    assert ticks(made_up().plot()) == ["0", "1", "2", "4", "8", "16"]
-    assert ticks(made_up(counts=(0, 3)).plot()) == ["0", "3"]
-    (axes,) = made_up().plot().axes
+    assert ticks(made_up().figure()) == ["0", "1", "2", "4", "8", "16"]
+    assert ticks(made_up(counts=(0, 3)).figure()) == ["0", "3"]
+    (axes,) = made_up().figure().axes
     assert list(axes.get_xticks(minor=True)) == []
 
 
 def test_lines_and_bands_are_the_points() -> None:
     curve = made_up()
-    (axes,) = curve.plot().axes
+    (axes,) = curve.figure().axes
     assert len(axes.lines) == len(axes.collections) == 3
     for line, band, name in zip(
         axes.lines, axes.collections, ("top", "random", "matched"), strict=True
@@ -103,23 +102,23 @@ def test_lines_and_bands_are_the_points() -> None:
 
 
 def test_series_differ_in_more_than_colour() -> None:
-    (axes,) = made_up(series=("top", "bottom", "random", "matched")).plot().axes
+    (axes,) = made_up(series=("top", "bottom", "random", "matched")).figure().axes
     looks = [(line.get_linestyle(), line.get_marker()) for line in axes.lines]
     assert len(set(looks)) == 4
     assert len({line.get_color() for line in axes.lines}) == 4
 
 
 def test_accuracies_are_drawn_from_zero_to_one() -> None:
-    (axes,) = made_up().plot().axes
+    (axes,) = made_up().figure().axes
     low, high = axes.get_ylim()
     assert -0.1 < low < 0
     assert 1 < high < 1.1
-    (free,) = made_up(metric="logprob").plot().axes
+    (free,) = made_up(metric="logprob").figure().axes
     assert free.get_ylim() != (low, high)
 
 
 def test_the_note_tells_the_number_of_examples_and_the_ablation() -> None:
-    figure = made_up(ablation="mean over 3 prompts").plot()
+    figure = made_up(ablation="mean over 3 prompts").figure()
     (note,) = [text.get_text() for text in figure.texts]
     assert note == "bands: 95 % intervals · n = 40 · ablation: mean over 3 prompts"
 
@@ -127,7 +126,7 @@ def test_the_note_tells_the_number_of_examples_and_the_ablation() -> None:
 def test_intervals_that_are_not_known_leave_a_gap() -> None:
     curve = made_up()
     unknown = tuple(replace(point, low=math.nan, high=math.nan) for point in curve.points)
-    figure = replace(curve, points=unknown).plot()
+    figure = replace(curve, points=unknown).figure()
     FigureCanvasAgg(figure).draw()
     assert [len(line.get_xdata()) for line in figure.axes[0].lines] == [6, 6, 6]
 
@@ -141,7 +140,7 @@ def test_long_texts_stay_within_the_figure() -> None:
             for point in made_up().points
         ),
     )
-    figure = long.plot()
+    figure = long.figure()
     canvas = FigureCanvasAgg(figure)
     canvas.draw()
     everything = figure.get_tightbbox(canvas.get_renderer())
@@ -159,7 +158,7 @@ def test_files_made_twice_are_equal_byte_for_byte(
     for name, clock in (("one", "1"), ("two", "86400")):
         (tmp_path / name).mkdir()
         monkeypatch.setenv("SOURCE_DATE_EPOCH", clock)  # another day
-        save_figure(made_up().plot(), tmp_path / name)
+        save_figure(made_up().figure(), tmp_path / name)
     for suffix in ("png", "svg", "pdf"):
         one, two = ((tmp_path / name / f"figure.{suffix}").read_bytes() for name in ("one", "two"))
         assert len(one) > 1000
@@ -167,7 +166,7 @@ def test_files_made_twice_are_equal_byte_for_byte(
 
 
 def test_files_are_named_and_of_their_kind(tmp_path: Path) -> None:
-    paths = save_figure(made_up().plot(), tmp_path, name="mine")
+    paths = save_figure(made_up().figure(), tmp_path, name="mine")
     assert [path.name for path in paths] == ["mine.png", "mine.svg", "mine.pdf"]
     starts = [path.read_bytes()[:6] for path in paths]
     assert starts[0][1:4] == b"PNG"
@@ -176,7 +175,7 @@ def test_files_are_named_and_of_their_kind(tmp_path: Path) -> None:
 
 
 def test_pictures_have_few_colours_and_look_as_they_were_drawn(tmp_path: Path) -> None:
-    figure = made_up().plot()
+    figure = made_up().figure()
     figure.savefig(tmp_path / "drawn.png", dpi=200)
     path = save_figure(figure, tmp_path)[0]
     with Image.open(tmp_path / "drawn.png") as drawn, Image.open(path) as saved:

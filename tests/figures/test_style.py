@@ -17,11 +17,11 @@ from matplotlib.text import Text
 from headcount.figures.agreement import plot_agreement
 from headcount.figures.curves import plot_panels, plot_rankings
 from headcount.figures.edges import plot_edges
-from headcount.figures.head_map import plot_head_map
+from headcount.figures.head_map import draw_head_map
 from headcount.figures.inserts import Bar, plot_inserts, plot_sweep
 from headcount.figures.kept import KeptPanel, Line, plot_kept
 from headcount.figures.roles import plot_role_maps, plot_roles
-from headcount.figures.style import BLUE, ORANGE, save_figure
+from headcount.figures.style import BLUE, ORANGE, count_axis, figure_of, new_figure, save_figure
 
 NAME = r"some $\frac{ model$"  # to matplotlib a formula, and a broken one
 POINTS = [(0, 0.0, -0.1, 0.1), (4, 1.0, 0.9, 1.1)]
@@ -31,9 +31,9 @@ STEP = {"step": 1, "open_edges": 0.5, "averaged_edges": 0.5, "constraint_loss": 
 
 FIGURES: dict[str, Callable[[], Figure]] = {
     "agreement": lambda: plot_agreement(rankings((NAME, "other", "third")).to_json(), title=NAME),
-    "curve": lambda: curve().plot(title=NAME),
+    "curve": lambda: figure_of(curve()._draw(None, NAME)),
     "edges": lambda: plot_edges([STEP], title=NAME),
-    "head map": lambda: plot_head_map([0.5, -1.0], [1, 1], title=NAME),
+    "head map": lambda: figure_of(draw_head_map([0.5, -1.0], [1, 1], title=NAME)),
     "inserts": lambda: plot_inserts({NAME: {"w/o": BAR}}, profiles(), title=NAME, note=NAME),
     "kept": lambda: plot_kept(
         [KeptPanel(NAME, [Line(NAME, POINTS, POINTS, 4)])], threshold=0.9, note=NAME
@@ -55,16 +55,27 @@ def test_names_are_text_and_not_formulas(name: str, tmp_path: Path) -> None:
 
 
 def test_the_map_has_a_cell_for_each_head_in_its_place_and_colour() -> None:
-    figure = plot_head_map([0.0, 2.0, -1.0, 1.0, -2.0], [2, 3])
-    (image,) = figure.axes[0].get_images()
+    axes = draw_head_map([0.0, 2.0, -1.0, 1.0, -2.0], [2, 3])
+    (image,) = axes.get_images()
     picture = np.ma.filled(image.get_array(), np.nan)
     np.testing.assert_array_equal(picture, [[0, 2, np.nan], [-1, 1, -2]])
     colours = [to_hex(image.cmap(image.norm(value))) for value in (-2, 2)]
     assert colours == [ORANGE.lower(), BLUE.lower()]
     red, green, blue, _ = image.cmap(image.norm(0.0))
     assert min(red, green, blue) > 0.98  # white
-    assert (figure.axes[0].get_xlabel(), figure.axes[0].get_ylabel()) == ("head", "layer")
+    assert (axes.get_xlabel(), axes.get_ylabel()) == ("head", "layer")
 
 
 def test_scores_that_are_all_zero_have_a_map_too() -> None:
-    plot_head_map([0.0] * 4, [2, 2]).draw_without_rendering()
+    figure_of(draw_head_map([0.0] * 4, [2, 2])).draw_without_rendering()
+
+
+def test_ticks_without_room_are_left_out() -> None:
+    wide, narrow = new_figure(12, 2).add_subplot(), new_figure(1.5, 2).add_subplot()
+    counts = [0, 1, 2, 4, 8, 16, 32, 64, 128, 256]
+    for axes in (wide, narrow):
+        axes.plot(counts, counts)
+        count_axis(axes, counts, "symlog", linthresh=1)
+    assert list(wide.get_xticks()) == counts
+    assert 1 < len(narrow.get_xticks()) < 7
+    assert set(narrow.get_xticks()) < set(counts)

@@ -26,9 +26,9 @@ from headcount.engine.measure.head_sets import HeadSetEntry, HeadSets, Pending, 
 from headcount.engine.measure.sweep import Sweep, Values
 from headcount.engine.write.writing import Scope
 from headcount.errors import HeadcountError, unknown
-from headcount.figures.curves import plot_curve
+from headcount.figures.curves import draw_curve
 from headcount.figures.html import frame, picture, table
-from headcount.figures.style import SERIES
+from headcount.figures.style import SERIES, figure_of, shown
 from headcount.heads import HeadLayout, HeadScores, check_counts
 from headcount.lab import Lab, lab_for
 from headcount.metrics import Metric, get_metric
@@ -36,11 +36,14 @@ from headcount.metrics.text import TextMetric
 from headcount.models.model import Model
 from headcount.rankings import Ranking, fitting, rank
 from headcount.rankings.random_draws import draw_matched, draw_random
-from headcount.stats import Interval, paired_difference
+from headcount.stats import Interval
 from headcount.system.files import write_csv
+from headcount.system.frames import data_frame
 from headcount.tasks import Task
 
 if TYPE_CHECKING:
+    import pandas
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 Mode = Literal["mask", "keep"]
@@ -99,11 +102,7 @@ class Curve:
 
     def difference(self, one: str, other: str, count: int) -> Interval:
         """The paired difference of two series at one count, with its interval."""
-        return paired_difference(
-            self.values.of((one, count)),
-            self.values.of((other, count)),
-            clusters=self.values.clusters,
-        )
+        return self.values.difference((one, count), (other, count))
 
     @property
     def rows(self) -> list[dict[str, Any]]:
@@ -114,17 +113,57 @@ class Curve:
         """Write the tidy table."""
         write_csv(path, self.rows)
 
-    def plot(self, *, title: str | None = None) -> Figure:
-        """Draw the curve, with the intervals of all its points as bands."""
-        return plot_curve(
+    def to_frame(self) -> pandas.DataFrame:
+        """The tidy table as a pandas data frame, with the columns ranking and ablation added.
+
+        >>> from headcount import curve, load_model, make_task
+        >>> model = load_model("smollm2-135m-q4")
+        >>> task = make_task("ioi", model.tokenizer, n=16)
+        >>> frame = curve(model, task, counts=[0, 8], series=["top"]).to_frame()
+        >>> print(frame[["series", "count", "ranking", "ablation"]])
+          series  count      ranking ablation
+        0    top      0  attribution     zero
+        1    top      8  attribution     zero
+        """
+        added = {"ranking": self.scores.ranking, "ablation": self.ablation}
+        return data_frame([row | added for row in self.rows])
+
+    def plot(self, ax: Axes | None = None, *, title: str | None = None) -> Axes:
+        """Draw the curve with its intervals as bands, into `ax` or into a new figure.
+
+        >>> from headcount import curve, load_model, make_task
+        >>> model = load_model("smollm2-135m-q4")
+        >>> task = make_task("ioi", model.tokenizer, n=16)
+        >>> ax = curve(model, task, counts=[0, 8], series=["top"]).plot()
+        >>> ax.get_xlabel()  # ax.figure.savefig("curve.png") writes the picture
+        'Number of heads masked (of 270)'
+        """
+        drawn = self._draw(ax, title)
+        if ax is None:
+            shown(figure_of(drawn))
+        return drawn
+
+    def figure(self) -> Figure:
+        """The curve as a figure for files and pages, which pyplot does not show.
+
+        >>> from headcount import curve, load_model, make_task
+        >>> model = load_model("smollm2-135m-q4")
+        >>> task = make_task("ioi", model.tokenizer, n=16)
+        >>> len(curve(model, task, counts=[0, 8], series=["top"]).figure().axes)
+        1
+        """
+        return figure_of(self._draw(None, None))
+
+    def _draw(self, axes: Axes | None, title: str | None) -> Axes:
+        first = self.points[0]
+        return draw_curve(
             self.rows,
-            heads=self.scores.layout.total,
-            metric=self.metric.name,
-            ranking=self.scores.ranking,
-            ablation=self.ablation,
-            verb=self._verb,
+            xlabel=f"Number of heads {self._verb} (of {self.scores.layout.total})",
+            ylabel=self.metric.name,
+            title=title or f"{first.task} · {first.model} · ranked by {self.scores.ranking}",
+            note=f"ablation: {self.ablation}",
             shares=self.metric.binary,
-            title=title,
+            axes=axes,
         )
 
     def __repr__(self) -> str:
@@ -142,7 +181,7 @@ class Curve:
         ]
         title = f"{self.metric.name} · {self._title} · n = {self.points[0].n} · ablation: "
         numbers = table(["heads", *map(str, self._counts)], rows, numbers=len(self._counts))
-        return frame(f"{title}{self.ablation}", picture(self.plot()), numbers)
+        return frame(f"{title}{self.ablation}", picture(self.figure()), numbers)
 
     @property
     def _counts(self) -> list[int]:

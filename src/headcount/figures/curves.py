@@ -32,42 +32,48 @@ LOOKS = {
 
 
 @style.figure_of_texts
-def plot_curve(
+def draw_curve(
     rows: Sequence[Row],
     *,
-    heads: int,
-    metric: str,
-    ranking: str,
-    ablation: str,
-    verb: str = "masked",
+    xlabel: str,
+    ylabel: str,
+    title: str,
+    note: str = "",
     shares: bool = False,
-    title: str | None = None,
-) -> Figure:
-    """Draw the tidy table of a curve, with the intervals of all its points as bands.
+    axes: Axes | None = None,
+) -> Axes:
+    """Draw a tidy table, with the intervals of its points as bands: one line for each series.
 
-    `heads` is how many the model has; values that are `shares` are drawn from 0 to 1.
+    Draws into `axes`, or into a new figure. Values that are `shares` are drawn from 0 to 1. `note`
+    goes on after the words on bands and the number of examples.
     """
-    figure = style.new_figure(6.4, 4.8)
-    axes = figure.add_subplot()
-    for name, look in SINGLE.items():
-        points = style.points_of(rows, name)
+    alone = axes is None
+    axes = axes or style.new_figure(6.4, 4.8).add_subplot()
+    names = dict.fromkeys(row["series"] for row in rows)
+    others = _looks(name for name in names if name not in SINGLE)
+    looks = SINGLE | {name: {"colour": colour, **look} for name, (colour, look) in others.items()}
+    drawn = max(row.get("draws", 1) for row in rows)
+    for name, look in looks.items():
+        points = sorted(style.points_of(rows, name))
         if points:
-            draws = max(row["draws"] for row in rows if row["series"] == name)
-            label = style.SERIES[name] + (f" (mean of {draws} draws)" if draws > 1 else "")
-            style.draw_line(axes, points, label=label, band=0.15, markersize=5, **look)
+            draws = max(row.get("draws", 1) for row in rows if row["series"] == name)
+            several = f" (mean of {draws} draws)" * (alone and draws > 1)
+            label = style.SERIES.get(name, name) + several
+            style.draw_line(axes, points, label=label, band=0.15, **{"markersize": 5, **look})
     counts = sorted({row["count"] for row in rows})
     style.count_axis(axes, counts, "symlog", linthresh=1)
-    axes.set(xlabel=f"Number of heads {verb} (of {heads})", ylabel=metric)
+    axes.set(xlabel=xlabel, ylabel=ylabel)
     if shares:
         axes.set_ylim(-0.03, 1.03)
-    first = rows[0]
-    title = title or f"{first['task']} · {first['model']} · ranked by {ranking}"
-    axes.set_title(fill(title, 56))  # as many signs as the figure is wide
+    axes.set_title(fill(title, style.signs_across(axes)))
     axes.grid(alpha=0.25)
-    figure.legend(loc="outside upper center", ncols=2, frameon=False)
-    note = f"bands: 95 % intervals · n = {first['n']} · ablation: {ablation}"
-    style.small_print(figure, note, signs=96)
-    return figure
+    fewest, most = (some(row["n"] for row in rows) for some in (min, max))
+    n = f"{fewest}" if fewest == most else f"{fewest} to {most}"
+    words = ["bands: 95 % intervals", f"n = {n}", note]
+    if drawn > 1 and not alone:  # a legend within the axes is short
+        words.append(f"random: mean of {drawn} draws")
+    style.legend_and_note(axes, " · ".join(filter(None, words)), alone=alone)
+    return axes
 
 
 class _Line(NamedTuple):

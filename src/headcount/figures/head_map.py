@@ -11,31 +11,33 @@ from headcount.figures.style import BLUE, ORANGE, figure_of_texts, new_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 
 @figure_of_texts
-def plot_head_map(values: Sequence[float], counts: Sequence[int], *, title: str = "") -> Figure:
+def draw_head_map(
+    values: Sequence[float], counts: Sequence[int], *, title: str = "", axes: Axes | None = None
+) -> Axes:
     """One cell per head: blue above zero, orange below, stronger the farther from it.
 
-    `values` are in the order of all heads; `counts` are the heads of each layer.
+    `values` are in the order of all heads; `counts` are the heads of each layer. Draws into `axes`,
+    or into a new figure.
     """
     from matplotlib.colors import LinearSegmentedColormap
 
     picture = by_layer(values, counts)  # (layers, heads)
-    cell = 0.13 if max(picture.shape) <= 40 else 0.07
-    size = (max(2.4, cell * picture.shape[1] + 1.4), max(1.6, cell * picture.shape[0] + 0.8))
-    figure = new_figure(*size)
-    axes = figure.add_subplot()
+    if axes is None:
+        cell = 0.13 if max(picture.shape) <= 40 else 0.07
+        size = (max(2.4, cell * picture.shape[1] + 1.4), max(1.6, cell * picture.shape[0] + 0.8))
+        axes = new_figure(*size).add_subplot()
     most = float(np.nanmax(np.abs(picture))) or 1.0
     shades = LinearSegmentedColormap.from_list("scores", [ORANGE, "white", BLUE])
     image = axes.imshow(picture, cmap=shades, vmin=-most, vmax=most, aspect="auto")
-    figure.colorbar(image, ax=axes)
+    axes.figure.colorbar(image, ax=axes)
     axes.set(xlabel="head", ylabel="layer")
     whole_ticks(axes)
     if title:
         axes.set_title(title, fontsize=10)
-    return figure
+    return axes
 
 
 def whole_ticks(axes: Axes) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
 from pathlib import Path
 from textwrap import fill
-from typing import TYPE_CHECKING, Any, ParamSpec
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 Row = Mapping[str, Any]
 Points = Sequence[tuple[float, float, float, float]]  # count, value, low, high
 Arguments = ParamSpec("Arguments")
+Drawn = TypeVar("Drawn", "Figure", "Axes")
 
 # Okabe and Ito's colours, which colour-blind readers can tell apart, and one more.
 BLUE, ORANGE, GREEN = "#0072B2", "#D55E00", "#009E73"
@@ -40,11 +41,11 @@ SERIES = {
 }
 
 
-def figure_of_texts(plot: Callable[Arguments, Figure]) -> Callable[Arguments, Figure]:
+def figure_of_texts(plot: Callable[Arguments, Drawn]) -> Callable[Arguments, Drawn]:
     """Have every text of the figure that `plot` draws printed as it is, dollar signs too."""
 
     @wraps(plot)
-    def plain(*arguments: Arguments.args, **options: Arguments.kwargs) -> Figure:
+    def plain(*arguments: Arguments.args, **options: Arguments.kwargs) -> Drawn:
         import matplotlib
 
         with matplotlib.rc_context({"text.parse_math": False}):
@@ -60,6 +61,19 @@ def new_figure(wide: float, high: float) -> Figure:
     return Figure(figsize=(wide, high), layout="constrained")
 
 
+def figure_of(axes: Axes) -> Figure:
+    """The figure that the axes stand in."""
+    return cast("Figure", axes.figure)
+
+
+def shown(figure: Figure) -> Figure:
+    """Hand a finished figure to pyplot, so that notebooks and `plt.show()` show the figure."""
+    from matplotlib import pyplot
+
+    pyplot.close(figure)  # a figure that is shown already would be shown twice
+    return pyplot.figure(FigureClass=lambda **_: figure)  # type: ignore[arg-type]
+
+
 def points_of(rows: Sequence[Row], series: str) -> Points:
     """The points of one series of a tidy table."""
     wanted = [row for row in rows if row["series"] == series]
@@ -70,21 +84,49 @@ def draw_line(axes: Axes, points: Points, colour: str, *, band: float = 0.0, **l
     """Draw a line and, where `band` is its opacity, the intervals around it."""
     x, value, low, high = zip(*points, strict=True)
     axes.plot(x, value, color=colour, **look)
-    if band:
+    if band and len(points) == 1:  # a band would have no width
+        axes.vlines(x, low, high, color=colour)
+    elif band:
         axes.fill_between(x, low, high, color=colour, alpha=band, linewidth=0)
 
 
 def count_axis(axes: Axes, counts: Sequence[int], scale: str, **options: Any) -> None:
-    """A tick at every count and at no other place; where there are many, on a scale of twos."""
+    """A tick at every count that has room; where there are many, on a scale of twos."""
     if len(counts) > 2 and counts[-1] > 8:
         axes.set_xscale(scale, base=2, **options)
-    axes.set_xticks(counts, [str(count) for count in counts])
+    axes.get_xlim()  # brings the places below up to date
+    ticks: dict[int, float] = {}
+    for count in counts:
+        place = axes.transData.transform((count, 1))[0] / axes.figure.dpi  # in inches
+        if not ticks or place - max(ticks.values()) >= 0.09 * (len(str(count)) + 1):
+            ticks[count] = place
+    axes.set_xticks(list(ticks), [str(count) for count in ticks])
     axes.minorticks_off()
 
 
 def legend_above(figure: Figure, handles: Sequence[Any], labels: Sequence[str], **how: Any) -> None:
     """Put a legend above all panels, where it hides no curve."""
     figure.legend(handles, labels, loc="outside upper center", frameon=False, **how)
+
+
+def legend_and_note(axes: Axes, note: str, *, alone: bool) -> None:
+    """Put the legend above the axes and the note below where the axes are `alone` in their figure.
+
+    In a caller's figure nothing outside the axes is touched: the legend stands within the axes, and
+    the note is the legend's title.
+    """
+    if alone:
+        figure_of(axes).legend(loc="outside upper center", ncols=2, frameon=False)
+        small_print(figure_of(axes), note, signs=12 * signs_across(axes) // 7)
+    else:
+        title = fill(note.replace("n = ", "n\u00a0=\u00a0"), max(24, 4 * signs_across(axes) // 3))
+        small: dict[str, Any] = {"title_fontsize": 7, "fontsize": 7, "alignment": "left"}
+        axes.legend(title=title, framealpha=0.7, **small)
+
+
+def signs_across(axes: Axes) -> int:
+    """How many signs of a title have room in the width of the axes."""
+    return max(12, int(11.3 * axes.get_window_extent().width / axes.figure.dpi))
 
 
 def row_by_row(entries: Sequence[Any], columns: int) -> list[Any]:

@@ -31,7 +31,7 @@ def curve_study(
         title=f"curve · {task.name} · {model.name}",
         rows=curve.rows,
         claims=claims,
-        figures={"figure": curve.plot()},
+        figures={"figure": curve.figure()},
         settings={
             **settings,
             "task": {

@@ -10,15 +10,26 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+import numpy as np
+
 from headcount import __version__
 from headcount.claims import Claim
+from headcount.errors import HeadcountError, unknown
+from headcount.figures.curves import draw_curve
 from headcount.figures.html import frame, picture, table
-from headcount.figures.style import Row, save_figure
+from headcount.figures.style import Row, figure_of, save_figure, shown
 from headcount.report.page import write_page
 from headcount.system.files import safe_name, write_csv, write_json
+from headcount.system.frames import data_frame
 
 if TYPE_CHECKING:
+    import pandas
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+
+# Columns in which the points of one panel are all equal.
+PANEL = ("model", "task", "metric", "ranking", "ablation")
+DRAWN = ("series", "count", "value", "low", "high", "n")
 
 
 class Saved(Protocol):
@@ -74,6 +85,76 @@ class Study:
         parts = [table(header, claims)] * bool(claims)
         parts += [picture(figure) for figure in list(self.figures.values())[:1]]
         return frame(self.title, *parts, table([""], [[note] for note in self.notes]))
+
+    def plot(self, ax: Axes | None = None, **where: Any) -> Axes | np.ndarray:
+        """Show the study's own figure, or draw one panel of the tidy table.
+
+        Without arguments, the study's own figure is shown, and the array of its axes is returned.
+        With `ax`, or with columns and their values in `where`, the points are drawn against their
+        counts, one line for each series, into `ax` or into a new figure. These points must be of
+        one model, task, metric, ranking and ablation: `study.plot(ax, task="retrieval")`.
+
+        >>> ends = {"low": 0.1, "high": 0.7, "n": 20}
+        >>> rows = [
+        ...     {"task": task, "series": "top", "count": count, "value": 0.5, **ends}
+        ...     for task in ("ioi", "retrieval")
+        ...     for count in (0, 8)
+        ... ]
+        >>> study = Study("mine", "My study", rows, [], {}, {}, {})
+        >>> study.plot(task="ioi").get_title()
+        'ioi'
+        """
+        if ax is None and not where:
+            if not self.figures:
+                raise HeadcountError("This study has no figure: choose points, such as task=NAME.")
+            own = shown(next(iter(self.figures.values())))
+            return np.array([axes for axes in own.axes if axes.get_visible()], dtype=object)
+        rows = self._panel(where)
+        named = [str(rows[0][column]) for column in ("task", "model") if column in rows[0]]
+        title, ylabel = " · ".join(named) or self.title, str(rows[0].get("metric", "value"))
+        drawn = draw_curve(rows, xlabel="count", ylabel=ylabel, title=title, axes=ax)
+        if ax is None:
+            shown(figure_of(drawn))
+        return drawn
+
+    def _panel(self, where: Mapping[str, Any]) -> list[Row]:
+        """The points that have the values of `where`, if they belong to one panel."""
+        rows = list(self.rows)
+        if not rows or not set(DRAWN) <= set(rows[0]):
+            raise HeadcountError(f"A panel needs points with the columns {', '.join(DRAWN)}.")
+        for column, wanted in where.items():
+            if column not in rows[0]:
+                raise unknown("column", column, rows[0])
+            known = dict.fromkeys(str(row[column]) for row in rows)
+            if str(wanted) not in known:
+                raise unknown(column, str(wanted), known)
+            rows = [row for row in rows if str(row[column]) == str(wanted)]
+        columns = {c: list(dict.fromkeys(row[c] for row in rows)) for c in PANEL if c in rows[0]}
+        several = {column: values for column, values in columns.items() if len(values) > 1}
+        if several:
+            listed = " and ".join(f"{c} ({', '.join(map(str, v))})" for c, v in several.items())
+            such = ", ".join(f'{column}="{values[0]}"' for column, values in several.items())
+            raise HeadcountError(
+                f"These points have more than one {listed}: choose one, such as plot(ax, {such})."
+            )
+        return rows
+
+    def to_frame(self, table: str = "points") -> pandas.DataFrame:
+        """A table of the study as a pandas data frame.
+
+        `table` is "points" (the tidy table), "claims", "heads", "values", or a title of `tables`.
+
+        >>> claim = Claim("heads matter", None, 0.5, 0.4, 0.6, "supported")
+        >>> study = Study("mine", "My study", [], [claim], {}, {}, {})
+        >>> study.to_frame("claims")["verdict"].tolist()
+        ['supported']
+        """
+        claims = [asdict(claim) for claim in self.claims]
+        known: dict[str, Sequence[Row]] = {**self.tables, "points": self.rows, "claims": claims}
+        known |= {"heads": self.heads, "values": self.values}
+        if table not in known:
+            raise unknown("table", table, known)
+        return data_frame(known[table])
 
     def save(
         self,

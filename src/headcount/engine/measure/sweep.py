@@ -14,16 +14,24 @@ from headcount.engine.measure.ablations import Ablation, make_ablation
 from headcount.engine.measure.head_sets import HeadSets, Label, OnHeadSets
 from headcount.engine.measure.plan import default_tokens
 from headcount.engine.write.writing import Scope, Writing, check_scope
-from headcount.errors import HeadcountError
+from headcount.errors import HeadcountError, unknown
+from headcount.figures.style import figure_of, shown
+from headcount.figures.values import draw_values
 from headcount.metrics import Metric
 from headcount.metrics.text import TextMetric
 from headcount.models.model import Model
-from headcount.stats import Interval, accuracy_interval, bootstrap
+from headcount.stats import Interval, accuracy_interval, bootstrap, paired_difference
+from headcount.system.frames import data_frame
 from headcount.tasks import Encoded, Task, encode, require_foils
 from headcount.tasks.task import Split
 
 if TYPE_CHECKING:
+    import pandas
+    from matplotlib.axes import Axes
+
     from headcount.engine.measure.cost import Counter
+
+COLUMNS = ("example", "cluster", "value")  # of a data frame, after those that name the head set
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,7 +125,10 @@ class Values:
 
     def of(self, label: Label) -> Float[np.ndarray, "draws examples"]:
         """The values of a label: one row for each draw, or one where examples have their own."""
-        rows = list(self.head_sets.rows[label])
+        labels = self.head_sets.rows
+        if label not in labels:
+            raise unknown("head set", str(label), map(str, labels))
+        rows = list(labels[label])
         if label in self.head_sets.per_example:
             return self.table[rows, range(self.table.shape[1])][None]
         return self.table[rows]
@@ -126,8 +137,83 @@ class Values:
         """The mean over examples of each head set."""
         return np.asarray(self.values.mean(axis=1))
 
-    def interval(self, label: Label) -> Interval:
-        """The mean over draws and examples, with the interval that suits the metric."""
+    def interval(self, label: Label = None) -> Interval:
+        """The mean over draws and examples, with the interval that suits the metric.
+
+        `label` may be left out where there is only one head set.
+
+        >>> from headcount import evaluate, load_model, make_task
+        >>> model = load_model("smollm2-135m-q4")
+        >>> task = make_task("ioi", model.tokenizer, n=20)
+        >>> values = evaluate(model, task, model.layout.gates(off=[]), metric="accuracy")
+        >>> values.interval() == values.interval(0)
+        True
+        """
+        labels = list(self.head_sets.rows)
+        if label is None and label not in labels:
+            if len(labels) != 1:
+                raise HeadcountError(
+                    f"There are {len(labels)} head sets: give the label of one of them "
+                    f"({', '.join(map(str, labels))})."
+                )
+            (label,) = labels
         estimate: Any = accuracy_interval if self.metric.binary else bootstrap
         interval: Interval = estimate(self.of(label), clusters=self.clusters)
         return interval
+
+    def difference(self, a: Label, b: Label) -> Interval:
+        """The mean under head set `a` minus the mean under `b`, paired by example.
+
+        >>> from headcount import evaluate, load_model, make_task
+        >>> model = load_model("smollm2-135m-q4")
+        >>> task = make_task("ioi", model.tokenizer, n=20)
+        >>> gates = [model.layout.gates(off=off) for off in ([], ["3.4"])]
+        >>> values = evaluate(model, task, gates)
+        >>> values.difference(0, 1).value == -values.difference(1, 0).value
+        True
+        """
+        return paired_difference(self.of(a), self.of(b), clusters=self.clusters)
+
+    def plot(self, ax: Axes | None = None) -> Axes:
+        """Draw the mean and the interval of each head set, into `ax` or into a new figure.
+
+        >>> from headcount import evaluate, load_model, make_task
+        >>> model = load_model("smollm2-135m-q4")
+        >>> task = make_task("ioi", model.tokenizer, n=20)
+        >>> gates = [model.layout.gates(off=off) for off in ([], ["3.4"])]
+        >>> evaluate(model, task, gates, metric="logprob").plot().get_xlabel()
+        'Log-probability of target'
+        """
+        points = []
+        for label in self.head_sets.rows:
+            name = " ".join(map(str, label)) if isinstance(label, tuple) else str(label)
+            found = self.interval(label)
+            points.append((name, found.value, found.low, found.high))
+        note = f"n = {len(self.examples)} · ablation: {self.ablation}"
+        binary = self.metric.binary
+        drawn = draw_values(points, xlabel=self.metric.name, note=note, shares=binary, axes=ax)
+        if ax is None:
+            shown(figure_of(drawn))
+        return drawn
+
+    def to_frame(self) -> pandas.DataFrame:
+        """A pandas data frame with one row for each head set and example.
+
+        The columns are label, draw (where a label has several draws), example, cluster and value.
+
+        >>> from headcount import evaluate, load_model, make_task
+        >>> model = load_model("smollm2-135m-q4")
+        >>> task = make_task("ioi", model.tokenizer, n=20)
+        >>> frame = evaluate(model, task, model.layout.gates(off=["3.4"])).to_frame()
+        >>> frame.columns.tolist()
+        ['label', 'example', 'cluster', 'value']
+        """
+        tables = {label: self.of(label).tolist() for label in self.head_sets.rows}
+        several = any(len(draws) > 1 for draws in tables.values())
+        rows = []
+        for label, draws in tables.items():
+            for draw, values in enumerate(draws):
+                which = {"label": label, "draw": draw} if several else {"label": label}
+                each = zip(self.examples, self.clusters.tolist(), values, strict=True)
+                rows += [which | dict(zip(COLUMNS, cells, strict=True)) for cells in each]
+        return data_frame(rows)

@@ -58,7 +58,7 @@ def draw_heads(heads: Sequence[Head]) -> Figure:
     ids = eager.tokenizer(PROMPT, return_tensors="pt").input_ids.to(eager.device)
     attention = eager.module(ids, output_attentions=True).attentions  # per layer (1, heads, t, t)
     words = [eager.tokenizer.decode(one) for one in ids[0]]
-    figure = Figure(figsize=(4.1 * len(heads), 4.3), layout="constrained")
+    figure = Figure(figsize=(4.1 * len(heads), 4.7), layout="constrained")
     for axes, head in zip(figure.subplots(1, len(heads)), heads, strict=True):
         axes.imshow(attention[head.layer][0, head.index].cpu().numpy(), cmap="Blues", vmin=0)
         axes.set_title(f"head {head}: layer {head.layer}, number {head.index}", fontsize=10)

@@ -1,0 +1,130 @@
+"""The README does what it says: its code runs as it stands, and its numbers are committed ones."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+from pathlib import Path
+
+import pytest
+from real import bundled
+
+import headcount
+
+ROOT = Path(__file__).resolve().parents[1]
+RESULTS = ROOT / "docs" / "results"
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+
+measured = pytest.mark.skipif(not RESULTS.is_dir(), reason="only a clone has the results")
+
+
+@pytest.mark.real
+def test_the_code_runs_as_it_stands_and_ends_in_a_picture(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(headcount, "load_model", bundled)
+    monkeypatch.setenv("HEADCOUNT_STORE", str(tmp_path / "store.sqlite"))
+    monkeypatch.chdir(tmp_path)
+    (code,) = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+    assert len(code.splitlines()) <= 10
+    exec(compile(code, "README.md", "exec"), {})
+    assert (tmp_path / "curve.png").read_bytes().startswith(b"\x89PNG")
+
+
+def interval(row: dict[str, str], digits: int, *, sign: str = "", flip: bool = False) -> str:
+    """A value and its interval as the README writes them: 0.38 [0.25, 0.50]."""
+    value, low, high = (float(row[name]) for name in ("value", "low", "high"))
+    if flip:  # a loss instead of a difference
+        value, low, high = -value, -high, -low
+    value, low, high = (f"{number + 0:{sign}.{digits}f}" for number in (value, low, high))
+    return f"{value} [{low}, {high}]".replace("-", "−")
+
+
+def row_of(path: str, **wanted: str) -> dict[str, str]:
+    """The one row of a committed table with these entries."""
+    with (ROOT / "docs" / path).open(encoding="utf-8") as file:
+        rows = [row for row in csv.DictReader(file) if wanted.items() <= row.items()]
+    assert len(rows) == 1, f"{len(rows)} rows of {path} have {wanted}"
+    return rows[0]
+
+
+@measured
+def test_the_numbers_of_masked_heads_are_the_smallest_and_the_largest_committed_ones() -> None:
+    path = RESULTS / "masked-heads" / "smollm2-135m-q4-all" / "differences.csv"
+    wanted = {"ranking": "attribution", "metric": "exact_match", "count": "16"}
+    wanted["difference"] = "top minus random"
+    with path.open(encoding="utf-8") as file:
+        rows = [row for row in csv.DictReader(file) if wanted.items() <= row.items()]
+    assert len(rows) == 8
+    assert all(float(row["high"]) < 0 for row in rows)
+    rows.sort(key=lambda row: -float(row["value"]))
+    assert f"{interval(rows[0], 2, flip=True)} (Decision-making)" in README
+    assert f"{interval(rows[-1], 2, flip=True)} (Syntactic Understanding)" in README
+    assert [rows[0]["task"], rows[-1]["task"]] == ["decision", "syntactic"]
+
+
+@measured
+def test_the_numbers_of_heads_kept_are_committed() -> None:
+    path = "results/heads-kept/smollm2-135m-q4-sparse/curves.csv"
+    wanted = {"model": "smollm2-135m-q4", "task": "ioi", "series": "top"}
+    wanted |= {"ranking": "patching", "ablation": "mean"}
+    for count in ("11", "73"):
+        assert interval(row_of(path, count=count, **wanted), 2) in README
+
+
+@measured
+def test_the_numbers_of_head_roles_are_committed() -> None:
+    path = "results/head-roles/smollm2-135m-q4/curves.csv"
+    wanted = {"metric": "logprob change, plain model", "count": "20"}
+    facilitation = row_of(path, task="Syntax", series="facilitation", **wanted)
+    assert interval(facilitation, 1) in README
+    irrelevance = row_of(path, task="Syntax", series="irrelevance", **wanted)
+    assert interval(irrelevance, 2) in README
+    for task in ("Syntax", "Common Sense"):
+        interference = row_of(path, task=task, series="interference", **wanted)
+        assert interval(interference, 2, sign="+") in README
+
+
+@measured
+def test_the_numbers_of_token_insertion_are_committed() -> None:
+    text = (RESULTS / "token-insertion" / "smollm2-135m-q4" / "claims.json").read_text("utf-8")
+    for claim, sign in zip(json.loads(text)[:2], ("", "+"), strict=True):
+        assert "raises accuracy" in claim["claim"]
+        assert claim["verdict"] == "undecided"
+        row = {"value": claim["measured"], "low": claim["low"], "high": claim["high"]}
+        signed = interval(row, 3, sign="+")
+        assert (signed if sign else signed.removeprefix("+")) in README
+
+
+def test_the_numbers_of_the_picture_are_committed() -> None:
+    whole = row_of("images/demo.csv", series="top", count="0")
+    top = row_of("images/demo.csv", series="top", count="8")
+    random = row_of("images/demo.csv", series="random", count="8")
+    words = " ".join(README.split())
+    assert f"accuracy from {float(whole['value']):.2f} to {float(top['value']):.0f} " in words
+    assert f"interval 0 to {float(top['high']):.2f}, {top['n']} test prompts" in words
+    low, high = float(random["low"]), float(random["high"])
+    assert f"leave {float(random['value']):.2f} ({low:.2f} to {high:.2f})" in words
+
+
+@pytest.mark.skipif(not (ROOT / "benchmarks").is_dir(), reason="only a clone has the benchmarks")
+def test_the_speeds_are_those_of_the_benchmarks() -> None:
+    races = json.loads((ROOT / "benchmarks" / "results" / "cpu.json").read_text("utf-8"))["races"]
+    page = (ROOT / "docs" / "benchmarks.md").read_text(encoding="utf-8")
+    rows = re.findall(
+        r"^\| [^|]+ \| ([\d.]+) × \| ([\d.]+) to ([\d.]+) × \| ([\d.]+) × \|$", README, re.M
+    )
+    assert len(rows) == 3
+    sections = page.split("## On one NVIDIA")[0].split("\n### ")[1:4]
+    for race, section, row in zip(races, sections, rows, strict=False):
+        cells = [[cell.strip() for cell in line.split("|")] for line in section.splitlines()]
+        times = {line[1]: line[5] for line in cells if len(line) > 6}
+        nnsight = sorted(float(time) for name, time in times.items() if name.startswith("nnsight"))
+        assert row == (
+            times["TransformerLens"],
+            f"{nnsight[0]:.2f}",
+            f"{nnsight[-1]:.2f}",
+            times["pyvene"],
+        )
+        assert max(contestant["difference"] for contestant in race["rows"]) < 6e-5

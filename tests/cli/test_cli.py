@@ -383,6 +383,17 @@ def test_store(disk: Disk, run: Run, run_json: Callable[..., Any], tmp_path: Pat
     assert run_json("store") == []
 
 
+def test_rows_of_the_store_that_look_alike_say_how_they_differ(disk: Disk, run: Run) -> None:
+    run("rank", *disk.arguments())
+    assert "differs in" not in run("store")
+    run("rank", *disk.arguments("--ranking-set", "metric=logit_difference"))
+    run("rank", *disk.arguments("--ranking", "random"))
+    run("rank", *disk.arguments("--ranking", "random", "--ranking-set", "seed=1"))
+    header, *rows, _, _ = run("store").splitlines()
+    assert header.endswith("differs in")
+    assert {row.split()[-1] for row in rows if "(random)" in row} == {"seed=0", "seed=1"}
+
+
 def test_the_store_is_where_it_is_asked_for(disk: Disk, run: Run, tmp_path: Path) -> None:
     arguments = disk.arguments("--heads", "0.1")
     run("ablate", *arguments, "--no-store")

@@ -9,15 +9,19 @@ import shutil
 import sys
 import textwrap
 from argparse import Namespace
+from collections.abc import Mapping, Sequence
 from datetime import datetime
+from typing import Any
 
 from headcount.cli.common import Answer, table
 from headcount.errors import HeadcountError
 from headcount.store import Store
+from headcount.store.inventory import Summary
 from headcount.system.bundled import clear_cache, list_cache
 from headcount.system.paths import cache_dir
 from headcount.system.progress import plural
 
+SHORT = 12  # characters of an entry in which two rows differ: it may be a hash
 MINUTE = "%Y-%m-%d %H:%M"
 
 
@@ -97,22 +101,31 @@ def store(arguments: Namespace) -> Answer:
 def _list(store: Store) -> Answer:
     summary = store.summary()
     header = ["model", "task", "metric", "ablation", "head sets", "examples", "values", "last"]
-    rows = [
-        (
-            row.model,
-            row.task,
-            f"({row.context.get('ranking')})" if row.documents else row.metric,
-            row.ablation.split(" ")[0],
-            row.head_sets,
-            row.examples,
-            row.values,
-            f"{row.last_written:{MINUTE}}",
-        )
-        for row in summary
-    ]
+    names = [_shown(row) for row in summary]
+    rows = []
+    for row, name in zip(summary, names, strict=True):
+        same = [other.context for other, its in zip(summary, names, strict=True) if its == name]
+        counts = row.head_sets, row.examples, row.values, f"{row.last_written:{MINUTE}}"
+        rows.append((*name, *counts, _difference(row.context, same)))
+    if any(row[-1] for row in rows):
+        header.append("differs in")
+    else:
+        rows = [row[:-1] for row in rows]
     text = f"{table(header, rows)}\n\n{store.path}"
     nothing = f"Nothing is stored in {store.path}."
     return Answer([vars(row) for row in summary], text if summary else nothing)
+
+
+def _shown(row: Summary) -> tuple[str, ...]:
+    metric = f"({row.context.get('ranking')})" if row.documents else row.metric
+    return row.model, row.task, metric, row.ablation.split(" ")[0]
+
+
+def _difference(context: Mapping[str, Any], same: Sequence[Mapping[str, Any]]) -> str:
+    """The entries in which a context differs from others that a table shows alike."""
+    names = sorted({name for other in same for name in other})
+    differing = [name for name in names if any(o.get(name) != context.get(name) for o in same)]
+    return " ".join(f"{name}={str(context.get(name))[:SHORT]}" for name in differing)
 
 
 def _clean(arguments: Namespace, store: Store) -> Answer:

@@ -163,7 +163,7 @@ def test_doctor(disk: Disk, run: Run, run_json: Callable[..., Any]) -> None:
     text = run("doctor", str(disk.model))
     assert "tiny: LlamaForCausalLM" in text
     assert "8 heads in 2 attention layers" in text
-    assert "layers 0–1: 4 heads of size 16, into model.layers.0.self_attn.o_proj" in text
+    assert "layers 0–1: 4 heads of size 16, into model.layers.*.self_attn.o_proj" in text
     assert text.count("✓") >= 4
     report = run_json("doctor", str(disk.model))
     assert (report["heads"], report["heads_per_layer"]) == (8, [4, 4])
@@ -179,7 +179,7 @@ def test_rank(disk: Disk, run: Run, run_json: Callable[..., Any]) -> None:
     best = {row.split()[1]: float(row.split()[2]) for row in rows}
     assert {*list(best)[:2]} == {"0.1", "1.0"}
     assert len(best) == 3
-    assert last == "All 8 scores: a/scores.json"
+    assert last == "The scores of all 8 heads: a/scores.json"
     saved = HeadScores.load("a/scores.json")
     printed = run_json("rank", *disk.arguments(*settings))
     assert printed == saved.to_json()
@@ -231,8 +231,8 @@ def test_curve(disk: Disk, run: Run, tmp_path: Path) -> None:
     assert "RandomK at 5 heads is left out" in text
     assert text.splitlines()[-3:] == [
         "The picture: out/figure.png",
-        "Beside it: curves.csv, heads.csv, values.csv.gz, claims.json, run.json",
-        "All of it, to open in a browser: out/report.html",
+        "Beside it: curves.csv, heads.csv, values.csv.gz, claims.json, run.json, scores/",
+        "Everything on one page, for a browser: out/report.html",
     ]
     names = {path.name for path in Path("out").iterdir()}
     assert names == {
@@ -243,6 +243,23 @@ def test_curve(disk: Disk, run: Run, tmp_path: Path) -> None:
     facts = json.loads(Path("out/run.json").read_text())
     assert facts["settings"]["counts"] == [0, 2, 5]
     assert facts["settings"]["seeds"] == 2
+
+
+def test_the_record_keeps_the_command_without_what_only_changes_the_output(
+    disk: Disk, run_json: Callable[..., Any]
+) -> None:
+    asked = disk.arguments("--counts", "0", "2", "--series", "top", "--out", "out")
+    run_json("curve", *asked)
+    command = json.loads(Path("out/run.json").read_text())["command"]
+    expected = [word for word in asked if word != "--quiet"]
+    assert shlex.split(command) == ["headcount", "curve", *expected]
+
+
+def test_the_ranking_of_a_curve_has_settings(disk: Disk, run: Run) -> None:
+    asked = disk.arguments("--counts", "0", "2", "--series", "top", "--out", "out")
+    run("curve", *asked, "--ranking-set", "metric=logit_difference")
+    saved = HeadScores.load("out/scores/attribution.json")
+    assert saved.parameters["metric"] == "logit_difference"
 
 
 def test_curve_from_a_scores_file(disk: Disk, run: Run, run_json: Callable[..., Any]) -> None:
@@ -306,12 +323,12 @@ def test_demo(
     monkeypatch.setattr(demo, "EXAMPLES", 24)
     monkeypatch.setattr(demo, "SETTINGS", {"counts": [0, 8], "seeds": 2})
     lines = run("demo", "--quiet", "--out", "there").splitlines()
-    assert "16 heads in 4 layers, each proven to be a head" in lines
+    assert "It has 16 heads in 4 layers, and each was proven to act alone" in lines
     verdicts = [line for line in lines if "masking the top 8 heads costs more accuracy" in line]
     assert len(verdicts) == 2
     assert lines[-3] == "The picture: there/figure.png"
     assert lines[-2].startswith("Beside it: curves.csv, ")
-    assert lines[-1] == "All of it, to open in a browser: there/index.html"
+    assert lines[-1] == "Everything on one page, for a browser: there/index.html"
     assert "smollm2-135m-q4" in Path("there/index.html").read_text()
     printed = run_json("demo", "--quiet", "--out", "there")
     assert printed["claims"] == json.loads(Path("there/claims.json").read_text())
@@ -364,6 +381,17 @@ def test_store(disk: Disk, run: Run, run_json: Callable[..., Any], tmp_path: Pat
     assert run("store", "clean", "--task", "marked") == f"Removed {2 * test} measurements.\n"
     assert run_json("store", "clean", "--everything") == {"removed": 0}
     assert run_json("store") == []
+
+
+def test_rows_of_the_store_that_look_alike_say_how_they_differ(disk: Disk, run: Run) -> None:
+    run("rank", *disk.arguments())
+    assert "differs in" not in run("store")
+    run("rank", *disk.arguments("--ranking-set", "metric=logit_difference"))
+    run("rank", *disk.arguments("--ranking", "random"))
+    run("rank", *disk.arguments("--ranking", "random", "--ranking-set", "seed=1"))
+    header, *rows, _, _ = run("store").splitlines()
+    assert header.endswith("differs in")
+    assert {row.split()[-1] for row in rows if "(random)" in row} == {"seed=0", "seed=1"}
 
 
 def test_the_store_is_where_it_is_asked_for(disk: Disk, run: Run, tmp_path: Path) -> None:
@@ -492,29 +520,40 @@ def test_bad_tasks_and_options(
             "at least 1 step",
         ),
         (("rank", "--top", "0"), "ask for at least 1"),
-        (("rank", "--top", "ten"), "invalid int value: 'ten'"),
+        (("rank", "--top", "ten"), '--top takes a whole number, not "ten".'),
+        (("rank", "--top"), "--top needs a value. See headcount rank --help"),
+        (("rank", "--quiet=yes"), "--quiet takes no value."),
+        (("rank", "--dev", "cpu"), "--dev can mean --device, --device-map: write one"),
         # ablate
         (("ablate", "--heads", "31.4"), "no head 31.4: this model has attention layers 0 to 1"),
         (("ablate", "--heads", "1.4"), "no head 1.4: layer 1 has heads 0 to 3"),
         (("ablate", "--heads", "first"), '"first" is not a head: write LAYER.HEAD'),
-        (("ablate",), "the following arguments are required: --heads"),
+        (("ablate",), "This command needs --heads. See headcount ablate --help"),
         (("ablate", "--heads", "0.1", "--metric", "acuracy"), 'Did you mean "accuracy"?'),
+        (("ablate", "--heads", "0.1", "--ablation", "men"), '--ablation cannot be "men" (known:'),
         (("ablate", "--heads", "0.1", "--ablation", "men"), 'Did you mean "mean"?'),
+        (("ablate", "--heads"), "--heads needs at least one value."),
         # curve
         (("curve", "--counts", "0", "9"), "Cannot choose 9 heads: this model has 8"),
         (("curve", "--counts", "-1"), "-1"),
-        (("curve", "--counts", "some"), "invalid int value: 'some'"),
+        (("curve", "--counts", "some"), '--counts takes a whole number, not "some".'),
         (("curve", "--series", "tpo"), 'Did you mean "top"?'),
         (("curve", "--series", "random", "--counts", "7"), "is left out"),
         (("curve", "--seeds", "0"), "at least one seed"),
         (("curve", "--ranking", "atribution"), 'Did you mean "attribution"?'),
-        (("curve", "--ranking", "nothing.json"), "Cannot read head scores from nothing.json"),
+        (("curve", "--ranking", "nothing.json"), "from nothing.json: No such file or directory."),
+        (
+            ("curve", "--ranking", "other.json", "--ranking-set", "seed=1"),
+            "leave --ranking-set out",
+        ),
+        (("curve", "--ranking-set", "metric=accuracy"), 'metric "accuracy" has no derivative'),
+        (("curve", "--epsilon", "small"), '--epsilon takes a number, not "small".'),
         (("curve", "--ranking", "list.json"), "not a file of head scores"),
         (("curve", "--ranking", "other.json"), "belong to another model"),
         (("curve", "--metric", "acuracy"), 'Did you mean "accuracy"?'),
         # compare
         (("compare", "--ranking", "attribution"), "at least two rankings"),
-        (("compare", "--ranking", "probe", "probe"), '"probe" is there twice'),
+        (("compare", "--ranking", "probe", "probe"), '"probe" is given twice'),
         (("compare", "--ranking", "probe", "nothing.json"), "Cannot read head scores"),
         (("compare", "--counts", "9"), "Cannot choose 9 heads"),
         # the parser itself
@@ -533,25 +572,25 @@ def test_bad_arguments(disk: Disk, refused: Run, arguments: tuple[str, ...], wor
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (("dmo",), 'There is no "dmo" here. Did you mean "demo"? See headcount --help'),
-        (("it's",), 'There is no "it\'s" here.'),
+        (("dmo",), 'There is no command "dmo". Did you mean "demo"? See headcount --help'),
+        (("it's",), 'There is no command "it\'s".'),
         (("store", "clen"), 'Did you mean "clean"? See headcount store --help'),
         (("store", "clean"), "Say what to clean"),
         (("store", "clean", "--everything", "--task", "ioi"), "not both"),
         (("store", "clean", "--task", "ioi"), "holds nothing of the task"),
-        (("store", "export"), "Name the file to export to"),
+        (("store", "export"), "Name the file to write"),
         (("store", "export", "values.xlsx"), 'Cannot export as "xlsx"'),
         (("cache", "clear", "smollm"), "smollm"),
-        (("doctor",), "the following arguments are required: model"),
-        (("run",), "arguments are required: STUDY. See headcount run --help"),
+        (("doctor",), "This command needs MODEL."),
+        (("run",), "This command needs STUDY (masked-heads, heads-kept,"),
         (("run", "masked-head"), 'Did you mean "masked-heads"?'),
         (("run", "masked-heads", "--preset", "quik"), 'Did you mean "quick"?'),
         (("run", "masked-heads", "--refit"), 'There is no option "--refit"'),
-        (("run", "--dry-run", "masked-heads"), "Put --dry-run behind the name: headcount run"),
-        (("list", "all"), 'There is no use for "all" here. See headcount list --help'),
+        (("run", "--dry-run", "masked-heads"), "Write --dry-run after the name: headcount run"),
+        (("list", "all"), '"all" is not expected here. See headcount list --help'),
         (("run", "masked-heads", "--set", "n=many"), "is a whole number"),
         (("tasks", "--functions", "retreival"), 'Did you mean "retrieval"?'),
-        (("tasks", "--set", "draw=1"), "leave draw away"),
+        (("tasks", "--set", "draw=1"), "leave the setting draw out"),
     ],
 )
 def test_bad_commands(refused: Run, arguments: tuple[str, ...], words: str) -> None:
@@ -636,7 +675,7 @@ def test_every_command_has_an_example_in_its_help(capsys: pytest.CaptureFixture[
             main([*command, "--help"])
         assert caught.value.code == 0
         out = capsys.readouterr().out
-        examples = [shlex.split(line) for line in out.partition("example:\n")[2].splitlines()]
+        examples = [shlex.split(line) for line in re.split("examples?:\n", out)[1].splitlines()]
         assert examples, command
         for _, *words in examples:
             assert words[: len(command)] == command
@@ -793,10 +832,12 @@ def test_a_run_says_what_is_ahead_and_then_that_nothing_is_left(
 ) -> None:
     told = [*CURVE, "--model", str(disk.model), "--task", str(disk.task), "--out", "out"]
     assert main(told) == 0
-    assert re.fullmatch(AHEAD, capsys.readouterr().err)
+    kept, ahead = capsys.readouterr().err.splitlines(keepends=True)
+    assert kept == "Measurements are kept in store.sqlite; --no-store keeps nothing.\n"
+    assert re.fullmatch(AHEAD, ahead)
     assert main(told) == 0
     assert re.fullmatch(
-        r"Nothing is left to measure: \d+ are known already\.\n", capsys.readouterr().err
+        rf"{kept}Nothing is left to measure: \d+ are known already\.\n", capsys.readouterr().err
     )
 
 
@@ -814,7 +855,8 @@ def test_a_dry_run_refuses_what_the_run_would_refuse(disk: Disk, refused: Run) -
         (("ablate", "--heads", "0.1", "--metric", "acuracy"), 'Did you mean "accuracy"?'),
         (("ablate", "--heads", "0.1", "--task", "nothing.jsonl"), "Cannot read the task file"),
         (("curve", "--ranking", "atribution"), 'Did you mean "attribution"?'),
-        (("curve", "--scope", "decoding"), 'There is no "decoding" here'),
+        (("curve", "--ranking-set", "metrc=logprob"), 'Did you mean "metric"?'),
+        (("curve", "--scope", "decoding"), '--scope cannot be "decoding" (known: all, decode)'),
         (("curve", "--set", "n=some"), '"n" of ioi is a whole number'),
         (("curve", "--task", "nothing.json"), "Cannot read the task file"),
         (("compare", "--task", "gsm8k", "--set", "path=nothing"), "Cannot read the task file"),
@@ -822,6 +864,19 @@ def test_a_dry_run_refuses_what_the_run_would_refuse(disk: Disk, refused: Run) -
         (("tasks", "--functions", "retreival"), 'Did you mean "retrieval"?'),
         (("run", "masked-heads", "--counts", "0"), "name a count above 0"),
         (("run", "masked-heads", "--set", "seeds=many"), "is a whole number"),
+        (("run", "masked-heads", "--ranking", "probee"), 'Did you mean "probe"?'),
+        (("run", "masked-heads", "--functions", "maths"), 'Did you mean "math"?'),
+        (("run", "masked-heads", "--accuracy", "exact"), 'There is no metric "exact"'),
+        (("run", "masked-heads", "--set", "shoots=2"), 'Did you mean "shots"?'),
+        (("run", "heads-kept", "--tasks", "ioy"), 'Did you mean "ioi"?'),
+        (("run", "heads-kept", "--ranking", "patchin"), 'Did you mean "patching"?'),
+        (("run", "heads-kept", "--metric", "similarity"), "this needs logits"),
+        (("run", "head-roles", "--tasks", "syntaxx"), 'Did you mean "syntax"?'),
+        (("run", "head-roles", "--updates", "0"), "needs updates of at least 1, not 0"),
+        (("run", "head-roles", "--seeds", "0"), "head-roles needs at least 1 seed, not 0"),
+        (("run", "token-insertion", "--tasks", "word-problem"), 'Did you mean "word-problems"?'),
+        (("run", "token-insertion", "--accuracy", "logprob"), "choose maths"),
+        (("run", "token-insertion", "--prompts", "-1"), "prompts must be at least 0, not -1"),
         (("sparsify", "--text", "x", "--out", "y", "--set", "wramp=1"), 'no setting "wramp"'),
     ],
 )
@@ -838,6 +893,11 @@ def test_what_needs_no_model_is_refused_before_one_is_loaded(
 def test_a_study_that_is_refused_says_only_why(disk: Disk, refused: Run) -> None:
     words = ("run", "masked-heads", "--functions", "cogqa", "--model", str(disk.model))
     assert 'There is no cognitive function "cogqa"' in refused(*words)
+
+
+def test_a_terminal_without_a_tick_shows_a_plus(capsys: pytest.CaptureFixture[str]) -> None:
+    main(["cache"])  # prepares how characters are encoded
+    assert "✓ 0–29 · a→b …".encode("ascii", "headcount") == b"+ 0-29 | a->b ..."
 
 
 @pytest.mark.parametrize("words", [["list"], ["doctor", "--help"], ["doctor", "é✓"]])

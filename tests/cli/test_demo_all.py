@@ -97,7 +97,7 @@ def test_all_four_run_and_share_a_page(
     assert "[2/4] heads-kept, about 7 minutes: " in out
     assert "about 14 minutes left in all" in out
     assert "1 claim: 1 supported · took 0 seconds · out/demo-all/heads-kept/report.html" in out
-    assert out.endswith("All of it, to open in a browser: out/demo-all/index.html\n")
+    assert out.endswith("Everything on one page, for a browser: out/demo-all/index.html\n")
     page = Path("out/demo-all/index.html").read_text()
     for name in NAMES:
         assert f'<section id="{name}"' in page

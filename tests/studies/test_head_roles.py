@@ -243,7 +243,7 @@ def test_what_is_counted_is_what_is_measured(plain: bool, tmp_path: Path) -> Non
         ({"counts": (9,)}, "Cannot choose 9 heads: this model has 8"),
         ({"counts": (-1,)}, "Cannot choose -1"),
         ({"seeds": 0}, "at least 1 seed"),
-        ({"n": -1}, "n of 0 or more"),
+        ({"n": -1}, "or more, not"),
         ({"variant": "relased"}, "Did you mean"),
         ({"preset": "quik"}, "Did you mean"),
         ({"task_settings": {"shots": 3}}, "already made"),

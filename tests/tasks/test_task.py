@@ -111,7 +111,7 @@ def test_parts_are_not_split_again() -> None:
     test = whole.split("test")
     assert test.split("test") == test
     assert {*whole.subset(20).split("test")} <= {*test}
-    with pytest.raises(HeadcountError, match="has no examples left in its ranking split"):
+    with pytest.raises(HeadcountError, match="has no examples in its ranking split"):
         test.split("ranking")
 
 

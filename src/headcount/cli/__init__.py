@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import errno
 import io
 import os
@@ -12,6 +13,9 @@ from typing import Any
 
 from headcount.cli.arguments import build_parser
 from headcount.errors import HeadcountError
+
+# What stands for a character that a terminal lacks; a question mark for any other.
+ASCII = dict(zip("✓–−·×→…", ("+", "-", "-", "|", "x", "->", "..."), strict=True))
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -51,12 +55,19 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _prepare_streams() -> None:
     """Printing never fails: not on a character that a terminal lacks, nor on a closed stream."""
+
+    def in_ascii(error: UnicodeError) -> tuple[str, int]:
+        assert isinstance(error, UnicodeEncodeError)
+        lacking = error.object[error.start : error.end]
+        return "".join(ASCII.get(character, "?") for character in lacking), error.end
+
+    codecs.register_error("headcount", in_ascii)
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
         if stream is None:
             setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115
         elif isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="replace")
+            stream.reconfigure(errors="headcount")
 
 
 def _run(words: Sequence[str]) -> None:
@@ -65,6 +76,7 @@ def _run(words: Sequence[str]) -> None:
     if not hasattr(arguments, "command"):
         parser.print_help()
         return
+    arguments.words = words
     module, _, function = arguments.command.partition(":")
     answer: Any = getattr(import_module(f"headcount.cli.{module}"), function)(arguments)
     if answer is not None:

@@ -1,4 +1,4 @@
-"""What the command line takes: one function for each command, and what several of them share.
+"""The options of the command line: one function for each command, and what commands share.
 
 Nothing here loads torch: each command imports its own work when it runs.
 """
@@ -16,14 +16,14 @@ from headcount.studies import STUDIES, study_config
 
 EPILOG = """\
 examples:
-  headcount demo                          a head-ablation curve of a real model, in minutes
+  headcount demo                          draw a head-ablation curve, in minutes
   headcount curve --model MODEL --task ioi --counts 0 1 2 4 8 16
-  headcount run masked-heads              a published figure, on the bundled model
+  headcount run masked-heads              make a published figure with the bundled model
 
-Every command has examples of its own: add --help to it.
+Add --help to a command for its options and examples.
 
-MODEL is a Hugging Face hub id, a local folder, a .gguf file, or smollm2-135m-q4 (bundled).
-A sparse model's folder is a model too.
+MODEL is a Hugging Face hub id, a local folder (also of a sparse model), a .gguf file, or the
+bundled model smollm2-135m-q4, which every command uses unless --model names another one.
 """
 STUDY_EXAMPLES = {
     "masked-heads": (
@@ -34,7 +34,12 @@ STUDY_EXAMPLES = {
     "head-roles": ("--model A --model B --refit",),
     "token-insertion": ("--sweep length",),
 }
-
+STUDY_MODELS = {  # how often --model may be given, and what it is otherwise
+    "masked-heads": " (smollm2-135m-q4)",
+    "heads-kept": "; twice for a dense and a sparse one (smollm2-135m-q4 and its sparse version)",
+}
+MODEL = "a hub id, folder, .gguf file or bundled name"
+STORE = "file of the stored measurements (HEADCOUNT_STORE, or store.sqlite in the cache folder)"
 
 AddOptions: TypeAlias = Callable[[Parser], None]
 COMMANDS: dict[str, tuple[AddOptions, str, str, tuple[str, ...]]] = {}
@@ -73,38 +78,36 @@ def _enter(commands: Any, name: str, home: str, summary: str, examples: tuple[st
     description = f"{summary[0].upper()}{summary[1:]}."
     parser: Parser = commands.add_parser(name, help=summary, description=description)
     lines = [f"  {parser.prog} {words}".rstrip() for words in examples]
-    parser.epilog = "\n".join(["example:", *lines])
+    parser.epilog = "\n".join([f"example{'s' * (len(lines) > 1)}:", *lines])
     parser.set_defaults(command=home, parser=parser)
     if name != "run":  # every command answers scripts; `run` leaves that to its studies
-        parser.add_argument("--json", action="store_true", help="print JSON")
+        parser.add_argument("--json", action="store_true", help="print the answer as JSON")
     return parser
 
 
 def _study(parser: Parser, name: str) -> None:
     """The options that all studies have, and the fields of this one's config."""
-    add = parser.add_argument
-    add("--model", action="append", help="a model; several where it compares them")
-    add(
-        "--preset",
-        default="quick",
-        help="quick (minutes on two cores, unless given), full or paper; it may choose other "
-        "values than those in brackets below",
-    )
+    times = STUDY_MODELS.get(name, "; repeat it to compare several models (smollm2-135m-q4)")
+    parser.option("--model", "MODEL", f"{MODEL}{times}", action="append")
+    preset = "quick (minutes on two cores), full or, in most studies, paper; presets may set other "
+    preset += "defaults than those in brackets below"
+    parser.option("--preset", "PRESET", preset, "quick")
     add_settings(parser, study_config(name))
-    _set(parser, "settings of the tasks, such as shots=6; or of the study, by their names")
-    add("--out", help=f"folder for the results (out/{name})")
+    _set(parser, "settings of the study's tasks, such as shots=6, or of the study itself")
+    _out(parser, f"out/{name}")
     _loading(parser)
     _measuring(parser)
 
 
 @command(
     "demo:demo",
-    "a head-ablation curve of the bundled model, or all studies",
+    "draw a head-ablation curve of the bundled model, or run all four studies",
+    "",
     "--all --out out/demo-all",
 )
 def _demo(parser: Parser) -> None:
-    parser.add_argument("--all", action="store_true", help="all four studies in their quick form")
-    parser.add_argument("--out", help="folder for the results (out/demo, or out/demo-all)")
+    parser.flag("--all", "run all four studies with the preset quick")
+    parser.option("--out", "FOLDER", "folder for the results (out/demo, or out/demo-all)")
     _keeping(parser)
 
 
@@ -112,7 +115,7 @@ def _demo(parser: Parser) -> None:
     "models:doctor", "prove that a model's heads can be gated, and print its geometry", "./my-model"
 )
 def _doctor(parser: Parser) -> None:
-    parser.add_argument("model", help="hub id, folder, .gguf file or bundled name")
+    parser.add_argument("model", metavar="MODEL", help=MODEL)
     _loading(parser)
 
 
@@ -123,16 +126,15 @@ def _doctor(parser: Parser) -> None:
 )
 def _rank(parser: Parser) -> None:
     _model_and_task(parser)
-    parser.add_argument("--ranking", default="attribution", help="ranking (%(default)s)")
-    _set(parser, "settings of the ranking", "--ranking-set")
-    parser.add_argument("--top", type=int, default=10, help="how many heads to print (%(default)s)")
-    parser.add_argument("--out", help="write all scores to this JSON file")
+    _ranking(parser, "name of a ranking, see headcount list")
+    parser.option("--top", "N", "how many heads to print", 10)
+    parser.option("--out", "FILE", "write the scores of all heads to this JSON file")
     _measuring(parser)
 
 
 @command(
     "measure:ablate",
-    "switch given heads off (or keep only them) and measure",
+    "measure a task with given heads switched off, or with only them",
     "--task ioi --heads 3.4 11.2 --metric logprob",
 )
 def _ablate(parser: Parser) -> None:
@@ -144,37 +146,39 @@ def _ablate(parser: Parser) -> None:
 
 @command(
     "measure:curve",
-    "mask (or keep) more and more heads and draw the curve",
+    "rank the heads, mask (or keep) more and more of them, and draw the curve",
     "--task ioi --ranking attribution --counts 0 1 2 4 8 16 --out out/ioi",
     "--task ioi --keep --ablation mean --metric logit_difference",
 )
 def _curve(parser: Parser) -> None:
     _model_and_task(parser)
-    add = parser.add_argument
-    add("--ranking", default="attribution", help="ranking or scores file (%(default)s)")
-    add("--counts", nargs="+", type=int, metavar="K", help="numbers of heads (0 1 2 4 … half)")
-    series = ["top", "random", "matched", "bottom"]
-    add("--series", nargs="+", choices=series, default=series[:3], help="curves (all but bottom)")
-    add("--seeds", type=int, default=5, help="random draws (%(default)s)")
-    add("--keep", action="store_true", help="keep only these heads, mask all others")
-    add("--epsilon", type=float, default=0.0, help="what masked heads are multiplied by (0)")
-    add("--out", default="out/curve", help="folder for the results (%(default)s)")
+    _ranking(parser, "name of a ranking, or a file of scores that rank --out wrote")
+    option, series = parser.option, ["top", "random", "matched", "bottom"]
+    option("--counts", "N", "numbers of heads (0 1 2 4 … up to half of all)", nargs="+")
+    which = "curves: top, random, matched (random heads of the same layers) or bottom heads"
+    option("--series", "SERIES", which, series[:3], nargs="+", choices=series)
+    option("--seeds", "N", "random draws for each count", 5)
+    parser.flag("--keep", "keep the chosen heads, and mask all others")
+    option("--epsilon", "X", "factor by which masked heads are multiplied", 0.0)
+    _out(parser, "out/curve")
     _metric(parser)
     _measuring(parser)
 
 
 @command(
     "measure:compare",
-    "rank in several ways and see whether they agree",
+    "rank the heads in several ways, and tell how far the rankings agree",
     "--task retrieval --ranking attribution ablation probe",
 )
 def _compare(parser: Parser) -> None:
     _model_and_task(parser)
-    add, rankings = parser.add_argument, ["attribution", "integrated-gradients", "ablation"]
-    add("--ranking", nargs="+", default=rankings, help="rankings or score files (%(default)s)")
-    add("--counts", nargs="+", type=int, metavar="K", help="numbers of heads to compare")
-    add("--seeds", type=int, help="of rankings that have seeds")
-    add("--out", default="out/compare", help="folder for the results (%(default)s)")
+    option, usual = parser.option, ["attribution", "integrated-gradients", "ablation"]
+    which = "two or more names of rankings, or files of scores that rank --out wrote"
+    option("--ranking", "RANKING", which, usual, nargs="+")
+    counts = "how many of the best heads are compared (1 2 4 … up to half of all)"
+    option("--counts", "N", counts, nargs="+")
+    option("--seeds", "N", "random starts, for rankings that have a setting of this name")
+    _out(parser, "out/compare")
     _measuring(parser)
 
 
@@ -190,43 +194,45 @@ def _run(parser: Parser) -> None:
 
 @command(
     "listing:report",
-    "one web page about finished results",
+    "make one web page about finished results",
     "out/masked-heads out/heads-kept --out index.html",
     "out --out out/index.html",
 )
 def _report(parser: Parser) -> None:
-    parser.add_argument("folders", nargs="+", help="of results, or with results below them")
-    parser.add_argument("--out", default="index.html", help="file of the page (%(default)s)")
+    folders = "folders of results, or folders in which such folders are"
+    parser.add_argument("folders", nargs="+", metavar="FOLDER", help=folders)
+    parser.option("--out", "FILE", "file for the page", "index.html")
 
 
 @command(
     "measure:tasks",
-    "how well a model does the cognitive functions, with all its heads",
+    "measure how well a model does the cognitive functions, with all its heads",
     "--model smollm2-135m-q4",
     "--functions retrieval --set n=50",
 )
 def _tasks(parser: Parser) -> None:
     _model(parser)
-    parser.add_argument("--functions", nargs="+", help="some of them (all)")
-    _set(parser, "settings, as n=100 shots=4")
+    functions = "cognitive functions, such as retrieval math (all eight)"
+    parser.option("--functions", "NAME", functions, nargs="+")
+    _set(parser, "settings of the functions' tasks, such as n=100 shots=4")
     _loading(parser)
     _measuring(parser)
 
 
 @command(
     "models:generate",
-    "let a model write under a head set",
+    "let a model write, with given heads switched off",
     '--prompt "The capital of France is" --heads 3.4 11.2',
 )
 def _generate(parser: Parser) -> None:
     _model(parser)
-    add = parser.add_argument
-    add("--prompt", nargs="+", required=True, help="one or more texts")
-    add("--heads", nargs="*", default=[], metavar="LAYER.HEAD", help="heads off")
-    _scope(parser, "what is gated: all, or decode (new tokens only)")
-    add("--max-new-tokens", type=int, default=32, help="%(default)s")
-    add("--temperature", type=float, default=0.0, help="0 is greedy")
-    add("--seed", type=int, default=0, help="of sampling (%(default)s)")
+    option = parser.option
+    option("--prompt", "TEXT", "one text or several, each in quotes", nargs="+", required=True)
+    option("--heads", "LAYER.HEAD", "heads to switch off, such as 3.4 11.2", [], nargs="*")
+    _scope(parser, "switch the heads off at all tokens, or only at new ones")
+    option("--max-new-tokens", "N", "the most tokens to write for each prompt", 32)
+    option("--temperature", "X", "temperature of sampling; 0 takes the likeliest token", 0.0)
+    option("--seed", "N", "seed of sampling", 0)
     _loading(parser)
     _quiet(parser)
 
@@ -239,7 +245,7 @@ def _generate(parser: Parser) -> None:
 def _export(parser: Parser) -> None:
     _model(parser)
     _heads(parser)
-    parser.add_argument("--out", required=True, help="a folder that does not exist yet")
+    parser.option("--out", "FOLDER", "folder to write, which must not exist yet", required=True)
     _loading(parser)
 
 
@@ -251,33 +257,34 @@ def _export(parser: Parser) -> None:
 )
 def _sparsify(parser: Parser) -> None:
     _model(parser)
-    add = parser.add_argument
-    text = ".txt or .txt.xz (blank lines between articles) or .jsonl"
-    add("--text", required=True, help=text)
-    add("--out", required=True, help="folder for the sparse model and its work")
-    add("--control", help="folder of the dense control, to share it (OUT/control)")
-    add("--base", help="name of the base model in the result (that of --model)")
+    option = parser.option
+    text = "text to train on: .txt or .txt.xz with blank lines between articles, or .jsonl"
+    option("--text", "FILE", text, required=True)
+    option("--out", "FOLDER", "folder for the sparse model and its training", required=True)
+    option("--control", "FOLDER", "dense control that other runs share (OUT/control)")
+    option("--base", "MODEL", "name of the base model in the result (that of --model)")
     add_settings(parser, Settings)
-    _set(parser, "further settings, see the docs")
-    add("--rows", type=int, help="blocks in one pass, if a step does not fit")
-    add("--minutes", type=float, help="stop after so many, to go on later")
-    compiled = "torch.compile the blocks (on a GPU, unless --no-compile)"
-    add("--compile", action=argparse.BooleanOptionalAction, help=compiled)
-    add("--text-source", help="where the text comes from, for the attribution")
-    add("--text-licence", help="its licence")
+    _set(parser, "further settings, which docs/sparse.md lists")
+    option("--rows", "N", "blocks in one pass, where a step does not fit into memory")
+    option("--minutes", "X", "stop after this time; the same command goes on later")
+    compiled = "compile the blocks with torch.compile (only on a GPU)"
+    parser.add_argument("--compile", action=argparse.BooleanOptionalAction, help=compiled)
+    option("--text-source", "TEXT", "where the text comes from, for the model's attribution")
+    option("--text-licence", "TEXT", "licence of the text, for the model's attribution")
     _loading(parser)
     _quiet(parser)
 
 
-@command("listing:known_names", "what studies, tasks, rankings, metrics and models there are", "")
+@command("listing:known_names", "list the studies, models, tasks, rankings and metrics", "")
 def _list(parser: Parser) -> None:
     pass
 
 
 @command("listing:cache", "list or clear the cached models", "", "clear smollm2-135m-q4")
 def _cache(parser: Parser) -> None:
-    parser.add_argument("action", nargs="?", choices=["list", "clear"], default="list")
-    parser.add_argument("name", nargs="?", help="clear only this model")
+    add, what = parser.add_argument, "list the cached models, or clear the cache (list)"
+    add("action", nargs="?", choices=["list", "clear"], default="list", help=what)
+    add("name", nargs="?", metavar="NAME", help="clear: remove only this model")
 
 
 @command(
@@ -288,77 +295,91 @@ def _cache(parser: Parser) -> None:
     "clean --task ioi",
 )
 def _store(parser: Parser) -> None:
-    add = parser.add_argument
-    add("action", nargs="?", choices=["list", "export", "clean"], default="list")
-    add("path", nargs="?", help="export to this .csv or .parquet file")
-    add("--store", help="the store's file")
-    add("--model", help="clean: only this model's")
-    add("--task", help="clean: only this task's")
-    add("--everything", action="store_true", help="clean: the whole store")
+    add, option = parser.add_argument, parser.option
+    what = "list what is stored, export the measurements, or clean some of them (list)"
+    add("action", nargs="?", choices=["list", "export", "clean"], default="list", help=what)
+    add("path", nargs="?", metavar="FILE", help="export: the .csv or .parquet file to write")
+    option("--store", "FILE", STORE)
+    option("--model", "NAME", "clean: remove the measurements of this model")
+    option("--task", "NAME", "clean: remove the measurements of this task")
+    parser.flag("--everything", "clean: remove all measurements")
 
 
 def _loading(parser: Parser) -> None:
     add = parser.add_argument_group("how the model is loaded").add_argument
-    add("--dtype", default="float32", help="float32, bfloat16, float16, auto (%(default)s)")
-    add("--device", help="cpu, cuda, cuda:1, mps (a GPU where there is one)")
-    add("--device-map", help="spread over several devices, such as auto")
-    add("--attention", help="attention kernel: sdpa, eager, flash_attention_2, …")
-    add("--revision", help="branch, tag or commit of a hub model")
+    dtype = "float32, bfloat16, float16, or auto for that of the checkpoint (float32)"
+    add("--dtype", default="float32", help=dtype)
+    add("--device", help="cpu, cuda, cuda:1 or mps (a GPU where there is one)")
+    add("--device-map", metavar="MAP", help="auto spreads the model over several devices")
+    kernels = "attention kernel: sdpa, eager, flash_attention_2, …"
+    add("--attention", metavar="KERNEL", help=kernels)
+    add("--revision", metavar="NAME", help="branch, tag or commit of a hub model")
     add("--trust-remote-code", action="store_true", help="run code that comes with the model")
 
 
 def _model(parser: Parser) -> None:
-    parser.add_argument("--model", default="smollm2-135m-q4", help="%(default)s unless given")
+    parser.option("--model", "MODEL", MODEL, "smollm2-135m-q4")
 
 
 def _model_and_task(parser: Parser) -> None:
     _model(parser)
-    parser.add_argument("--task", default="ioi", help="name, .jsonl or .json file (%(default)s)")
-    _set(parser, "settings of the task, as n=100")
+    parser.option("--task", "TASK", "name of a task, or a .jsonl or .json file of examples", "ioi")
+    _set(parser, "settings of the task, such as n=100")
     _loading(parser)
 
 
-def _set(parser: Parser, help: str, name: str = "--set") -> None:
-    parser.add_argument(name, nargs="*", default=[], metavar="NAME=VALUE", help=help)
+def _ranking(parser: Parser, text: str) -> None:
+    parser.option("--ranking", "RANKING", text, "attribution")
+    settings = "settings of the ranking, such as metric=logit_difference; rankings use the metric "
+    settings += "logprob unless told otherwise, because accuracy has no derivative"
+    _set(parser, settings, "--ranking-set")
+
+
+def _set(parser: Parser, text: str, name: str = "--set") -> None:
+    parser.option(name, "NAME=VALUE", text, [], nargs="*")
+
+
+def _out(parser: Parser, folder: str) -> None:
+    parser.option("--out", "FOLDER", "folder for the results", folder)
 
 
 def _heads(parser: Parser) -> None:
-    parser.add_argument("--heads", nargs="+", required=True, metavar="LAYER.HEAD")
-    parser.add_argument("--keep", action="store_true", help="keep only these heads")
+    heads = "heads to switch off; 3.4 is head 4 of layer 3, both counted from 0"
+    parser.option("--heads", "LAYER.HEAD", heads, nargs="+", required=True)
+    parser.flag("--keep", "keep these heads, and switch all others off")
 
 
-def _scope(parser: Parser, help: str) -> None:
-    parser.add_argument("--scope", choices=("all", "decode"), default="all", help=help)
+def _scope(parser: Parser, text: str) -> None:
+    parser.add_argument("--scope", choices=("all", "decode"), default="all", help=f"{text} (all)")
 
 
 def _metric(parser: Parser) -> None:
     add, ablations = parser.add_argument, ("zero", "mean", "corrupted")
-    add("--metric", default="accuracy", help="see headcount list (%(default)s)")
-    add("--ablation", choices=ablations, default="zero", help="what heads say that are off (zero)")
-    _scope(parser, "metrics of texts: all, or decode (new tokens only)")
-    add("--explain", action="store_true", help="print how it will be measured")
+    parser.option("--metric", "METRIC", "what is measured, see headcount list", "accuracy")
+    ablation = "what replaces the output of a head that is off: zero, its mean over the ranking "
+    ablation += "split, or its output on the corrupted prompt (zero)"
+    add("--ablation", choices=ablations, default="zero", help=ablation)
+    _scope(parser, "with metrics of texts: heads are off at all tokens, or only at new ones")
+    parser.flag("--explain", "print how the passes are arranged")
 
 
 def _quiet(parser: Parser) -> None:
-    parser.add_argument("--quiet", action="store_true", help="no progress bars")
+    parser.flag("--quiet", "print neither progress nor what is ahead")
 
 
 def _keeping(parser: Parser) -> None:
-    parser.add_argument("--store", help="file that keeps measurements (in the user's cache folder)")
-    parser.add_argument("--no-store", action="store_true", help="keep nothing, reuse nothing")
+    parser.option("--store", "FILE", STORE)
+    parser.flag("--no-store", "keep no measurements, and reuse none")
     _quiet(parser)
 
 
 def _measuring(parser: Parser) -> None:
     _keeping(parser)
-    parser.add_argument("--dry-run", action="store_true", help="print the work ahead, do nothing")
+    parser.flag("--dry-run", "print what would be measured, and about how long it takes")
     add = parser.add_argument_group("many machines (pip install 'headcount[ray]')").add_argument
-    add(
-        "--ray",
-        nargs="?",
-        const="local",
-        metavar="ADDRESS",
-        help="measure on the workers of a Ray cluster: of one that is started here, or of that at "
-        "HOST:PORT (auto: the one that this machine belongs to)",
+    ray = (
+        "measure on the workers of a Ray cluster: one that is started here, the one at HOST:PORT, "
     )
-    add("--workers", type=int, metavar="N", help="how many (one for each GPU)")
+    ray += "or with auto the one to which this machine belongs"
+    add("--ray", nargs="?", const="local", metavar="ADDRESS", help=ray)
+    add("--workers", type=int, metavar="N", help="how many workers (one for each GPU)")

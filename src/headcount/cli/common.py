@@ -49,7 +49,7 @@ def model_from(arguments: Namespace, name: str | None = None) -> Model:
 
 def gates_from(arguments: Namespace, model: Model) -> Float[np.ndarray, "heads"]:
     """The head set that the arguments name: these heads are off, or with --keep all others."""
-    heads = [model.layout.parse(text) for text in arguments.heads]
+    heads = [model.layout.parse(text) for text in " ".join(arguments.heads).split()]
     return model.layout.gates(**{"keep" if getattr(arguments, "keep", False) else "off": heads})
 
 
@@ -61,7 +61,7 @@ def lab_from(arguments: Namespace) -> Iterator[Lab]:
     """
     address, count = getattr(arguments, "ray", None), getattr(arguments, "workers", None)
     if address is None and count is not None:
-        raise HeadcountError("--workers are those of a Ray cluster: give --ray as well.")
+        raise HeadcountError("--workers counts the workers of a Ray cluster: give --ray as well.")
     from headcount.lab import Lab
 
     if getattr(arguments, "explain", False):
@@ -86,19 +86,27 @@ def _say_on_stderr(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
+def tell_store(arguments: Namespace, lab: Lab) -> None:
+    """Say where measurements are kept."""
+    if lab.store is not None and not arguments.quiet:
+        _say_on_stderr(f"Measurements are kept in {lab.store.path}; --no-store keeps nothing.")
+
+
 def announce(arguments: Namespace, lab: Lab, requests: Iterable[Request]) -> Answer | None:
     """Say what these requests will measure; with --dry-run that is the answer."""
     if arguments.dry_run:
         cost = lab.cost(requests)
         return Answer(cost.to_json(), cost)
+    tell_store(arguments, lab)
     if not arguments.quiet:
         _say_on_stderr(str(lab.cost(requests)))
     return None
 
 
-def command_line() -> str:
-    """The command that is being run, for the record."""
-    return "headcount " + shlex.join(sys.argv[1:])
+def command_line(arguments: Namespace) -> str:
+    """The command for the record, without the options that only change what is printed."""
+    printing = ("--json", "--quiet", "--explain")
+    return "headcount " + shlex.join(word for word in arguments.words if word not in printing)
 
 
 def claim_lines(claims: Iterable[Claim]) -> list[str]:
@@ -111,11 +119,13 @@ def claim_lines(claims: Iterable[Claim]) -> list[str]:
 
 
 def files_text(paths: Sequence[Path]) -> str:
-    """Where the picture is, what is beside it, and where the page is."""
-    beside = ", ".join(path.name for path in paths if path.suffix in (".csv", ".gz", ".json"))
+    """Where the picture is, what else is in its folder, and where the page is."""
+    shown = (".png", ".csv", ".gz", ".json")
+    beside = [path.name for path in paths[1:] if path.suffix in shown]
+    beside += ["scores/"] * (paths[0].parent / "scores").is_dir()
     return (
-        f"\nThe picture: {paths[0]}\nBeside it: {beside}\n"
-        f"All of it, to open in a browser: {paths[-1]}"
+        f"\nThe picture: {paths[0]}\nBeside it: {', '.join(beside)}\n"
+        f"Everything on one page, for a browser: {paths[-1]}"
     )
 
 

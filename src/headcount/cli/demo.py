@@ -6,7 +6,7 @@ from argparse import Namespace
 from typing import Any
 
 from headcount.claims import Claim, judge
-from headcount.cli.common import Answer, claim_lines, files_text, lab_from
+from headcount.cli.common import Answer, claim_lines, files_text, lab_from, tell_store
 from headcount.curves import Curve
 from headcount.curves import curve as make_curve
 from headcount.models.model import load_model
@@ -28,14 +28,15 @@ def demo(arguments: Namespace) -> Answer | None:
         demo_all(arguments)
         return None
     say = (lambda text: None) if arguments.json else print
-    say(f"{MODEL}: loading (the first time, its 93 MB are fetched and converted)")
+    say(f"Loading {MODEL} (the first time, its 93 MB are fetched and converted)")
     model = load_model(MODEL)
     layout = model.layout
-    say(f"{layout.total} heads in {len(layout.counts)} layers, each proven to be a head")
+    say(f"It has {layout}, and each was proven to act alone")
     task = make_task("ioi", model.tokenizer, n=EXAMPLES)
     example = task.examples[0]
     say(f'Task: "{example.prompt}" → "{example.target.strip()}", not "{example.foils[0].strip()}"')
     with lab_from(arguments) as lab:
+        tell_store(arguments, lab)
         result = make_curve(model, task, lab=lab, **SETTINGS)
     claims = judge_claims(result)
     facts = {"model": MODEL, "examples": EXAMPLES, **SETTINGS}

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from headcount.cli.common import Answer, lab_from
+from headcount.cli.common import Answer, lab_from, tell_store
 from headcount.errors import HeadcountError
 from headcount.lab import Lab
 from headcount.models.model import Model, load_model
@@ -24,7 +24,7 @@ from headcount.report import write_page
 from headcount.report.study import versions
 from headcount.studies import STUDIES, study_kind
 from headcount.studies.description import Description, resume_key
-from headcount.system.progress import duration
+from headcount.system.progress import duration, plural
 
 PRESET = "quick"
 BESIDE = 15.0  # seconds of each study that go into resampling, figures and pages
@@ -90,8 +90,7 @@ class _Demo:
         claims = read_claims(folder)
         counts = Counter(claim["verdict"] for claim in claims)
         words = ", ".join(f"{count} {verdict}" for verdict, count in counts.items())
-        some = f"{len(claims)} claim{'s' * (len(claims) != 1)}"
-        self.tell(f"{some}: {words} · {how} · {folder / 'report.html'}")
+        self.tell(f"{plural(len(claims), 'claim')}: {words} · {how} · {folder / 'report.html'}")
 
     def left(self, names: list[str]) -> float:
         """About how many seconds these studies take."""
@@ -109,6 +108,7 @@ def demo_all(arguments: Namespace) -> None:
 
     with lab_from(arguments) as lab:
         lab.say = tell
+        tell_store(arguments, lab)
         demo = _Demo(out, lab, tell)
         tell("Loading the models (the first time, they are fetched and converted)")
         for name in names:
@@ -118,7 +118,7 @@ def demo_all(arguments: Namespace) -> None:
             many = sum(plan.seconds > 0 for plan in demo.plans.values())
             tell(
                 f"{many} of {len(names)} studies to run: about {duration(waiting)} on this "
-                "machine. If it is cut, the same command goes on."
+                "machine. If it is interrupted, the same command goes on."
             )
         for number, name in enumerate(names, start=1):
             seconds = demo.left([name])
@@ -139,7 +139,7 @@ def demo_all(arguments: Namespace) -> None:
         raise HeadcountError(next(iter(failures.values())))
     studies = {name: {"folder": out / name, "claims": read_claims(out / name)} for name in pages}
     document = {"page": index, "studies": studies, "failures": failures}
-    text = f"\nAll of it, to open in a browser: {index}"
+    text = f"\nEverything on one page, for a browser: {index}"
     Answer(document, text).print(as_json=arguments.json)
     if failures:
         raise HeadcountError(f"not finished: {', '.join(failures)}; the same command tries again.")

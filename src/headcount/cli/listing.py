@@ -1,19 +1,27 @@
-"""Commands about what there is: `headcount list`, `cache`, `store` and `report`.
+"""Commands that need no model: `headcount list`, `cache`, `store` and `report`.
 
 They answer at once: what takes long to import is imported by the one that needs it.
 """
 
 from __future__ import annotations
 
+import shutil
+import sys
+import textwrap
 from argparse import Namespace
+from collections.abc import Mapping, Sequence
 from datetime import datetime
+from typing import Any
 
 from headcount.cli.common import Answer, table
 from headcount.errors import HeadcountError
 from headcount.store import Store
+from headcount.store.inventory import Summary
 from headcount.system.bundled import clear_cache, list_cache
 from headcount.system.paths import cache_dir
+from headcount.system.progress import plural
 
+SHORT = 12  # characters of an entry in which two rows differ: it may be a hash
 MINUTE = "%Y-%m-%d %H:%M"
 
 
@@ -31,16 +39,27 @@ def known_names(arguments: Namespace) -> Answer:
         "studies": dict(STUDIES),
         "models": {
             **dict.fromkeys(BUNDLED, "bundled; any hub id, folder or .gguf file works too"),
-            **dict.fromkeys(sparse, "bundled; a sparse-attention version of it"),
+            **{name: f"bundled; sparse version of {name.partition(':')[2]}" for name in sparse},
         },
         "tasks": {entry.key: entry.summary for entry in TASKS},
         "rankings": {entry.key: entry.summary for entry in RANKINGS},
         "metrics": {key: get_metric(key).name for key in (*METRICS, *TEXT_METRICS)},
     }
+    wide = max(len(key) for entries in known.values() for key in entries)
     lines = []
     for kind, entries in known.items():
-        lines += [kind, *(f"  {key:22} {summary}" for key, summary in entries.items())]
-    return Answer(known, "\n".join(lines))
+        lines += ["", kind]
+        for key, summary in entries.items():
+            lines += _in_columns(f"  {key:{wide}}  ", summary)
+    return Answer(known, "\n".join(lines[1:]))
+
+
+def _in_columns(first: str, text: str) -> list[str]:
+    """A text behind a first column; on a terminal its lines stay in the second column."""
+    if not sys.stdout.isatty():
+        return [first + text]
+    width = max(shutil.get_terminal_size().columns, len(first) + 30)
+    return textwrap.wrap(first + text, width, subsequent_indent=" " * len(first))
 
 
 def cache(arguments: Namespace) -> Answer:
@@ -70,11 +89,9 @@ def store(arguments: Namespace) -> Answer:
     with Store.open(arguments.store) as opened:
         if arguments.action == "export":
             if not arguments.path:
-                raise HeadcountError(
-                    "Name the file to export to: headcount store export values.csv"
-                )
+                raise HeadcountError("Name the file to write: headcount store export values.csv")
             count, path = opened.export(arguments.path), arguments.path
-            text = f"Wrote {count:,} measurements to {path}"
+            text = f"Wrote {plural(count, 'measurement')} to {path}"
             return Answer({"measurements": count, "path": path}, text)
         if arguments.action == "clean":
             return _clean(arguments, opened)
@@ -84,22 +101,31 @@ def store(arguments: Namespace) -> Answer:
 def _list(store: Store) -> Answer:
     summary = store.summary()
     header = ["model", "task", "metric", "ablation", "head sets", "examples", "values", "last"]
-    rows = [
-        (
-            row.model,
-            row.task,
-            f"({row.context.get('ranking')})" if row.documents else row.metric,
-            row.ablation.split(" ")[0],
-            row.head_sets,
-            row.examples,
-            row.values,
-            f"{row.last_written:{MINUTE}}",
-        )
-        for row in summary
-    ]
+    names = [_shown(row) for row in summary]
+    rows = []
+    for row, name in zip(summary, names, strict=True):
+        same = [other.context for other, its in zip(summary, names, strict=True) if its == name]
+        counts = row.head_sets, row.examples, row.values, f"{row.last_written:{MINUTE}}"
+        rows.append((*name, *counts, _difference(row.context, same)))
+    if any(row[-1] for row in rows):
+        header.append("differs in")
+    else:
+        rows = [row[:-1] for row in rows]
     text = f"{table(header, rows)}\n\n{store.path}"
     nothing = f"Nothing is stored in {store.path}."
     return Answer([vars(row) for row in summary], text if summary else nothing)
+
+
+def _shown(row: Summary) -> tuple[str, ...]:
+    metric = f"({row.context.get('ranking')})" if row.documents else row.metric
+    return row.model, row.task, metric, row.ablation.split(" ")[0]
+
+
+def _difference(context: Mapping[str, Any], same: Sequence[Mapping[str, Any]]) -> str:
+    """The entries in which a context differs from others that a table shows alike."""
+    names = sorted({name for other in same for name in other})
+    differing = [name for name in names if any(o.get(name) != context.get(name) for o in same)]
+    return " ".join(f"{name}={str(context.get(name))[:SHORT]}" for name in differing)
 
 
 def _clean(arguments: Namespace, store: Store) -> Answer:
@@ -107,9 +133,9 @@ def _clean(arguments: Namespace, store: Store) -> Answer:
     if not (model or task or everything):
         raise HeadcountError("Say what to clean: --model NAME, --task NAME, or --everything.")
     if everything and (model or task):
-        raise HeadcountError("Give either --everything or a model or task, not both.")
+        raise HeadcountError("Give either --everything, or --model and --task, not both.")
     count = store.clean(model=model, task=task, everything=everything)
-    return Answer({"removed": count}, f"Removed {count:,} measurements.")
+    return Answer({"removed": count}, f"Removed {plural(count, 'measurement')}.")
 
 
 def report(arguments: Namespace) -> Answer:
@@ -119,5 +145,5 @@ def report(arguments: Namespace) -> Answer:
     below = (result for folder in arguments.folders for result in find_results(folder))
     results = list(dict.fromkeys(below))
     path = write_page(results, arguments.out)
-    text = f"{len(results)} result{'s' * (len(results) != 1)}: {path}"
+    text = f"{plural(len(results), 'result')}: {path}"
     return Answer({"page": path, "results": results}, text)

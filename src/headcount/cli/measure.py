@@ -21,6 +21,7 @@ from headcount.cli.common import (
     lab_from,
     model_from,
     table,
+    tell_store,
 )
 from headcount.cli.parser import parse_settings
 from headcount.curves import CurveRequest, CurveSettings
@@ -46,18 +47,23 @@ from headcount.tasks.cognitive import DRAWS
 
 @contextmanager
 def lab_model_and_task(arguments: Namespace) -> Iterator[tuple[Lab, Model, Task]]:
-    """What the arguments name; a task that there is not is refused before a model is loaded."""
+    """What the arguments name; an unknown task is refused before a model is loaded."""
     make = task_factory(arguments.task, **parse_settings(arguments.set))
     with lab_from(arguments) as lab:
         model = model_from(arguments)
         yield lab, model, make(model.tokenizer)
 
 
+def ranking_settings(arguments: Namespace) -> dict[str, Any]:
+    """What --ranking-set chooses; refuses what the ranking does not have, without a model."""
+    chosen = parse_settings(arguments.ranking_set)
+    get_metric(RANKINGS[arguments.ranking].bind(**chosen).get("metric", "logprob"))
+    return chosen
+
+
 def rank(arguments: Namespace) -> Answer:
     """Rank, show the best heads, and write all scores where asked."""
-    chosen = parse_settings(arguments.ranking_set)
-    settings = RANKINGS[arguments.ranking].bind(**chosen)  # refuses before the model is loaded
-    get_metric(settings.get("metric", "logprob"))
+    chosen = ranking_settings(arguments)
     if arguments.top < 1:
         raise HeadcountError(f"Cannot print the top {arguments.top} heads: ask for at least 1.")
     with lab_model_and_task(arguments) as (lab, model, task):
@@ -68,7 +74,7 @@ def rank(arguments: Namespace) -> Answer:
     text = _best_heads(scores, arguments.top, task.split("ranking").clusters)
     if arguments.out:
         scores.save(arguments.out)
-        text += f"\n\nAll {scores.layout.total} scores: {arguments.out}"
+        text += f"\n\nThe scores of all {scores.layout.total} heads: {arguments.out}"
     return Answer(scores.to_json(), text)
 
 
@@ -101,6 +107,7 @@ def ablate(arguments: Namespace) -> Answer | None:
         sweep = Sweep(model, task, metric, head_sets, "test", *how)
         if arguments.dry_run:
             return announce(arguments, lab, [sweep])
+        tell_store(arguments, lab)
         values = lab.measure(sweep)
     intervals = {label: values.interval(label) for label in ("all heads", named)}
     whole, clusters = values.of("all heads"), values.clusters
@@ -119,9 +126,10 @@ def ablate(arguments: Namespace) -> Answer | None:
 def curve(arguments: Namespace) -> Answer:
     """Rank, measure, draw, and leave a folder behind."""
     is_file = arguments.ranking.endswith(".json")
+    if is_file and arguments.ranking_set:
+        raise HeadcountError(f"{arguments.ranking} has finished scores: leave --ranking-set out.")
     ready = HeadScores.load(arguments.ranking) if is_file else None
-    if ready is None:
-        RANKINGS[arguments.ranking]  # refuses before the model is loaded
+    of_ranking = {} if is_file else ranking_settings(arguments)
     metric = get_metric(arguments.metric)
     chosen = CurveSettings(
         counts=arguments.counts,
@@ -133,14 +141,14 @@ def curve(arguments: Namespace) -> Answer:
         epsilon=arguments.epsilon,
     )
     with lab_model_and_task(arguments) as (lab, model, task):
-        ranking = ready or Ranking.of(model, task, arguments.ranking)
+        ranking = ready or Ranking.of(model, task, arguments.ranking, **of_ranking)
         request = CurveRequest(model, task, ranking, metric, chosen)
         if forecast := announce(arguments, lab, [request]):
             return forecast
         Path(arguments.out).mkdir(parents=True, exist_ok=True)  # refused before measuring
         result = request.result(lab)
     study = curve_study(result, model, task, asdict(chosen))
-    paths = study.save(arguments.out, command_line())
+    paths = study.save(arguments.out, command_line(arguments))
     return Answer(result.rows, "\n".join([str(result), *result.left_out, files_text(paths)]))
 
 
@@ -177,7 +185,8 @@ def compare(arguments: Namespace) -> Answer:
     write_json(folder / "agreement.json", document)
     for name, scores in by_name.items():
         scores.save(folder / f"scores-{name}.json")
-    return Answer(document, f"{result}\n\nThe picture: {picture}")
+    beside = ", ".join(["agreement.json", *(f"scores-{name}.json" for name in by_name)])
+    return Answer(document, f"{result}\n\nThe picture: {picture}\nBeside it: {beside}")
 
 
 def _read_rankings(rankings: Sequence[str]) -> dict[str, HeadScores | None]:
@@ -187,12 +196,12 @@ def _read_rankings(rankings: Sequence[str]) -> dict[str, HeadScores | None]:
         is_file = ranking.endswith(".json")
         name = Path(ranking).stem.removeprefix("scores-") if is_file else RANKINGS[ranking].key
         if name in ready:
-            raise HeadcountError(f'"{name}" is there twice: give each ranking once.')
+            raise HeadcountError(f'The ranking "{name}" is given twice: give each ranking once.')
         ready[name] = HeadScores.load(ranking) if is_file else None
     if len(ready) < 2:
         raise HeadcountError(
-            f"Give at least two rankings to compare, of {', '.join(e.key for e in RANKINGS)}, or "
-            "files of scores."
+            "Give at least two rankings to compare: files of scores, or some of "
+            f"{', '.join(entry.key for entry in RANKINGS)}."
         )
     return ready
 
@@ -208,7 +217,9 @@ def tasks(arguments: Namespace) -> Answer:
     chosen = parse_settings(arguments.set)
     functions = check_functions(arguments.functions or ["all"])
     if "draw" in chosen:
-        raise HeadcountError("This command takes the mean of all draws: leave draw away.")
+        raise HeadcountError(
+            "This command takes the mean over all draws: leave the setting draw out."
+        )
     with lab_from(arguments) as lab:
         model, metric = model_from(arguments), get_metric("exact_match")
         whole = HeadSets.of(model.layout.gates(off=[]), model.layout)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from argparse import Namespace
 from dataclasses import asdict, fields
 from itertools import groupby
@@ -14,12 +15,13 @@ from headcount.figures.edges import plot_edges
 from headcount.figures.style import save_figure
 from headcount.models.export import export as export_model
 from headcount.models.model import Model
-from headcount.models.sites import plain
+from headcount.models.sites import HeadSite, plain
 from headcount.registry import check_setting
 from headcount.sparse.settings import Settings
 from headcount.sparse.sparsify import Sparsified
 from headcount.sparse.sparsify import sparsify as make_sparse_model
 from headcount.system.files import write_csv
+from headcount.system.progress import plural
 
 
 def doctor(arguments: Namespace) -> Answer:
@@ -41,7 +43,7 @@ def doctor(arguments: Namespace) -> Answer:
         "",
         *(f"  {line}" for line in geometry(model)),
         "",
-        "proven on a made-up prompt:",
+        "checked on a made-up prompt:",
     ]
     for check in model.proof.checks:
         lines.append(f"  ✓ {check.statement} (error {check.error:.1e}, limit {check.limit:.0e})")
@@ -56,13 +58,18 @@ def doctor(arguments: Namespace) -> Answer:
 
 
 def geometry(model: Model) -> list[str]:
-    """Runs of layers with the same geometry, one line each."""
+    """Runs of layers with the same geometry, one line each; * stands for a layer's number."""
+
+    def form(site: HeadSite) -> tuple[int, int, str]:
+        return site.heads, site.size, re.sub(r"\b\d+\b", "*", site.module)
+
     lines = []
-    for (heads, size), run in groupby(model.sites, key=lambda site: (site.heads, site.size)):
-        sites = list(run)
-        first, last = sites[0], sites[-1]
-        span = f"layer {first.index}" if first is last else f"layers {first.index}–{last.index}"
-        lines.append(f"{span}: {heads} heads of size {size}, into {first.module}")
+    for (heads, size, module), run in groupby(model.sites, key=form):
+        first, *others = list(run)
+        span, into = f"layer {first.index}", first.module
+        if others:
+            span, into = f"layers {first.index}–{others[-1].index}", module
+        lines.append(f"{span}: {plural(heads, 'head')} of size {size}, into {into}")
     return lines
 
 
@@ -91,7 +98,8 @@ def export(arguments: Namespace) -> Answer:
     off = int((gates == 0).sum())
     return Answer(
         {"folder": folder, "heads_off": off},
-        f"{model.name} without {off} heads, proven equal: {folder}",
+        f"{model.name} without {plural(off, 'head')}: {folder}\n"
+        "It was loaded again, and computes the same logits as the gated model.",
     )
 
 

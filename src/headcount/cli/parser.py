@@ -7,7 +7,7 @@ import ast
 import re
 import sys
 from argparse import Namespace
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import Field, fields
 from typing import Any, NoReturn
@@ -16,12 +16,38 @@ from headcount.errors import HeadcountError, did_you_mean
 
 FEW = 6  # choices that an error lists; of more it names the nearest
 
+# What argparse says, and what we say instead.
+PLAIN = (
+    (
+        r"argument ([^:/]+).*?: invalid int value: (['\"])(.*)\2",
+        r'\1 takes a whole number, not "\3"',
+    ),
+    (r"argument ([^:/]+).*?: invalid float value: (['\"])(.*)\2", r'\1 takes a number, not "\3"'),
+    (r"argument ([^:/]+).*?: expected one argument", r"\1 needs a value"),
+    (r"argument ([^:/]+).*?: expected at least one argument", r"\1 needs at least one value"),
+    (r"argument ([^:/]+).*?: ignored explicit argument .*", r"\1 takes no value"),
+    (r"ambiguous option: (\S+) could match (.*)", r"\1 can mean \2: write one of them in full"),
+)
+
 
 class Parser(argparse.ArgumentParser):
     """argparse, with one sentence and a suggestion instead of the usage text."""
 
     def __init__(self, **how: Any) -> None:
         super().__init__(formatter_class=argparse.RawDescriptionHelpFormatter, **how)
+
+    def option(self, name: str, value: str, text: str, default: Any = None, **how: Any) -> None:
+        """Add an option with a value, which is a whole number if it is called N, a number if X.
+
+        The help ends with the default, where there is one.
+        """
+        kind, shown = {"N": int, "X": float}.get(value, str), default_text(default)
+        help = f"{text} ({shown})" if shown else text
+        self.add_argument(name, type=kind, metavar=value, default=default, help=help, **how)
+
+    def flag(self, name: str, text: str) -> None:
+        """Add an option without a value."""
+        self.add_argument(name, action="store_true", help=text)
 
     def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Read the words; one that is left over is refused by the command that it was given to."""
@@ -33,12 +59,16 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Print what is wrong and how to get help; exit code 2."""
-        if wrong := re.search(r"invalid choice: (['\"])(.*?)\1 \(choose", message):
-            choices = re.findall(r"'([^']+)'", message.partition("(choose from")[2])
-            listed = f" (known: {', '.join(choices)})" if 0 < len(choices) <= FEW else ""
-            message = f'There is no "{wrong[2]}" here{listed}.{did_you_mean(wrong[2], choices)}'
-        elif unknown := re.match(r"unrecognized arguments: (\S*)", message):
+        if unknown := re.match(r"unrecognized arguments: (\S*)", message):
             message = self._unknown(unknown[1])
+        elif wrong := re.match(r"argument (.*?): invalid choice: (['\"])(.*?)\2 \(choose", message):
+            message = self._wrong_choice(wrong[1], wrong[3])
+        elif required := re.match(r"the following arguments are required: (.*)", message):
+            known = ", ".join(self._choices(required[1]))
+            listed = f" ({known})" if known else ""
+            message = f"This command needs {required[1].replace(', ', ' and ')}{listed}"
+        for pattern, plain in PLAIN:
+            message = re.sub(pattern, plain, message)
         end = "" if message.endswith((".", "?")) else "."
         self.exit(2, f"headcount: {message}{end} See {self.prog} --help\n")
 
@@ -54,11 +84,23 @@ class Parser(argparse.ArgumentParser):
 
     def _unknown(self, word: str) -> str:
         if not word.startswith("-"):
-            return f'There is no use for "{word}" here.'
+            return f'"{word}" is not expected here.'
         name = word.partition("=")[0]
         if name in self.options:  # it stood before the name of a command or study
-            return f"Put {name} behind the name: {self.prog} {name}."
+            return f"Write {name} after the name: {self.prog} {name}."
         return f'There is no option "{name}".{did_you_mean(name, self.options)}'
+
+    def _wrong_choice(self, name: str, word: str) -> str:
+        choices = [*map(str, self._choices(name))]
+        listed = f" (known: {', '.join(choices)})" if len(choices) <= FEW else ""
+        of_option = name.startswith("-")
+        what = f'{name} cannot be "{word}"' if of_option else f'There is no {name.lower()} "{word}"'
+        return f"{what}{listed}.{did_you_mean(word, choices)}"
+
+    def _choices(self, name: str) -> Iterable[Any]:
+        """The values that an argument can have, where they are limited."""
+        named = (a for a in self._actions if name in (*a.option_strings, a.metavar, a.dest))
+        return getattr(next(named, None), "choices", None) or ()
 
 
 def add_settings(parser: Any, config: type) -> None:
@@ -103,17 +145,19 @@ def _how(item: Field[Any]) -> dict[str, Any]:
     if item.metadata["choices"]:
         how["choices"] = item.metadata["choices"]
     if annotation.startswith("tuple"):
-        how |= {"nargs": "+", "metavar": "X"}
-    for kind in (int, float):
+        how |= {"nargs": "+", "metavar": "NAME"}
+    for kind, metavar in ((int, "N"), (float, "X")):
         if re.search(rf"\b{kind.__name__}\b", annotation):
-            how["type"] = kind
+            how |= {"type": kind, "metavar": metavar}
     return how
 
 
 def default_text(value: Any) -> str:
     """A default as help texts show it; nothing where there is none to speak of."""
-    if value is None or value in ("", ()) or isinstance(value, bool):
+    if value is None or value is False or value in ("", ()):
         return ""
-    if isinstance(value, tuple):
+    if value is True:
+        return "on unless switched off"
+    if isinstance(value, tuple | list):
         return " ".join(map(str, value))
     return f"{value:.3g}" if isinstance(value, float) else str(value)

@@ -35,7 +35,7 @@ def run(arguments: Namespace) -> Answer:
         if forecast := announce(arguments, lab, description.requests.values()):
             return forecast
         study = description.carry_out(lab)
-    paths = study.save(out, command_line())
+    paths = study.save(out, command_line(arguments))
     notes = [f"note: {note}" for note in study.notes]
     return Answer(
         {"claims": [asdict(claim) for claim in study.claims], "files": paths},

@@ -19,17 +19,17 @@ class Settings:
     """Of `headcount sparsify`; the docs say why each has its default."""
 
     steps: int = setting(2000, "training steps")
-    block: int = setting(256, "tokens in a block")
-    batch: int = setting(96, "blocks in a step")
-    own: float = setting(1 / 3, "share of them that the model writes itself, to keep its skills")
-    rank: int = setting(32, "rank of the adapters; 0 tunes all weights")
+    block: int = setting(256, "tokens in a block of text")
+    batch: int = setting(96, "blocks in a training step")
+    own: float = setting(1 / 3, "share of the blocks that the model itself writes, to keep skills")
+    rank: int = setting(32, "rank of the low-rank adapters; 0 trains all weights")
     alpha: float = 32.0  # adapters are scaled by alpha / rank
-    lr: float | None = setting(None, "learning rate (1e-3 for adapters, else 1e-4)")
+    lr: float | None = setting(None, "learning rate (1e-3 for adapters, 1e-4 for all weights)")
     warm_up: float = 0.05  # share of the steps
     constraint: Constraint = setting(
-        "control", "model whose loss is the limit", choices=get_args(Constraint)
+        "control", "model that sets the limit of the loss", choices=get_args(Constraint)
     )
-    tolerance: float = setting(0.05, "nats that the loss may be above it")
+    tolerance: float = setting(0.05, "nats by which the loss may exceed the limit")
     margin: float = 0.001  # training aims that much below the tolerance
     dense_share: float = 0.05  # of the steps, at first, with every edge open
     bias: float = 4.0  # of the gates, when they begin to shut
@@ -44,8 +44,8 @@ class Settings:
     evaluate_every: int = 100  # … at the averaged weights
     constraint_blocks: int = 192
     final_blocks: int = 1024
-    held_out: int = setting(500, "articles for the evaluation")
-    constraint_articles: int = setting(200, "articles for the constraint")
+    held_out: int = setting(500, "articles held out for the final evaluation")
+    constraint_articles: int = setting(200, "articles held out to check the constraint")
     clip: float = 1.0
     seed: int = setting(0, "seed of batches, adapters and gates")
 

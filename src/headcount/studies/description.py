@@ -102,6 +102,7 @@ class StudyKind:
     presets   settings by the name of the preset
     models    what it runs on unless told otherwise
     describe  from models and a config to a description
+    check     refuses a config that names what does not exist, before a model is loaded
     """
 
     key: str
@@ -109,6 +110,7 @@ class StudyKind:
     presets: Mapping[str, Mapping[str, Any]]
     models: tuple[str, ...]
     describe: Callable[[Sequence[Model], Any], Description]
+    check: Callable[[Any], object] = lambda config: None
 
     def configure(self, preset: str = "quick", **settings: Any) -> Any:
         """The config of a preset with some settings in place of its own; refuses others by name."""
@@ -122,7 +124,9 @@ class StudyKind:
                 value = (value,)
             plain = tuple(value) if isinstance(value, list | range) else value
             bound[name] = check_setting(self.key, name, plain, known)
-        return self.config(**bound)
+        config = self.config(**bound)
+        self.check(config)
+        return config
 
 
 def resume_key(study: str, config: Any, models: Sequence[Model]) -> str:

@@ -63,7 +63,9 @@ def read_json(path: str | Path, what: str) -> Any:
     """Read a JSON document; `what` says in the message of a failure what the file should hold."""
     try:
         return json.loads(Path(path).read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
+    except OSError as error:
+        raise HeadcountError(f"Cannot read {what} from {path}: {error.strerror}.") from error
+    except (UnicodeDecodeError, json.JSONDecodeError) as error:
         raise HeadcountError(f"Cannot read {what} from {path}: {error}.") from error
 
 

@@ -31,6 +31,15 @@ def _in_notebook() -> bool:
     return getattr(shell, "kernel", None) is not None
 
 
+def plural(count: int, thing: str) -> str:
+    """A number of things.
+
+    >>> plural(1, "head"), plural(2000, "head")
+    ('1 head', '2,000 heads')
+    """
+    return f"{count:,} {thing}{'s' * (count != 1)}"
+
+
 def duration(seconds: float) -> str:
     """In words that one can plan by.
 

@@ -192,8 +192,8 @@ class Task:
         chosen = tuple(e for e in self if (e.content_id in self.test_contents) == in_test)
         if not chosen:
             raise HeadcountError(
-                f'The task "{self.name}" has no examples left in its {split} split: call split() '
-                "first, and subset() on what it returns."
+                f'The task "{self.name}" has no examples in its {split} split: ask for more '
+                "examples, or in Python call split() before subset()."
             )
         return replace(self, examples=chosen)
 

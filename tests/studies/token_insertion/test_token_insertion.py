@@ -263,7 +263,7 @@ def test_a_grader_that_is_not_installed_is_refused_at_once(
         ({"tasks": ("word-problem",)}, "Did you mean"),
         ({"task_settings": {"max_new_tokens": 2000}}, "No problem of word-problems fits"),
         ({"redistribution": "ad"}, "no redistribution"),
-        ({"seeds": 3}, "Greedy decoding writes the same"),
+        ({"seeds": 3}, "Without sampling every run writes the same"),
         ({"task_settings": {"shot": 1}}, 'setting "shot".*Did you mean "shots"'),
         ({"preset": "quik"}, "Did you mean"),
     ],

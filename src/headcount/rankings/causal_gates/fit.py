@@ -83,11 +83,11 @@ class RoleSettings:
     def __post_init__(self) -> None:
         if self.variant not in VARIANTS:
             raise unknown("variant of the fit", self.variant, VARIANTS)
-        if min(self.updates, self.batch, self.seeds) < 1:
-            raise HeadcountError(
-                f"A fit needs at least 1 update, a batch of 1 and 1 seed, not {self.updates}, "
-                f"{self.batch} and {self.seeds}."
-            )
+        for name in ("updates", "batch", "seeds"):
+            if getattr(self, name) < 1:
+                raise HeadcountError(
+                    f"A fit of gates needs {name} of at least 1, not {getattr(self, name)}."
+                )
 
 
 @dataclass(frozen=True)

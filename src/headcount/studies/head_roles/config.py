@@ -30,34 +30,32 @@ class Config:
     """
 
     tasks: tuple[str | Task, ...] = setting(
-        tuple(ROWS), "tasks by name, or .jsonl files; one row each"
+        tuple(ROWS), "tasks, or .jsonl files of examples; each is a row of the figure"
     )
-    counts: tuple[int, ...] | None = setting(
-        None, "numbers of ablated heads; 0, 2, 4, … 50 unless given"
-    )
-    seeds: int = setting(10, "fits, from different starts")
-    n: int = setting(0, "validation prompts; 0 takes all")
-    plain: bool = setting(True, "the curve from the whole model as well")
-    gates: str = setting("", "folder of fitted gates")
-    refit: bool = setting(False, "fit gates, however long that takes")
-    updates: int = setting(500, "updates of each of the two stages of a fit")
-    batch: int = setting(64, "prompts of an update")
+    counts: tuple[int, ...] | None = setting(None, "numbers of heads to ablate (0 2 4 … 50)")
+    seeds: int = setting(10, "fits of the gates, from different random starts")
+    n: int = setting(0, "validation prompts of each task; 0 takes all")
+    plain: bool = setting(True, "also draw the curves that start from the whole model")
+    gates: str = setting("", "folder of fitted gates, instead of those that come with headcount")
+    refit: bool = setting(False, "fit the gates anew, however long that takes")
+    updates: int = setting(500, "gradient updates in each of the two stages of a fit")
+    batch: int = setting(64, "prompts in each update")
     variant: str = setting(
         "published",
-        "published, or released: as the published code fits, with learning rate 1 and gradients "
-        "clipped to norm 1",
+        "how gates are fitted: as published, or as the released code does it, with learning rate 1 "
+        "and gradients clipped to norm 1",
         choices=("published", "released"),
     )
-    compiled: bool = setting(False, "compiled blocks, on a GPU")
+    compiled: bool = setting(False, "fit with compiled blocks, on a GPU")
     task_settings: Mapping[str, Any] | None = setting(None, "settings of every task")
 
     def __post_init__(self) -> None:
         if not self.tasks:
-            raise HeadcountError("The study needs at least one task.")
-        if self.seeds < 1 or self.n < 0:
-            raise HeadcountError(
-                f"The study needs at least 1 seed, and n of 0 or more: not {self.seeds}, {self.n}."
-            )
+            raise HeadcountError("head-roles needs at least one task.")
+        if self.seeds < 1:
+            raise HeadcountError(f"head-roles needs at least 1 seed, not {self.seeds}.")
+        if self.n < 0:
+            raise HeadcountError(f"n is 0 (all prompts) or more, not {self.n}.")
 
     @property
     def bases(self) -> tuple[Base, ...]:

@@ -32,6 +32,7 @@ from headcount.studies.head_roles.gates import (
     marked,
 )
 from headcount.studies.head_roles.toggling import METRICS, RoleCurves, ToggleRequest
+from headcount.tasks import Task, task_factory
 
 PUBLISHED = RoleSettings.updates  # of each stage
 READING = (
@@ -55,7 +56,6 @@ OVER_SEEDS = {  # in all seeds, in any seed
 
 def describe(models: Sequence[Model], config: Config) -> Description:
     """Find the gates, and write down what is fitted and measured."""
-    fit_settings(config)  # refuses what is none
     largest = max((model.layout for model in models), key=lambda layout: layout.total)
     counts = FULL if config.counts is None else tuple(check_counts([0, *config.counts], largest))
     located: dict[Cell, CausalGates | GateFit] = {}
@@ -74,6 +74,14 @@ def describe(models: Sequence[Model], config: Config) -> Description:
         _Conclusion(config, counts, located, notes),
         before=partial(announce, fits, config.refit),
     )
+
+
+def check(config: Config) -> None:
+    """Refuse fits that cannot be made, and tasks that do not exist."""
+    fit_settings(config)
+    for spec in config.tasks:
+        if not isinstance(spec, Task):
+            task_factory(spec, **(config.task_settings or {}))
 
 
 @dataclass(frozen=True, eq=False)
@@ -164,4 +172,4 @@ def _tables(gates: Mapping[Cell, CausalGates]) -> dict[str, list[dict[str, Any]]
     return {"Role shares": shares, "Roles over seeds": over_seeds}
 
 
-KIND = StudyKind("head-roles", Config, PRESETS, ("smollm2-135m-q4",), describe)
+KIND = StudyKind("head-roles", Config, PRESETS, ("smollm2-135m-q4",), describe, check)

@@ -29,6 +29,7 @@ class Case:
     request: KeepRequest
     ranked: Task  # its ranking split is what heads are ranked on
     left_out: int  # test prompts without their like in the ranking split
+    missing: dict[str, tuple[int, int]]  # prompts asked for and there, by setting, where too few
 
     @property
     def model(self) -> str:
@@ -61,7 +62,11 @@ def make_case(key: str, model: Model, config: Config) -> Case:
         config.seeds,
         per_prompt,
     )
-    return Case(key, title, request, ranked, left_out)
+    asked = {"n": (config.n, request.prompts)}
+    if not per_prompt:
+        asked["ranked"] = config.ranked, len(ranked)
+    missing = {name: pair for name, pair in asked.items() if pair[1] < pair[0]}
+    return Case(key, title, request, ranked, left_out, missing)
 
 
 def choose_prompts(

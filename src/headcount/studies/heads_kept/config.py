@@ -29,39 +29,40 @@ class Config:
 
     tasks: tuple[str, ...] = setting(
         ("greater-than", "ioi", "docstring", "ioi-long"),
-        "one panel each: names, or files of clean and corrupt prompts",
+        "tasks, or files of clean and corrupt prompts; each is a panel of the figure",
     )
     rankings: tuple[str, ...] = setting(
-        ("patching",), "the first makes the figure, others are compared", option="ranking"
+        ("patching",), "rankings; the first makes the figure, others are compared", option="ranking"
     )
     counts: tuple[int, ...] | None = setting(
-        None, "numbers of heads kept; shares of all heads unless given"
+        None, "numbers of heads to keep (shares of all heads, from 2 % to 70 %)"
     )
-    seeds: int = setting(3, "random orders")
-    n: int = setting(100, "prompts of the test split that are tested")
-    ranked: int = setting(16, "prompts of the ranking split that heads are ranked on")
-    pool: int = setting(600, "prompts of each task that are made, from which both are drawn")
+    seeds: int = setting(3, "random orders of the heads, as a control")
+    n: int = setting(100, "test prompts that are measured")
+    ranked: int = setting(16, "prompts on which the heads are ranked")
+    pool: int = setting(600, "prompts of each task, from which both of these are drawn")
     per: str = setting(
-        "task", "one ranking for the task, or for each tested prompt its own", choices=UNITS
+        "task", "rank the heads once for the task, or for each test prompt", choices=UNITS
     )
-    threshold: float = setting(0.9, "the explained effect that counts as enough")
+    threshold: float = setting(0.9, "explained effect that counts as enough")
     metric: str = setting(
         "auto",
-        "of logits; auto: mass_difference where right answers are several, else logit_difference",
+        "metric of logits; auto takes mass_difference for tasks with several right answers, and "
+        "logit_difference for others",
     )
-    fine: bool = setting(False, "some ninety counts, where none are given")
+    fine: bool = setting(False, "measure about ninety counts, unless --counts names them")
     task_settings: Mapping[str, Any] | None = setting(None, "settings of the tasks")
 
     def __post_init__(self) -> None:
         """Refuse what cannot be measured on any model."""
         if not self.tasks or not self.rankings:
-            raise HeadcountError("The study needs at least one task and one ranking.")
+            raise HeadcountError("heads-kept needs at least one task and one ranking.")
         if "random" in self.rankings:
             raise HeadcountError(
-                "Random orders are drawn beside every ranking: choose another one."
+                "heads-kept measures random orders anyway: choose another ranking than random."
             )
         if self.per not in UNITS:
-            raise unknown("choice of per", self.per, UNITS)
+            raise unknown("value of per", self.per, UNITS)
         if self.n < 2 or self.ranked < 1 or self.seeds < 0:
             raise HeadcountError(
                 "heads-kept needs n of at least 2, ranked of at least 1 and seeds of at least 0, "

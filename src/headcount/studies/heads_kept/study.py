@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
 
-from headcount.errors import HeadcountError, unknown
+from headcount.errors import HeadcountError
 from headcount.metrics import get_logit_metric
 from headcount.models.model import Model
 from headcount.rankings import RANKINGS
@@ -31,7 +31,8 @@ from headcount.studies.heads_kept.tables import (
     tables,
 )
 from headcount.system.files import safe_name
-from headcount.tasks import TASKS
+from headcount.system.progress import plural
+from headcount.tasks import task_factory
 
 NOTES = (
     "The formula of the explained effect, a ratio of means between no head and all heads, is our "
@@ -57,24 +58,27 @@ def describe(models: Sequence[Model], config: Config) -> Description:
             f'Both models have the name "{models[0].name}", and the figure could not tell them '
             "apart: rename one of the folders."
         )
-    for key in config.tasks:
-        if key not in TASKS.entries and not key.endswith((".json", ".jsonl")):
-            raise unknown("task", key, TASKS.entries)
-    for ranking in config.rankings:
-        RANKINGS[ranking]  # refuses one that there is not
-    if config.metric != "auto":
-        get_logit_metric(config.metric)
     tasks = dict.fromkeys(config.tasks)
     cases = {(key, m.name): make_case(key, m, config) for key in tasks for m in models}
     return Description(
         {key: case.request for key, case in cases.items()},
         partial(conclude, cases, config),
         sayings={
-            key: f"{case.title}, {case.model}: {case.request.prompts} prompts, "
-            f"{len(case.request.counts)} counts"
+            key: f"{case.title}, {case.model}: {plural(case.request.prompts, 'prompt')}, "
+            f"{plural(len(case.request.counts), 'count')} of heads"
             for key, case in cases.items()
         },
     )
+
+
+def check(config: Config) -> None:
+    """Refuse tasks, rankings and metrics that do not exist."""
+    for key in config.tasks:
+        task_factory(key, **(config.task_settings or {}))
+    for ranking in config.rankings:
+        RANKINGS[ranking]  # refuses an unknown name
+    if config.metric != "auto":
+        get_logit_metric(config.metric)
 
 
 def conclude(cases: Mapping[tuple[str, str], Case], config: Config, results: Results) -> Study:
@@ -118,4 +122,5 @@ KIND = StudyKind(
     PRESETS,
     ("smollm2-135m-q4", "sparse:smollm2-135m-q4"),
     describe,
+    check,
 )

@@ -163,6 +163,10 @@ def notes(case: Case, kept: Kept) -> list[str]:
             f"{case.left_out} test prompts were left out, because the ranking split has too few of "
             "their template and length for a mean by position."
         )
+    for name, (asked, there) in case.missing.items():
+        said.append(
+            f"{name} is {there} and not {asked}, because the task has no more such prompts."
+        )
     return [f"{case.title}, {case.model}: {text}" for text in said]
 
 

@@ -21,31 +21,31 @@ class Config:
     function's items allow them.
     """
 
-    functions: tuple[str, ...] = setting(PANELS, "cognitive functions, or all")
+    functions: tuple[str, ...] = setting(PANELS, "cognitive functions; all takes all eight")
     rankings: tuple[str, ...] = setting(
-        ("attribution",), "rankings, or all but the learned gates", option="ranking"
+        ("attribution",), "rankings; all takes all but random and learned gates", option="ranking"
     )
     counts: tuple[int, ...] | None = setting(
-        None, "numbers of masked heads (the published fractions of all heads)"
+        None, "numbers of heads to mask (the published fractions of all heads)"
     )
-    seeds: int = setting(3, "random draws")
-    n: int = setting(0, "items of each function; 0 means all")
+    seeds: int = setting(3, "random draws for each count")
+    n: int = setting(0, "items of each function; 0 takes all")
     scope: str = setting(
-        "all", "what is masked: all positions, or only decoding steps", choices=("all", "decode")
+        "all", "mask heads at all tokens, or only at new ones", choices=("all", "decode")
     )
-    epsilon: float = setting(0.0, "what masked heads are multiplied by")
-    accuracy: str = setting("exact_match", "the first metric: exact_match or published_accuracy")
+    epsilon: float = setting(0.0, "factor by which masked heads are multiplied")
+    accuracy: str = setting("exact_match", "first metric: exact_match or published_accuracy")
     similarity: str = setting(
-        "auto", "the second metric; auto: comet where its program is found, else similarity"
+        "auto", "second metric; auto takes comet where its program is found, else similarity"
     )
     task_settings: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if not self.functions or not self.rankings:
-            raise HeadcountError("The study needs at least one function and one ranking.")
+            raise HeadcountError("masked-heads needs at least one function and one ranking.")
         if self.counts is not None and not any(self.counts):
             raise HeadcountError(
-                "The study compares masked heads with the whole model: name a count above 0."
+                "masked-heads compares masked heads with the whole model: name a count above 0."
             )
 
 

@@ -11,6 +11,7 @@ from headcount.rankings import RANKINGS
 from headcount.studies.description import span_text
 from headcount.studies.masked_heads.claims import FunctionPanel
 from headcount.studies.masked_heads.config import Config
+from headcount.system.progress import plural
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -29,7 +30,7 @@ def draw(panels: Sequence[FunctionPanel], config: Config, model: Model) -> dict[
             {p.name: [("Accuracy", p.accuracy.rows), (short, p.similarity.rows)] for p in panels},
             total=model.layout.total,
             note=f"ranked by {config.rankings[0]} · {first.name} · {second.name} · n = {span} · "
-            f"{config.seeds} random draws · {model.name}",
+            f"{plural(config.seeds, 'random draw')} · {model.name}",
         )
     }
     if len(config.rankings) > 1:

@@ -45,7 +45,7 @@ from headcount.studies.description import (
 from headcount.studies.masked_heads.claims import FunctionPanel, judge_claims
 from headcount.studies.masked_heads.config import FRACTIONS, PRESETS, Config
 from headcount.studies.masked_heads.figure import draw
-from headcount.tasks import FUNCTIONS, Task, make_task
+from headcount.tasks import FUNCTIONS, Task, make_task, task_factory
 
 SERIES = ("top", "random", "matched")
 
@@ -84,6 +84,26 @@ def describe(models: Sequence[Model], config: Config) -> Description:
     return Description(study.requests(), study.conclude)
 
 
+def check(config: Config) -> None:
+    """Refuse functions, rankings, metrics and settings of tasks that do not exist."""
+    _check_rankings(config.rankings)
+    _metrics(config)
+    for name in check_functions(config.functions):
+        task_factory(name, **config.task_settings)
+
+
+def _metrics(config: Config) -> tuple[TextMetric, TextMetric]:
+    """The two metrics of the figure."""
+    second = config.similarity
+    if second == "auto":
+        second = "similarity"
+        with suppress(HeadcountError):
+            find_program()
+            second = "comet"
+    instead = "exact_match or published_accuracy"
+    return text_metric(config.accuracy, instead), text_metric(second, instead)
+
+
 def check_functions(names: Sequence[str]) -> tuple[str, ...]:
     """The functions of these names; "all" stands for every one."""
     if list(names) == ["all"]:
@@ -106,15 +126,7 @@ class _MaskedHeads:
     """The study on one model: its tasks, and what is made of its curves."""
 
     def __init__(self, model: Model, config: Config) -> None:
-        self.model, self.config = model, config
-        second = config.similarity
-        if second == "auto":
-            second = "similarity"
-            with suppress(HeadcountError):
-                find_program()
-                second = "comet"
-        instead = "exact_match or published_accuracy"
-        self.metrics = text_metric(config.accuracy, instead), text_metric(second, instead)
+        self.model, self.config, self.metrics = model, config, _metrics(config)
         counts = published_counts(model.layout) if config.counts is None else config.counts
         self.counts = check_counts([0, *counts], model.layout)
         if 2 * self.counts[1] > model.layout.total:
@@ -229,7 +241,7 @@ class _MaskedHeads:
         return notes
 
 
-KIND = StudyKind("masked-heads", Config, PRESETS, ("smollm2-135m-q4",), describe)
+KIND = StudyKind("masked-heads", Config, PRESETS, ("smollm2-135m-q4",), describe, check)
 
 
 def paired_rows(panels: Sequence[FunctionPanel]) -> list[dict[str, Any]]:

@@ -35,57 +35,58 @@ class Config:
     """
 
     tasks: tuple[str, ...] = setting(
-        ("word-problems",), "tasks of maths problems: names, or files of problems"
+        ("word-problems",), "tasks of maths problems, or files of problems"
     )
-    n: int = setting(0, "how many problems; 0 takes all")
+    n: int = setting(0, "problems of each task; 0 takes all")
     meaningless: str = setting("/", "text of the meaningless insert")
     meaningful: str = setting("he", "text of the meaningful insert")
-    length: int = setting(55, "how many tokens are inserted")
-    position: str = setting("between", "where the insert goes", choices=PLACES)
+    length: int = setting(55, "number of inserted tokens")
+    position: str = setting("between", "where the tokens are inserted", choices=PLACES)
     sweep: str = setting(
-        "", "also measure accuracy by length or by position of the insert", choices=SWEEPS
+        "", "also measure accuracy by the length or by the position of the insert", choices=SWEEPS
     )
     layer: int = setting(0, "layer of the head whose attention is drawn")
     head: int = setting(
         -1,
-        "its number in the layer; -1 is head 14, or in a layer of fewer than 15 heads the one that "
+        "number of this head in its layer; -1 takes head 14, or in a smaller layer the head that "
         "an insert changes most",
     )
-    prompts: int = setting(16, "prompts on which attention and activations are read; 0 for none")
-    sinks: int = setting(1, "first tokens that are left out of attention profiles")
-    temperature: float = setting(0.0, "temperature of sampling; 0 decodes greedily")
-    top_p: float = setting(1.0, "share of the probability that sampling draws from")
-    seeds: int = setting(1, "sampled runs")
-    accuracy: str = setting("maths", "metric that grades the texts")
-    heads: tuple[str, ...] = setting((), "heads that are off in everything, as LAYER.HEAD")
-    keep: bool = setting(False, "keep only these heads instead")
+    prompts: int = setting(16, "prompts on which attention and activations are read; 0 takes none")
+    sinks: int = setting(1, "first tokens of the prompt to leave out of attention profiles")
+    temperature: float = setting(0.0, "temperature of sampling; 0 takes the likeliest token")
+    top_p: float = setting(1.0, "share of the probability from which tokens are sampled")
+    seeds: int = setting(1, "sampled runs of each problem")
+    accuracy: str = setting("maths", "metric that grades the answers: maths or published_maths")
+    heads: tuple[str, ...] = setting((), "heads to switch off in all measurements, as LAYER.HEAD")
+    keep: bool = setting(False, "keep these heads, and switch all others off")
     redistribution: str = setting(
-        "", "one more bar: activations redistributed, without insert", choices=get_args(Variant)
+        "", "add a bar with redistributed activations and no insert", choices=get_args(Variant)
     )
-    arm_c: float = setting(0.13, "redistribution: how wide 'near zero' is")
+    arm_c: float = setting(0.13, "redistribution: width of the range that counts as near zero")
     arm_p1: float = setting(99.5, "redistribution: percentile up to which activations are lifted")
     task_settings: Mapping[str, Any] | None = setting(None, "settings of the tasks")
 
     def __post_init__(self) -> None:
         if self.sweep and self.sweep not in SWEEPS:
             raise unknown("sweep", self.sweep, SWEEPS)
-        counts = (self.prompts, self.sinks, self.n, self.head + 1)
-        if not self.tasks or self.seeds < 1 or min(counts) < 0:
-            raise HeadcountError(
-                "The study needs a task and a run; prompts, sinks and n are at least 0, and head "
-                "at least -1."
-            )
+        if not self.tasks:
+            raise HeadcountError("token-insertion needs at least one task.")
+        least = {"seeds": 1, "prompts": 0, "sinks": 0, "n": 0, "layer": 0, "head": -1}
+        for name, bound in least.items():
+            if getattr(self, name) < bound:
+                value = getattr(self, name)
+                raise HeadcountError(f"{name} must be at least {bound}, not {value}.")
         heads: Any = self.heads  # of any kind, from a command line
         if isinstance(heads, str | int | float):
             raise HeadcountError(
                 "Name heads as --heads LAYER.HEAD, with a space between two of them."
             )
         if self.keep and not self.heads:
-            raise HeadcountError("Name the heads that are kept: heads=LAYER.HEAD.")
+            raise HeadcountError("Name the heads to keep: --heads LAYER.HEAD.")
         if self.seeds > 1 and not self.temperature:
             raise HeadcountError(
-                "Greedy decoding writes the same in every run: for several, set temperature above "
-                "0."
+                "Without sampling every run writes the same texts: set temperature above 0 for "
+                "several seeds."
             )
         self.inserts()
         known = {key for spec in self.tasks for key in TASKS[task_name(spec)].defaults()}

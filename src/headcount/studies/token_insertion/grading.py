@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -23,8 +23,9 @@ from headcount.stats import Interval, accuracy_interval, paired_difference, wils
 from headcount.studies.description import columns
 from headcount.studies.token_insertion.activations import ActivationRedistribution
 from headcount.studies.token_insertion.config import Config, task_name
-from headcount.tasks import TASKS, Task, encode, make_task
+from headcount.tasks import TASKS, Task, encode, task_factory
 from headcount.tasks.inserts import LENGTHS, PLACES, Insert
+from headcount.tasks.task import Tokenizer
 
 NOTHING = Insert(length=0, place="none")
 
@@ -61,14 +62,17 @@ def swept_conditions(config: Config) -> list[Condition]:
     ]
 
 
-def problems(model: Model, spec: str, config: Config) -> tuple[Task, list[str]]:
-    """The problems of a task that fit into the model with the longest insert; notes on others."""
+def problem_factory(spec: str, config: Config) -> Callable[[Tokenizer], Task]:
+    """What makes a task of problems for a tokenizer; refuses what does not exist."""
     name = task_name(spec)
     own = TASKS[name].defaults()
     settings = {key: value for key, value in (config.task_settings or {}).items() if key in own}
-    if name != spec:
-        settings = {"path": spec, **settings}
-    task = make_task(name, model.tokenizer, **settings)
+    return task_factory(name, **({"path": spec} if name != spec else {}) | settings)
+
+
+def problems(model: Model, spec: str, config: Config) -> tuple[Task, list[str]]:
+    """The problems of a task that fit into the model with the longest insert; notes on others."""
+    task = problem_factory(spec, config)(model.tokenizer)
     if task.until != "boxed" or len(task.examples[0].pieces) != 2:
         raise HeadcountError(
             f'The task "{task.name}" asks no problems with an answer in a box: choose '

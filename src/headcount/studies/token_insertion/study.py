@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
+from headcount.errors import HeadcountError
 from headcount.heads import Head
 from headcount.models.model import Model
 from headcount.report.study import Study
@@ -32,6 +33,7 @@ from headcount.studies.token_insertion.grading import (
     GradeRequest,
     Outcome,
     conditions,
+    problem_factory,
     problems,
     swept_conditions,
 )
@@ -42,6 +44,7 @@ from headcount.studies.token_insertion.look import (
     affine_rows,
     change_rows,
 )
+from headcount.system.progress import plural
 from headcount.tasks import Task
 from headcount.tasks.inserts import with_insert
 
@@ -51,11 +54,18 @@ def describe(models: Sequence[Model], config: Config) -> Description:
     study = _TokenInsertion(models, config)
     requests = study.requests()
     sayings: dict[Hashable, str] = {
-        (number, Condition("w/o")): f"{model.name}, {task.name}: {len(task)} problems, "
-        f"{config.runs} run(s) each"
+        (number, Condition("w/o")): f"{model.name}, {task.name}: {plural(len(task), 'problem')}, "
+        f"{plural(config.runs, 'run')} each"
         for number, (model, task) in enumerate(study.rounds)
     }
     return Description(requests, study.conclude, sayings=sayings)
+
+
+def check(config: Config) -> None:
+    """Refuse tasks and metrics that do not exist."""
+    text_metric(config.accuracy, "maths").require()
+    for spec in config.tasks:
+        problem_factory(spec, config)
 
 
 class _TokenInsertion:
@@ -68,12 +78,16 @@ class _TokenInsertion:
     def __init__(self, models: Sequence[Model], config: Config) -> None:
         self.models, self.config = models, config
         self.metric = text_metric(config.accuracy, "maths")
-        self.metric.require()
         self.conditions, self.swept = conditions(config), swept_conditions(config)
         self.rounds: list[tuple[Model, Task]] = []
         self.left_out: list[str] = []
         for model in models:
-            model.layout.number(Head(config.layer, max(config.head, 0)))  # refuses what is not
+            if config.layer >= (layers := len(model.layout.counts)):
+                raise HeadcountError(
+                    f"There is no layer {config.layer}: {model.name} has attention layers 0 to "
+                    f"{layers - 1}."
+                )
+            model.layout.number(Head(config.layer, max(config.head, 0)))  # refuses others
             for spec in config.tasks:
                 task, notes = problems(model, spec, config)
                 self.rounds.append((model, task))
@@ -128,7 +142,7 @@ class _TokenInsertion:
             settings=self._settings(),
             model=facts,
             heads=[row for look in seen for row in change_rows(look, self.config.tasks[0])],
-            notes=list(dict.fromkeys([*self.left_out, *self._notes(seen)])),
+            notes=list(dict.fromkeys([*self.left_out, *_cut(outcomes), *self._notes(seen)])),
             tables={title: rows for title, rows in tables.items() if rows},
             values=[row for outcome in outcomes for row in outcome.values()],
         )
@@ -173,7 +187,9 @@ class _TokenInsertion:
             of = of if look.aligned > 1 else "those of a single prompt"
             notes.append(f"{look.model}: profiles of head {look.head}, drawn as {of}.")
         if config.sinks:
-            notes.append(f"Left out of all profiles as sinks: the first {config.sinks} token(s).")
+            notes.append(
+                f"Left out of all profiles as sinks: the first {plural(config.sinks, 'token')}."
+            )
         if config.heads:
             kept = "kept" if config.keep else "off"
             notes.append(f"Heads {kept} throughout: {' '.join(config.heads)}.")
@@ -185,4 +201,15 @@ class _TokenInsertion:
         ]
 
 
-KIND = StudyKind("token-insertion", Config, PRESETS, ("smollm2-135m-q4",), describe)
+def _cut(outcomes: Sequence[Outcome]) -> list[str]:
+    """A note for each task of which answers were cut off at the limit of new tokens."""
+    notes = []
+    for outcome in outcomes:
+        cut = [f"{g.truncated} of {g.right.size} {s}" for s, g in outcome.graded.items()]
+        if any(graded.truncated for graded in outcome.graded.values()):
+            limit = "answers that were cut off at the limit of new tokens"
+            notes.append(f"{outcome.model}, {outcome.task}: {limit}: {', '.join(cut)}.")
+    return notes
+
+
+KIND = StudyKind("token-insertion", Config, PRESETS, ("smollm2-135m-q4",), describe, check)

@@ -23,6 +23,7 @@ from toy import toy_task, toy_tokenizer
 from headcount import Lab, evaluate, wrap
 from headcount.errors import HeadcountError
 from headcount.heads import HeadLayout
+from headcount.lab import lab_for
 from headcount.store import Store, describe
 from headcount.store import store as store_module
 from headcount.system.files import canonical, digest
@@ -427,10 +428,11 @@ def test_the_users_store_is_opened_once_and_says_where_it_is(
     path = tmp_path / "mine.sqlite"
     monkeypatch.setenv("HEADCOUNT_STORE", str(path))
     monkeypatch.setattr(store_module, "_OPENED", {})
-    monkeypatch.setattr(store_module, "watched", lambda: True)
-    first = Lab().store
+    monkeypatch.setattr("headcount.lab.watched", lambda: True)
+    model = wrap(tiny_model("llama"), toy_tokenizer(), name="llama")
+    first, second = (lab_for(None, model).store for _ in range(2))
     assert first is not None
-    assert (first.path, Lab().store is first) == (path, True)
+    assert (first.path, first is second, first is Lab().store) == (path, True, True)
     told = capsys.readouterr().err
     assert told.count("\n") == 1
     assert f"keeps measurements in {path}" in told

@@ -7,10 +7,12 @@ and keeps every result as it comes. It is an ordinary object that is handed on.
 from __future__ import annotations
 
 import logging
+import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +33,7 @@ from headcount.metrics.text import TextMetric, Written
 from headcount.models.model import Model
 from headcount.store import Store
 from headcount.system.progress import progress as progress_bar
+from headcount.system.progress import watched
 from headcount.tasks import Task
 from headcount.tasks.task import Split
 
@@ -259,7 +262,17 @@ def lab_for(lab: Lab | None, *models: Model) -> Lab:
     except HeadcountError as error:
         LOG.info("  nothing is kept: %s", error)
         lab.store = None
+    if lab.store is not None:
+        _tell_once(lab.store.path)
     return lab
+
+
+@cache
+def _tell_once(path: Path) -> None:
+    """Tell whoever watches where measurements are kept."""
+    if watched():
+        text = f"headcount keeps measurements in {path} and reuses them"
+        print(f"{text}; Lab(store=None) or HEADCOUNT_STORE=off keeps nothing.", file=sys.stderr)
 
 
 def evaluate(

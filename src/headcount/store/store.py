@@ -24,7 +24,6 @@ from __future__ import annotations
 import json
 import os
 import sqlite3
-import sys
 import threading
 import time
 import zlib
@@ -43,7 +42,6 @@ from headcount.store.database import Database
 from headcount.store.inventory import COLUMNS, Inventory
 from headcount.system.files import canonical, digest
 from headcount.system.paths import cache_dir
-from headcount.system.progress import watched
 
 Gates = Float[np.ndarray, "sets heads"]
 
@@ -197,21 +195,12 @@ class Store(Inventory):
 
     @classmethod
     def default(cls) -> Store | None:
-        """The user's store, opened once in each process and thread; None if HEADCOUNT_STORE is off.
-
-        Whoever watches is told where it is, once.
-        """
+        """The user's store, opened once per process and thread; None if HEADCOUNT_STORE is off."""
         if _is_off():
             return None
         path = _default_path()
         key = os.getpid(), threading.get_ident(), path
         if key not in _OPENED:
-            if not _OPENED and watched():
-                print(
-                    f"headcount keeps measurements in {path} and reuses them; Lab(store=None), or "
-                    f"HEADCOUNT_STORE={OFF}, keeps nothing.",
-                    file=sys.stderr,
-                )
             _OPENED[key] = cls(path)
         return _OPENED[key]
 

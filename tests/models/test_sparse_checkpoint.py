@@ -181,10 +181,10 @@ def test_gates_switch_heads_of_sparse_models_off(name: str) -> None:
 
 def test_fast_paths_evaluation_ranking_and_decoding_work_on_sparse_models() -> None:
     model = sparse_model()
-    cuts = model.fast_paths
-    assert cuts.head
-    assert cuts.trunk is not None
-    assert cuts.cache
+    paths = model.fast_paths
+    assert paths.head
+    assert paths.trunk is not None
+    assert paths.cache
     task = toy_task(6)
     gates = model.layout.gates(off=[Head(0, 0)])
     values = evaluate(model, task, gates, split="all")

@@ -211,12 +211,12 @@ def _at_end(forward: Forward, count: int) -> Forward:
 
 
 @contextmanager
-def scored_end(module: nn.Module, cuts: FastPaths, count: int) -> Iterator[None]:
-    """Run the end of the model at the last `count` positions only, as far as `cuts` allow."""
-    last_block = cuts.head and cuts.scored and cuts.trunk is not None
+def scored_end(module: nn.Module, paths: FastPaths, count: int) -> Iterator[None]:
+    """Run the end of the model at the last `count` positions only, as far as `paths` allow."""
+    last_block = paths.head and paths.scored and paths.trunk is not None
     with (
-        scored_logits(module, count) if cuts.head else nullcontext(),
-        scored_only(module, cuts.trunk, count) if last_block and cuts.trunk else nullcontext(),
+        scored_logits(module, count) if paths.head else nullcontext(),
+        scored_only(module, paths.trunk, count) if last_block and paths.trunk else nullcontext(),
     ):
         yield
 

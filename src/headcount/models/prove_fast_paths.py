@@ -38,16 +38,16 @@ def prove_fast_paths(module: nn.Module, sites: Sequence[HeadSite]) -> FastPaths:
     ids[1] = ids[1].flip(0)
     with exactly(module):
         prover = _Prover(module, sites, ids)
-        cuts = FastPaths(head=prover.ends(FastPaths(head=True)))
+        paths = FastPaths(head=prover.ends(FastPaths(head=True)))
         ran: list[str] = []
         with watching(module, ran):
             run(module, ids[:1])
         trunk = find_trunk(module, sites, ran)
         if trunk is not None:
-            cuts = prover.starts_late(cuts, trunk)
-        if cuts.head and cuts.trunk is not None and cuts.trunk.tokenwise:
-            cuts = replace(cuts, scored=prover.ends(replace(cuts, scored=True)))
-        return replace(cuts, cache=prover.caches(cuts))
+            paths = prover.starts_late(paths, trunk)
+        if paths.head and paths.trunk is not None and paths.trunk.tokenwise:
+            paths = replace(paths, scored=prover.ends(replace(paths, scored=True)))
+        return replace(paths, cache=prover.caches(paths))
 
 
 class _Prover:
@@ -106,7 +106,7 @@ class _Prover:
 
     def replayed(
         self,
-        cuts: FastPaths,
+        paths: FastPaths,
         site: HeadSite,
         kept: Recording | None,
         ids: Tensor,
@@ -118,8 +118,10 @@ class _Prover:
         with ExitStack() as stack:
             if gated:
                 stack.enter_context(gating(module, self.sites, gates))
-            if cuts.trunk is not None and kept is not None:
-                late = replaying(module, cuts.trunk, site, kept, folds=2, attention=cuts.attention)
+            if paths.trunk is not None and kept is not None:
+                late = replaying(
+                    module, paths.trunk, site, kept, folds=2, attention=paths.attention
+                )
                 stack.enter_context(late)
             return self.cached(ids.repeat(2, 1), cache)
 
@@ -131,21 +133,21 @@ class _Prover:
         logits: Tensor = self.module(input_ids=ids, **accepted(self.module, **options)).logits
         return logits
 
-    def ends(self, cuts: FastPaths) -> bool:
-        """Whether the logits of the last positions come out right with these cuts."""
+    def ends(self, paths: FastPaths) -> bool:
+        """Whether the logits of the last positions come out right with these paths."""
         try:
-            with scored_end(self.module, cuts, SCORED):
+            with scored_end(self.module, paths, SCORED):
                 got = run(self.module, self.ids)
         except Exception:  # a model that a cut breaks in any way does without it
             return False
         return self.close(got, self.whole[:, -SCORED:])
 
-    def starts_late(self, cuts: FastPaths, trunk: Trunk) -> FastPaths:
-        """`cuts` with as late a start as reproduces whole passes, tried at every site."""
+    def starts_late(self, paths: FastPaths, trunk: Trunk) -> FastPaths:
+        """`paths` with as late a start as reproduces whole passes, tried at every site."""
         gated = {site.index: self.expected(site, self.ids) for site in self.some}
         untouched = self.whole.repeat(2, 1, 1)
         for attention in (True, False):
-            late = replace(cuts, trunk=trunk, attention=attention)
+            late = replace(paths, trunk=trunk, attention=attention)
             try:
                 with recording(self.module, trunk, self.sites, rows=2) as kept:
                     run(self.module, self.ids)
@@ -162,9 +164,9 @@ class _Prover:
                     return late
             except Exception:  # see `ends`
                 continue
-        return cuts
+        return paths
 
-    def caches(self, cuts: FastPaths) -> bool:
+    def caches(self, paths: FastPaths) -> bool:
         """Whether a shared prefix and the rest, through the cache, give what whole passes give."""
         ids = self.ids.clone()
         split = ids.shape[1] // 2
@@ -176,11 +178,11 @@ class _Prover:
                 self.module, past_key_values=undisturbed
             ):
                 return False
-            with self._recorded(cuts, rows=1) as before:
+            with self._recorded(paths, rows=1) as before:
                 self.cached(prefix, undisturbed)
             if not all(layer.get_seq_length() == split for layer in undisturbed.layers):
                 return False
-            with self._recorded(cuts, rows=2) as behind:
+            with self._recorded(paths, rows=2) as behind:
                 cache = empty_cache(self.module, len(self.sites))
                 got = self.cached(rest, spread_cache(cache, undisturbed, undisturbed, 1, 2))
             if not self.close(got, run(self.module, ids).float()[:, split:]):
@@ -188,15 +190,15 @@ class _Prover:
             for site in self.some:
                 expected = self.expected(site, ids)[:, split:]
                 cache, fresh = (empty_cache(self.module, len(self.sites)) for _ in range(2))
-                self.replayed(cuts, site, before, prefix, cache)
+                self.replayed(paths, site, before, prefix, cache)
                 spread_cache(fresh, cache, undisturbed, 2, 2)
-                got = self.replayed(cuts, site, behind, rest, fresh)
+                got = self.replayed(paths, site, behind, rest, fresh)
                 if not self.close(got, expected, self.gated_limit(expected)):
                     return False
         except Exception:  # see `ends`
             return False
         return True
 
-    def _recorded(self, cuts: FastPaths, rows: int) -> AbstractContextManager[Recording | None]:
-        trunk = cuts.trunk
+    def _recorded(self, paths: FastPaths, rows: int) -> AbstractContextManager[Recording | None]:
+        trunk = paths.trunk
         return nullcontext() if trunk is None else recording(self.module, trunk, self.sites, rows)

@@ -1,4 +1,4 @@
-"""Progress with time left, on standard error, silent where nobody watches."""
+"""Progress bars with the time left, on standard error; hidden in logs and tests."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ def progress(label: str, total: int, *, show: bool, unit: str = "example") -> It
     """A bar whose `update(n)` is called for each n finished units."""
     from tqdm import tqdm
 
-    # Neither a terminal nor a notebook (a log, a test): tqdm would print a line per refresh.
+    # Outside a terminal or notebook (a log, a test), tqdm would print a line per refresh.
     quiet = not show or not (sys.stderr.isatty() or _in_notebook())
     with tqdm(total=total, desc=label, unit=unit, disable=quiet, leave=False) as bar:
         yield bar
 
 
 def _in_notebook() -> bool:
-    """Whether this very process is a notebook's: others may have its packages loaded as well."""
+    """Whether this process is a notebook's kernel; IPython may be imported elsewhere too."""
     ipython = sys.modules.get("IPython")
     shell = ipython.get_ipython() if ipython is not None else None
     return getattr(shell, "kernel", None) is not None
 
 
 def duration(seconds: float) -> str:
-    """In words that one can plan by.
+    """A time in words, rounded.
 
     >>> duration(50), duration(600), duration(9000)
     ('50 seconds', '10 minutes', '2.5 hours')

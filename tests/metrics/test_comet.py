@@ -201,7 +201,7 @@ def test_no_such_program(install: Install, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setenv("HEADCOUNT_COMET", "/nowhere/comet-score --gpus 0")
     assert "names /nowhere/comet-score, but there is no such program" in refused()
     monkeypatch.setenv("HEADCOUNT_COMET", "comet-score 'open")
-    assert "no command (No closing quotation)" in refused()
+    assert "not a command (No closing quotation)" in refused()
 
 
 def test_not_executable(install: Install, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -37,28 +37,28 @@ def by_whole_passes(
 def by_replay(
     module: nn.Module,
     sites: Sequence[HeadSite],
-    cuts: FastPaths,
+    paths: FastPaths,
     ids: Tensor,
     gates: Tensor,
     start: int,
     scored: int | None = None,
 ) -> Tensor:  # (sets · rows, tokens or scored, vocab)
     """The same by one pass that starts at site `start`, as the engine does it."""
-    assert cuts.trunk is not None
-    with recording(module, cuts.trunk, sites, rows=len(ids)) as kept:
+    assert paths.trunk is not None
+    with recording(module, paths.trunk, sites, rows=len(ids)) as kept:
         run(module, ids)
     with ExitStack() as stack:
         if scored is not None:
-            stack.enter_context(scored_end(module, cuts, scored))
+            stack.enter_context(scored_end(module, paths, scored))
         stack.enter_context(gating(module, sites, gates.repeat_interleave(len(ids), 0)))
         stack.enter_context(
             replaying(
                 module,
-                cuts.trunk,
+                paths.trunk,
                 sites[start],
                 kept,
                 folds=len(gates),
-                attention=cuts.attention,
+                attention=paths.attention,
             )
         )
         return run(module, ids.repeat(len(gates), 1))

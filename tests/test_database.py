@@ -158,13 +158,13 @@ def test_of_two_that_find_damage_together_one_sets_it_aside(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     damage_header(path)
-    set_aside = Database._set_aside
+    set_aside = Database._rename_damaged
 
     def slowly(self: Database, error: sqlite3.Error) -> None:
         time.sleep(0.2)  # time enough for the other to find the damage too, were it not locked out
         set_aside(self, error)
 
-    monkeypatch.setattr(Database, "_set_aside", slowly)
+    monkeypatch.setattr(Database, "_rename_damaged", slowly)
 
     def use(name: str) -> None:
         with Store(path) as store:

@@ -37,10 +37,10 @@ def test_a_few_heads_carry_indirect_object_identification() -> None:
 
 def test_every_fast_path_is_proven() -> None:
     """On a real model, whose rounding is blown up where tiny random ones have none to show."""
-    cuts = bundled().fast_paths
-    assert cuts.head
-    assert cuts.trunk is not None
-    assert cuts.attention
-    assert cuts.scored
-    assert cuts.cache
+    paths = bundled().fast_paths
+    assert paths.head
+    assert paths.trunk is not None
+    assert paths.attention
+    assert paths.scored
+    assert paths.cache
     assert bears_gaps(bundled())

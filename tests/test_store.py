@@ -262,10 +262,10 @@ def test_exports_that_cannot_be(filled: Store, tmp_path: Path) -> None:
     with pytest.raises(HeadcountError, match='Did you mean "parquet"'):
         filled.export(tmp_path / "all.parqet")
     (tmp_path / "file").touch()
-    with pytest.raises(HeadcountError, match="choose another place"):
+    with pytest.raises(HeadcountError, match="choose another path"):
         filled.export(tmp_path / "file" / "all.csv")
     (tmp_path / "kept.csv").mkdir()
-    with pytest.raises(HeadcountError, match="choose another place"):
+    with pytest.raises(HeadcountError, match="choose another path"):
         filled.export(tmp_path / "kept.csv")
     assert not list(tmp_path.glob(".*.part"))
 

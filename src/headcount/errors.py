@@ -14,7 +14,7 @@ class HeadcountError(Exception):
 
 
 def did_you_mean(name: str, options: Iterable[str]) -> str:
-    """Return a suggestion for a near miss, or nothing.
+    """Return a suggestion for a misspelt name, or an empty string.
 
     >>> did_you_mean("atribution", ["attribution", "random"])
     ' Did you mean "attribution"?'
@@ -26,7 +26,7 @@ def did_you_mean(name: str, options: Iterable[str]) -> str:
 
 
 def unknown(kind: str, name: str, known: Iterable[str]) -> HeadcountError:
-    """The error for a name that does not exist, with all that do and the nearest of them.
+    """The error for an unknown name, with the known names and a suggestion.
 
     >>> raise unknown("ranking", "atribution", ["attribution", "random"])
     Traceback (most recent call last):

@@ -201,7 +201,7 @@ def test_no_such_program(install: Install, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setenv("HEADCOUNT_COMET", "/nowhere/comet-score --gpus 0")
     assert "names /nowhere/comet-score, but there is no such program" in refused()
     monkeypatch.setenv("HEADCOUNT_COMET", "comet-score 'open")
-    assert "no command (No closing quotation)" in refused()
+    assert "not a command (No closing quotation)" in refused()
 
 
 def test_not_executable(install: Install, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -209,7 +209,7 @@ def test_not_executable(install: Install, tmp_path: Path, monkeypatch: pytest.Mo
     path.chmod(0o644)
     for chosen in (path, tmp_path):
         monkeypatch.setenv("HEADCOUNT_COMET", str(chosen))
-        assert f"names {chosen}, which is not a program that may be run" in refused()
+        assert f"names {chosen}, which is not executable" in refused()
 
 
 def test_executable_but_no_program(install: Install) -> None:
@@ -234,7 +234,7 @@ raise KeyError("Model 'x' not supported by COMET.")
 @pytest.mark.parametrize(
     ("twist", "words"),
     [
-        ("sys.exit(3)", "exit code 3, without a word"),
+        ("sys.exit(3)", "exit code 3, without a message"),
         ("print('only this', file=sys.stdout); sys.exit(1)", "(only this)"),
         ("sys.stderr.buffer.write(b'\\xff bad'); sys.exit(1)", "bad)"),
         ("os.kill(os.getpid(), 9)", "killed by signal 9"),
@@ -272,7 +272,7 @@ def test_wrong_number_of_scores(install: Install, twist: str, count: int) -> Non
 @pytest.mark.parametrize("score", ["float('nan')", "float('inf')", "None", "'0.5'", "True"])
 def test_scores_that_are_no_numbers(install: Install, score: str) -> None:
     install(f"rows[2]['COMET'] = {score}")
-    assert "no finite numbers, so none of them is used" in refused()
+    assert "not finite, so none of them is used" in refused()
 
 
 def test_no_such_checkpoint(

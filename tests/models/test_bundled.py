@@ -106,7 +106,7 @@ def test_fetches_converts_and_keeps(tiny: BundledModel, capfd: pytest.CaptureFix
     assert len(modes) == 1  # all readable by whoever may read one
     captured = capfd.readouterr()
     assert captured.out == ""
-    assert captured.err == "Fetching tiny (0 MB, once) …\nConverting tiny …\n"
+    assert captured.err == "Downloading tiny (0 MB, once) …\nConverting tiny …\n"
 
 
 def test_keeps_exactly_the_values_of_the_gguf(tiny: BundledModel) -> None:
@@ -423,7 +423,7 @@ def test_clear_waits_for_no_one(tiny: BundledModel) -> None:
     bundled_folder("tiny")
     with (
         FileLock(lock_path(tiny.folder)),
-        pytest.raises(HeadcountError, match="Another process is fetching tiny"),
+        pytest.raises(HeadcountError, match="Another process is downloading tiny"),
     ):
         clear_cache()
     assert is_complete(tiny.folder)

@@ -199,7 +199,7 @@ def test_weights_that_layers_share(tmp_path: Path) -> None:
     layers[2].self_attn.o_proj.weight = layers[0].self_attn.o_proj.weight
     model = wrap(module, None)
     for heads in (["0.1"], ["2.1"], ["0.1", "2.1"]):
-        assert_refused(model, heads, tmp_path / "a", "the same weight serves model.layers")
+        assert_refused(model, heads, tmp_path / "a", "its weights are shared with model.layers")
     assert list(fold(model, torch.from_numpy(model.layout.gates(off=[Head(1, 0)])))) == [
         "model.layers.1.self_attn.o_proj.weight"
     ]
@@ -207,7 +207,7 @@ def test_weights_that_layers_share(tmp_path: Path) -> None:
 
 def test_one_block_for_several_layers(tmp_path: Path) -> None:
     model = wrap(tiny_model("zamba"), None)
-    assert_refused(model, ["0.1"], tmp_path / "a", "the same weight serves")
+    assert_refused(model, ["0.1"], tmp_path / "a", "its weights are shared with")
 
 
 def test_blocks_that_run_several_times(tmp_path: Path) -> None:
@@ -234,7 +234,9 @@ def test_quantised_projections(tmp_path: Path) -> None:
     for layer in module.model.layers:
         layer.self_attn.o_proj = Rounded(layer.self_attn.o_proj)
     model = wrap(module, None)
-    assert_refused(model, ["0.1"], tmp_path / "a", "weights are not plain numbers .*unquantised")
+    assert_refused(
+        model, ["0.1"], tmp_path / "a", "weights are not plain numbers .*without quantisation"
+    )
 
 
 @pytest.mark.parametrize("target", ["q_proj", "o_proj"])
@@ -260,8 +262,10 @@ def test_folders_that_are_in_use(tmp_path: Path) -> None:
     model = wrap(tiny_model("llama"), None)
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "mine.txt").write_text("keep me")
-    assert_refused(model, ["0.1"], tmp_path / "full", "exists and is no empty folder")
-    assert_refused(model, ["0.1"], tmp_path / "full" / "mine.txt", "exists and is no empty folder")
+    assert_refused(model, ["0.1"], tmp_path / "full", "exists and is not an empty folder")
+    assert_refused(
+        model, ["0.1"], tmp_path / "full" / "mine.txt", "exists and is not an empty folder"
+    )
     assert (tmp_path / "full" / "mine.txt").read_text() == "keep me"
 
 
@@ -289,7 +293,7 @@ def test_a_model_that_does_not_load_again_is_not_kept(
         raise ValueError("Unrecognized model")
 
     monkeypatch.setattr(AutoModelForCausalLM, "from_pretrained", unknown)
-    assert_refused(model, ["0.1"], tmp_path / "a" / "b", "does not write it so.*Unrecognized")
+    assert_refused(model, ["0.1"], tmp_path / "a" / "b", "cannot save it and load it.*Unrecognized")
 
 
 @pytest.mark.parametrize("failure", [KeyboardInterrupt, OSError])

@@ -145,8 +145,8 @@ class TestSources:
         save_file(weights, folder / "model.safetensors", {"format": "pt"})
         assert load_pretrained(folder, device="cpu").unused == ["vision.tower"]
         assert capsys.readouterr().err == (
-            "tiny-llama: LlamaForCausalLM has no place for some weights of the checkpoint "
-            "(vision.tower), so they are not used.\n"
+            "tiny-llama: LlamaForCausalLM does not use some weights of the checkpoint "
+            "(vision.tower).\n"
         )
 
 
@@ -185,7 +185,7 @@ class TestAdapters:
         weights = load_file(adapter / "adapter_model.safetensors")
         weights.pop(next(name for name in weights if "layers.1" in name))
         save_file(weights, adapter / "adapter_model.safetensors", {"format": "pt"})
-        assert "does not give all weights" in refusal(adapter)
+        assert "lacks weights of its model" in refusal(adapter)
 
     def test_beside_a_whole_model(self, adapter: Path, folder: Path) -> None:
         shutil.copytree(adapter, folder, dirs_exist_ok=True)
@@ -197,7 +197,7 @@ class TestAdapters:
         path.write_text(json.dumps(settings | {"base_model_name_or_path": None}))
         assert "does not name its base model" in refusal(adapter)
         path.write_text(json.dumps(settings | {"base_model_name_or_path": str(adapter)}))
-        assert "is made for another PEFT adapter" in refusal(adapter)
+        assert "was trained on another PEFT adapter" in refusal(adapter)
         path.write_text(json.dumps(settings | {"base_model_name_or_path": "./gone"}))
         assert "There is no file or folder ./gone" in refusal(adapter)
 
@@ -406,7 +406,7 @@ class TestOptions:
         )
 
     def test_device(self, folder: Path) -> None:
-        assert '"warp" is no device' in refusal(folder, device="warp")
+        assert '"warp" is not a device' in refusal(folder, device="warp")
         assert 'no device "cuda:99"' in refusal(folder, device="cuda:99")
         expected = torch.accelerator.is_available()
         assert (load_pretrained(folder).model.device.type != "cpu") == expected
@@ -472,7 +472,7 @@ class TestErrors:
             (hub_error(hub_errors.RevisionNotFoundError), "no such revision"),
             (hub_error(hub_errors.LocalEntryNotFoundError), "Cannot reach the hub"),
             (hub_error(ConnectionError), "Cannot reach the hub"),
-            (OSError("x and thus cannot be loaded with `safetensors`."), "offers no safetensors"),
+            (OSError("x and thus cannot be loaded with `safetensors`."), "has no safetensors"),
             (OSError(28, "No space left on device"), "The disk is full"),
             (torch.OutOfMemoryError("CUDA out of memory"), "does not fit into memory"),
             (RuntimeError("Something.\nAnd a long story."), "Cannot load org/name: Something."),

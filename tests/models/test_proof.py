@@ -76,8 +76,8 @@ BAD: dict[str, tuple[type[Attention], str]] = {
     "talking heads": (custom.TalkingHeads, "does not take one slice for each"),
     "whispering heads": (custom.WhisperingHeads, "does not take one slice for each"),
     "two kinds of heads": (custom.TwoKinds, "does not take one slice for each"),
-    "bypass": (custom.Bypass, "by another way than through blocks.1.attention.o_proj"),
-    "two readers": (custom.TwoReaders, "reaches blocks.1.attention.gate_proj by another way"),
+    "bypass": (custom.Bypass, "without passing through blocks.1.attention.o_proj"),
+    "two readers": (custom.TwoReaders, "reaches blocks.1.attention.gate_proj without passing"),
     "no projection": (custom.NoProjection, "blocks.1.mlp.1, the first linear layer to receive"),
     "functional projection": (custom.Functional, "blocks.1.mlp.1, the first linear layer"),
     "projection by keyword": (custom.ByKeyword, "blocks.1.mlp.1, the first linear layer"),
@@ -108,7 +108,7 @@ class TestRefusals:
 
     def test_a_way_past_every_module(self) -> None:
         text = refusal(LateBypass())
-        assert "blocks.1.attention: part of what they compute reaches the logits" in text
+        assert "blocks.1.attention: part of their output reaches the logits" in text
 
     def test_nothing_after_the_attention(self) -> None:
         text = refusal(NothingAfter())
@@ -118,7 +118,7 @@ class TestRefusals:
         assert "has no heads to measure" in refusal(CustomLM(custom.Packed))
 
     def test_a_model_that_is_never_the_same(self) -> None:
-        assert "equal prompts come to differ at blocks.0" in refusal(CustomLM(custom.Random))
+        assert "equal prompts differ at blocks.0" in refusal(CustomLM(custom.Random))
 
     @pytest.mark.parametrize("number", [torch.nan, torch.inf])
     def test_logits_that_are_no_numbers(self, number: float) -> None:
@@ -368,7 +368,7 @@ class TestAdapters:
         peft = pytest.importorskip("peft")
         config = peft.PromptTuningConfig(num_virtual_tokens=3, task_type="CAUSAL_LM")
         text = refusal(peft.get_peft_model(tiny_model("llama"), config).eval())
-        assert "gives logits for 14 places of a prompt of 11 tokens" in text
+        assert "gives logits at 14 positions for a prompt of 11 tokens" in text
 
     def test_learned_prefixes_of_keys_and_values(self) -> None:
         peft = pytest.importorskip("peft")

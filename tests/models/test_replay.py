@@ -87,13 +87,13 @@ def plain_layers(model_type: str) -> bool:
 
 @pytest.mark.parametrize("model_type", PROVEN)
 def test_what_each_architecture_carries(model_type: str) -> None:
-    module, _, cuts = proven(model_type)
+    module, _, paths = proven(model_type)
     late = model_type not in EVERY_BLOCK
-    assert cuts.head
-    assert (cuts.trunk is not None) == late
-    assert cuts.attention == (late and model_type not in FROM_THE_BLOCK)
-    assert cuts.scored == (late and model_type not in WHOLE_LAST_BLOCK)
-    assert cuts.cache == (plain_layers(model_type) and model_type not in NO_CACHE)
+    assert paths.head
+    assert (paths.trunk is not None) == late
+    assert paths.attention == (late and model_type not in FROM_THE_BLOCK)
+    assert paths.scored == (late and model_type not in WHOLE_LAST_BLOCK)
+    assert paths.cache == (plain_layers(model_type) and model_type not in NO_CACHE)
     assert left_behind(module) == []
 
 
@@ -113,8 +113,8 @@ def test_half_precision_carries_the_same(model_type: str, dtype: torch.dtype) ->
 def test_shared_keys_and_values_lose_the_late_start() -> None:
     """The same architecture, with and without layers that take keys from earlier ones."""
     alone = tiny_model("gemma4_text", num_kv_shared_layers=0)
-    cuts = prove_fast_paths(alone, prove(alone).sites)
-    assert cuts.trunk is not None
+    paths = prove_fast_paths(alone, prove(alone).sites)
+    assert paths.trunk is not None
     assert proven("gemma4_text")[2].trunk is None
 
 
@@ -123,13 +123,13 @@ def test_shared_keys_and_values_lose_the_late_start() -> None:
 
 @pytest.mark.parametrize("model_type", [name for name in PROVEN if name not in EVERY_BLOCK])
 def test_replays_equal_whole_passes_from_every_site(model_type: str) -> None:
-    module, sites, cuts = proven(model_type)
+    module, sites, paths = proven(model_type)
     for folds, scored in ((1, 12), (3, 2)):
         ids = texts(rows=4 - folds, seed=folds)
         for start in range(len(sites)):
             gates = random_gates(sites, start, sets=folds, seed=start)
             expected = by_whole_passes(module, sites, ids, gates)[:, -scored:]
-            got = by_replay(module, sites, cuts, ids, gates, start, scored)
+            got = by_replay(module, sites, paths, ids, gates, start, scored)
             assert error(got, expected) < 1e-5
     assert left_behind(module) == []
 

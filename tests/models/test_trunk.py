@@ -40,17 +40,17 @@ def texts(rows: int, tokens: int = 9) -> Tensor:
     return torch.randint(1, VOCAB, (rows, tokens), generator=torch.Generator().manual_seed(rows))
 
 
-def assert_right(module: nn.Module, sites: tuple[HeadSite, ...], cuts: FastPaths) -> None:
+def assert_right(module: nn.Module, sites: tuple[HeadSite, ...], paths: FastPaths) -> None:
     """Whatever late start it carries, from every site, in batches unlike the proof's."""
-    if cuts.trunk is None:
+    if paths.trunk is None:
         return
-    scored = 2 if cuts.head else 9
+    scored = 2 if paths.head else 9
     for start in range(len(sites)):
         for rows, sets in ((1, 1), (1, 3), (5, 2)):
             gates = random_gates(sites, start, sets)
             expected = by_whole_passes(module, sites, texts(rows), gates)[:, -scored:]
             run(module, texts(rows).flip(1))  # something else came before
-            got = by_replay(module, sites, cuts, texts(rows), gates, start, scored)
+            got = by_replay(module, sites, paths, texts(rows), gates, start, scored)
             assert error(got, expected) < 1e-5
     assert left_behind(module) == []
 
@@ -61,14 +61,14 @@ def assert_right(module: nn.Module, sites: tuple[HeadSite, ...], cuts: FastPaths
 @pytest.mark.parametrize("attention", [Attention, Flat, TokensFirst])
 def test_an_ordinary_model_carries_a_late_start(attention: type[Attention]) -> None:
     module = WithHead(*[attention] * 3)
-    sites, cuts = fast_paths_of(module)
-    assert cuts.head
-    assert cuts.attention == (attention is Attention)  # the others turn the projection's output
-    assert cuts.trunk is not None
-    assert cuts.trunk.blocks == ("blocks.0", "blocks.1", "blocks.2")
-    assert cuts.trunk.block_of == (0, 1, 2)
-    assert not cuts.cache
-    assert_right(module, sites, cuts)
+    sites, paths = fast_paths_of(module)
+    assert paths.head
+    assert paths.attention == (attention is Attention)  # the others turn the projection's output
+    assert paths.trunk is not None
+    assert paths.trunk.blocks == ("blocks.0", "blocks.1", "blocks.2")
+    assert paths.trunk.block_of == (0, 1, 2)
+    assert not paths.cache
+    assert_right(module, sites, paths)
 
 
 def test_tokens_in_front_are_not_mistaken_for_rows() -> None:
@@ -79,10 +79,10 @@ def test_tokens_in_front_are_not_mistaken_for_rows() -> None:
 
 def test_a_model_without_output_embeddings_keeps_all_logits() -> None:
     module = CustomLM(Attention, Attention)
-    sites, cuts = fast_paths_of(module)
-    assert (cuts.head, cuts.scored) == (False, False)
-    assert cuts.attention
-    assert_right(module, sites, cuts)
+    sites, paths = fast_paths_of(module)
+    assert (paths.head, paths.scored) == (False, False)
+    assert paths.attention
+    assert_right(module, sites, paths)
 
 
 class Skipping(WithHead):
@@ -112,10 +112,10 @@ class Skipping(WithHead):
 def test_skip_connections_lose_the_late_start(source: int, target: int) -> None:
     """Wherever they are, and however short."""
     module = Skipping(source, target)
-    sites, cuts = fast_paths_of(module)
-    assert cuts.head
-    assert (cuts.trunk is None) == (target - source > 1)
-    assert_right(module, sites, cuts)
+    sites, paths = fast_paths_of(module)
+    assert paths.head
+    assert (paths.trunk is None) == (target - source > 1)
+    assert_right(module, sites, paths)
 
 
 class Whispering(Skipping):
@@ -166,9 +166,9 @@ class Twice(WithHead):
 
 
 def test_blocks_that_run_twice_are_run_whole() -> None:
-    sites, cuts = fast_paths_of(Twice(Attention, Attention))
+    sites, paths = fast_paths_of(Twice(Attention, Attention))
     assert [site.call for site in sites] == [0, 0, 1, 1]
-    assert cuts.trunk is None
+    assert paths.trunk is None
 
 
 class InPlace(Block):
@@ -193,9 +193,9 @@ def test_blocks_that_write_into_their_input(kind: type[Block]) -> None:
     module = WithHead(*[Attention] * 3)
     for block in module.blocks:
         block.__class__ = kind
-    sites, cuts = fast_paths_of(module)
-    assert (cuts.trunk is None) == (kind is InPlace)
-    assert_right(module, sites, cuts)
+    sites, paths = fast_paths_of(module)
+    assert (paths.trunk is None) == (kind is InPlace)
+    assert_right(module, sites, paths)
 
 
 class AddingAfter(Attention):
@@ -207,10 +207,10 @@ class AddingAfter(Attention):
 
 def test_what_follows_the_projection_in_an_attention_is_run() -> None:
     module = WithHead(AddingAfter, AddingAfter)
-    sites, cuts = fast_paths_of(module)
-    assert cuts.trunk is not None
-    assert not cuts.attention
-    assert_right(module, sites, cuts)
+    sites, paths = fast_paths_of(module)
+    assert paths.trunk is not None
+    assert not paths.attention
+    assert_right(module, sites, paths)
 
 
 # What is run and what is kept
@@ -237,11 +237,11 @@ def running(module: nn.Module) -> Iterator[list[str]]:
 
 def test_nothing_before_the_projection_runs_again() -> None:
     module = tiny_model("llama", num_hidden_layers=3)
-    sites, cuts = fast_paths_of(module)
-    assert cuts.trunk is not None
-    with recording(module, cuts.trunk, sites, rows=2) as kept:
+    sites, paths = fast_paths_of(module)
+    assert paths.trunk is not None
+    with recording(module, paths.trunk, sites, rows=2) as kept:
         run(module, texts(2))
-    with running(module) as ran, replaying(module, cuts.trunk, sites[1], kept, folds=2):
+    with running(module) as ran, replaying(module, paths.trunk, sites[1], kept, folds=2):
         run(module, texts(2).repeat(2, 1))
     inside = [name.removeprefix("model.layers.") for name in ran]
     mlp = ["mlp.gate_proj", "mlp.up_proj", "mlp.down_proj"]
@@ -256,9 +256,9 @@ def test_nothing_before_the_projection_runs_again() -> None:
 def test_a_recording_keeps_no_more_than_is_needed() -> None:
     """Blocks' outputs and heads; not what attentions write, which is made anew."""
     module = tiny_model("llama", num_hidden_layers=3)
-    sites, cuts = fast_paths_of(module)
-    assert cuts.trunk is not None
-    with recording(module, cuts.trunk, sites, rows=2) as kept:
+    sites, paths = fast_paths_of(module)
+    assert paths.trunk is not None
+    with recording(module, paths.trunk, sites, rows=2) as kept:
         run(module, texts(2))
     assert [z.shape for z in kept.inputs.values()] == [(2, 9, 64)] * 3
     assert [x.shape for x in kept.blocks.values()] == [(2, 9, 32)] * 3
@@ -267,7 +267,7 @@ def test_a_recording_keeps_no_more_than_is_needed() -> None:
 
 def test_scored_ends_run_at_the_scored_positions() -> None:
     module = tiny_model("llama")
-    _, cuts = fast_paths_of(module)
+    _, paths = fast_paths_of(module)
     shapes: dict[str, torch.Size] = {}
     for name in ("model.layers.0.mlp", "model.layers.1.self_attn.q_proj", "lm_head"):
         module.get_submodule(name).register_forward_hook(
@@ -275,7 +275,7 @@ def test_scored_ends_run_at_the_scored_positions() -> None:
         )
     down = module.get_submodule("model.layers.1.mlp.down_proj")
     down.register_forward_hook(lambda _, args, out: shapes.update(down=out.shape))
-    with scored_end(module, cuts, 2):
+    with scored_end(module, paths, 2):
         logits = run(module, texts(3))
     assert logits.shape == (3, 2, 101)
     assert [shape[1] for shape in shapes.values()] == [9, 9, 2, 2]
@@ -285,16 +285,16 @@ def test_scored_ends_run_at_the_scored_positions() -> None:
 
 
 def contexts(
-    module: nn.Module, sites: tuple[HeadSite, ...], cuts: FastPaths
+    module: nn.Module, sites: tuple[HeadSite, ...], paths: FastPaths
 ) -> dict[str, Callable[[], AbstractContextManager[Any]]]:
-    assert cuts.trunk is not None
-    trunk = cuts.trunk
+    assert paths.trunk is not None
+    trunk = paths.trunk
     with recording(module, trunk, sites, rows=2) as kept:
         run(module, texts(2))
     return {
         "recording": lambda: recording(module, trunk, sites, rows=2),
         "replaying": lambda: replaying(module, trunk, sites[-1], kept),
-        "scored_end": lambda: scored_end(module, cuts, 1),
+        "scored_end": lambda: scored_end(module, paths, 1),
         "scored_logits": lambda: scored_logits(module, 1),
         "watching": lambda: watching(module, []),
         "gating": lambda: gating(module, sites, random_gates(sites)),
@@ -311,9 +311,9 @@ class StoppedError(Exception):
 @pytest.mark.parametrize("failing", ["in the pass", "after it", "never"])
 def test_nothing_is_left_behind(name: str, failing: str) -> None:
     module = tiny_model("llama")
-    sites, cuts = fast_paths_of(module)
+    sites, paths = fast_paths_of(module)
     before = run(module, texts(2))
-    context = contexts(module, sites, cuts)[name]
+    context = contexts(module, sites, paths)[name]
     norm = module.model.norm
     try:
         with context():

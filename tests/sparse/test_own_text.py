@@ -120,7 +120,7 @@ def test_a_step_without_room_for_own_text_says_so(tmp_path: Path) -> None:
     said: list[str] = []
     settings = replace(SMALL, batch=1, own=0.3)
     assert sparsify(tiny(), text, tmp_path / "out", settings, progress=False, say=said.append)
-    assert any("no room for own text" in line for line in said)
+    assert any("too few to include text of the model" in line for line in said)
 
 
 def test_a_model_that_keeps_no_keys_and_values_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

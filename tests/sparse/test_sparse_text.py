@@ -30,11 +30,11 @@ def test_the_same_articles_come_from_every_kind_of_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "content", "says"),
     [
-        ("a.pdf", b"", "is no text to read"),
-        ("a.txt", b"\xff\xfe\xff", "no UTF-8 text"),
+        ("a.pdf", b"", "is not a text file"),
+        ("a.txt", b"\xff\xfe\xff", "not UTF-8 text"),
         ("a.txt.xz", b"not packed", "damaged"),
-        ("a.jsonl", b'{"words": "x"}', "not JSON Lines"),
-        ("a.jsonl", b"no json", "not JSON Lines"),
+        ("a.jsonl", b'{"words": "x"}', "must hold one JSON object"),
+        ("a.jsonl", b"no json", "must hold one JSON object"),
     ],
 )
 def test_unreadable_files_are_refused(tmp_path: Path, name: str, content: bytes, says: str) -> None:
@@ -76,7 +76,7 @@ def test_too_little_text_is_refused(tmp_path: Path) -> None:
     path = write_text(tmp_path / "a.txt", articles=6, words=10)
     with pytest.raises(HeadcountError, match="6 articles"):
         load_text(path, toy_tokenizer(), 8, held_out=4, constraint=2)
-    with pytest.raises(HeadcountError, match="less than one block of 64 tokens"):
+    with pytest.raises(HeadcountError, match="do not fill a block of 64 tokens"):
         load_text(path, toy_tokenizer(), 64, held_out=2, constraint=2, progress=False)
 
 

@@ -251,11 +251,11 @@ def test_bad_settings_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
     for options, says in (
         (["--steps", "0"], "steps must be at least 1"),
         (["--set", "wramp=1"], 'no setting "wramp"'),
-        (["--set", "average=2"], "is a share"),
-        (["--set", "noise=2"], "noise is a share, from 0 to 1"),
+        (["--set", "average=2"], "must be a share"),
+        (["--set", "noise=2"], "noise must be a share from 0 to 1"),
         (["--set", "pressure=-0.1"], "pressure cannot be negative"),
-        (["--own", "1.5"], "own is a share, from 0 to 1"),
-        (["--own", "0.99", "--batch", "4"], "must leave blocks of the text"),
+        (["--own", "1.5"], "own must be a share from 0 to 1"),
+        (["--own", "0.99", "--batch", "4"], "must leave blocks of the given text"),
     ):
         assert main(["sparsify", "--text", "x.txt", "--out", "y", *options]) == 2
         assert says in capsys.readouterr().err

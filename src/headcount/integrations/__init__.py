@@ -1,1 +1,1 @@
-"""Other programs: Ray."""
+"""Integrations with other programs: Ray."""

@@ -1,6 +1,6 @@
-"""Metrics: from what a model computes or writes to one number per example.
+"""Metrics: one number per example, from a model's logits or from the text that it writes.
 
-METRICS are read off the logits at the target's positions, TEXT_METRICS off the written answer.
+METRICS use the logits at the target's positions, TEXT_METRICS the written answer.
 """
 
 from __future__ import annotations
@@ -46,12 +46,12 @@ def get_metric(metric: str | Metric | TextMetric) -> Metric | TextMetric:
         return METRICS[metric]
     if metric not in TEXT_METRICS:
         raise unknown("metric", metric, [*METRICS, *TEXT_METRICS])
-    # The environment may name another model by now, and a metric's name is that of its model.
+    # COMET's model may have been changed in the environment, and the metric is named after it.
     return comet_metric() if metric == COMET.key else TEXT_METRICS[metric]
 
 
 def get_logit_metric(metric: str | Metric | TextMetric) -> Metric:
-    """The metric of this name, for what needs logits: rankings by derivative, for example.
+    """The metric of this name, which must use logits, as rankings by derivative need it.
 
     >>> get_logit_metric("similarity")  # doctest: +ELLIPSIS
     Traceback (most recent call last):

@@ -1,4 +1,4 @@
-"""Metrics that are read off the logits under teacher forcing, and what they are given."""
+"""Metrics of the logits under teacher forcing, and their input."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from typing import TYPE_CHECKING
 
 from jaxtyping import Float, Int
 
-if TYPE_CHECKING or "torch" in sys.modules:  # nobody waits for torch only to list the metrics
+if TYPE_CHECKING or "torch" in sys.modules:  # listing the metrics must not import torch
     from torch import Tensor
 
 
 @dataclass(frozen=True)
 class Scored:
-    """What a model said where the target stands, for examples of equal target length."""
+    """A model's logits at the target, for examples whose targets are equally long."""
 
     logits: Float[Tensor, "rows tokens vocab"]  # at the positions that predict the target's tokens
     targets: Int[Tensor, "rows tokens"]
-    foils: Int[Tensor, "rows foils"]  # the first token of each; -1 where a row has fewer
-    also: Int[Tensor, "rows also"] | None = None  # the same of further right answers
+    foils: Int[Tensor, "rows foils"]  # the first token of each foil, padded with -1
+    also: Int[Tensor, "rows also"] | None = None  # the same for further right answers
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Metric:
     name            its name on axes and in tables
     function        from `Scored` to one value per row
     differentiable  whether rankings by derivative can use it
-    needs_foils     whether examples must have foils with a first token of their own
+    needs_foils     whether examples must have foils, whose first token is not the target's
     binary          whether its values are 0 or 1, so that its mean is an accuracy
     """
 
@@ -45,7 +45,7 @@ class Metric:
 
 
 def _token_logprobs(scored: Scored) -> Float[Tensor, "rows tokens"]:
-    """log p of each target token, in float32: half precision cannot hold small differences."""
+    """log p of each target token, in float32, because half precision loses small differences."""
     logits = scored.logits.float()
     chosen = logits.gather(-1, scored.targets[..., None]).squeeze(-1)
     return chosen - logits.logsumexp(-1)
@@ -60,16 +60,16 @@ def _logprob_mean(scored: Scored) -> Float[Tensor, "rows"]:
 
 
 def _accuracy(scored: Scored) -> Float[Tensor, "rows"]:
-    # Every target token is the most likely one, given those before it: what greedy decoding writes.
+    # Right if every target token is the most likely one, so that greedy decoding writes the target.
     right = (scored.logits.argmax(-1) == scored.targets).all(-1).float()
-    # NaN is neither right nor wrong, and argmax would hide it.
+    # NaN is neither right nor wrong, but argmax would give a token.
     return right.masked_fill(scored.logits.isnan().any(-1).any(-1), math.nan)
 
 
 def _foil_margin(scored: Scored) -> Float[Tensor, "rows"]:
-    """The strongest right answer against the strongest wrong one.
+    """The logit of the strongest right answer minus that of the strongest wrong one.
 
-    By first tokens, also of longer answers: tasks whose answers share theirs are refused.
+    Only first tokens count, so tasks whose right and wrong answers share a first token are refused.
     """
     first = scored.logits[:, 0].float()  # (rows, vocab)
     right, wrong = (
@@ -90,7 +90,7 @@ def _mass_margin(scored: Scored) -> Float[Tensor, "rows"]:
 
 
 def _right(scored: Scored) -> Int[Tensor, "rows answers"]:
-    """The first tokens of the target and of all other right answers; -1 where there are fewer."""
+    """The first tokens of the target and of all other right answers, padded with -1."""
     import torch
 
     first = scored.targets[:, :1]

@@ -1,10 +1,10 @@
-r"""Grading of problems: is what stands in the last box the same as the right answer?
+r"""Grading of maths problems: is the answer in the last \boxed{} equal to the right one?
 
-Equivalence is that of `math-verify`, which reads LaTeX and compares with sympy: \frac{1}{2} is 0.5.
-What it cannot read is compared as a text. A text without a box is wrong.
+`math-verify` decides, which reads LaTeX and compares with sympy: \frac{1}{2} equals 0.5. Answers
+that it cannot read are compared as texts. A text without a box is wrong.
 
-The published grader also takes an answer that is a part of the right one as a string ("1" for
-"14"). That rule is here under its own name, to compare with; it is not our accuracy.
+The published grader also accepts an answer that is a substring of the right one ("1" for "14").
+This rule has its own name, for comparison with the paper; it is not our accuracy.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from headcount.errors import HeadcountError
 from headcount.metrics.text import TextMetric, by_rule
 from headcount.tasks.answer_endings import boxed
 
-SECONDS = 5  # for one comparison; sympy may not come to an end
-LONGEST = 400  # signs of an answer; nothing that long is one
-# Towers of powers are computed in one step that no clock can interrupt.
+SECONDS = 5  # limit for one comparison, since sympy may never finish
+LONGEST = 400  # characters: a longer text is not an answer
+# Huge powers and factorials are computed in one step that the time limit cannot interrupt.
 _TOWER = re.compile(r"\^[^+\-=,]*\^|\^\{?\d{4}|\d{400}|!\s*!|\d{4}!")
 
 
@@ -36,7 +36,7 @@ def _math_verify() -> Any:
 
 
 def is_right(text: str, gold: str) -> bool:
-    r"""Whether the last box of `text` holds what `gold` says.
+    r"""Whether the last box of `text` holds the answer `gold`.
 
     >>> is_right(r"So it is \boxed{0.5}.", r"\frac{1}{2}")
     True
@@ -47,7 +47,7 @@ def is_right(text: str, gold: str) -> bool:
 
 @lru_cache(maxsize=10_000)
 def same(answer: str, gold: str) -> bool:
-    r"""Whether two answers are the same, without boxes around them.
+    r"""Whether two answers, given without boxes, are the same.
 
     >>> same("1,000", "1000"), same(r"\text{Tuesday}", "tuesday"), same("13", "12")
     (True, True, False)
@@ -57,17 +57,17 @@ def same(answer: str, gold: str) -> bool:
         return True
     if any(len(text) > LONGEST or _TOWER.search(text) for text in (answer, gold)):
         return False
-    # Its clock is a signal, which only the main thread can set.
+    # math-verify's time limit uses a signal, which only the main thread can set.
     main = threading.current_thread() is threading.main_thread()
     seconds = SECONDS if main else None
-    read = [
+    parsed = [
         library.parse(rf"$\boxed{{{text}}}$", parsing_timeout=seconds) for text in (gold, answer)
     ]
-    return bool(all(read) and library.verify(*read, timeout_seconds=seconds))
+    return bool(all(parsed) and library.verify(*parsed, timeout_seconds=seconds))
 
 
 def plain(answer: str) -> str:
-    r"""An answer as a text, without what does not change it.
+    r"""An answer as a text, without LaTeX commands and units that do not change its value.
 
     >>> plain(r"\text{ (C) }"), plain(r"\$1{,}000."), plain(r"90^\circ")
     ('c', '1000', '90')
@@ -77,11 +77,11 @@ def plain(answer: str) -> str:
     text = re.sub(r"\\left|\\right|\\[!,;: ]|\\\$|\$|\^\{?\\circ\}?|\\%|%|~", "", text)
     text = re.sub(r"(?<=\d)(?:,|\{,\})(?=\d{3}(?!\d))", "", text)
     text = re.sub(r"\s+", "", text).rstrip(".").lower()
-    lone = re.fullmatch(r"\(([a-z])\)", text)  # a choice
-    return lone[1] if lone else text
+    choice = re.fullmatch(r"\(([a-z])\)", text)
+    return choice[1] if choice else text
 
 
-def _or_part(text: str, gold: str) -> bool:
+def _is_right_or_substring(text: str, gold: str) -> bool:
     answer, right = boxed(text), boxed(gold) or gold.strip()
     return answer is not None and (answer in right or same(answer, right))
 
@@ -106,7 +106,7 @@ MATHS = TextMetric(
 PUBLISHED_MATHS = TextMetric(
     "published_maths",
     "Accuracy (published rule: also a part of the right answer)",
-    by_rule(_or_part),
+    by_rule(_is_right_or_substring),
     binary=True,
     identity=_version,
     require=_math_verify,

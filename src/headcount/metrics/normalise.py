@@ -1,11 +1,11 @@
-"""The form in which answers are compared: what one person would call the same answer is equal."""
+"""A normal form of answers, in which answers that a person would call the same are equal."""
 
 from __future__ import annotations
 
 import re
 import unicodedata
 
-# One mark for each of these, whichever of its shapes a model prefers.
+# Typographic variants of quotes and dashes become one character each.
 _SHAPES = str.maketrans(
     {
         **dict.fromkeys("‘’‚‛`´", "'"),
@@ -13,7 +13,7 @@ _SHAPES = str.maketrans(
         **dict.fromkeys("‐‑‒–−", "-"),
     }
 )
-# Punctuation that is part of what it stands beside: 5 % is not 5, and C# is not C.
+# Punctuation that changes the meaning: 5 % is not 5, and C# is not C.
 _MEANINGFUL = frozenset("%‰‱#&@§†‡")
 _ARTICLE = re.compile(r"(?:a|an|the) (?=\S)")
 # A sign or a decimal point that belongs to the amount after it.
@@ -24,17 +24,17 @@ _NUMBER = re.compile(r"([+-]?)([0-9]{1,3}(?:,[0-9]{3})+|[0-9]*)(?:\.([0-9]*))?")
 def normalise(text: str) -> str:
     """Return the form of `text` in which two answers are compared.
 
-    Upper and lower case, Unicode's ways to write the same sign (NFKC), white space, surrounding
-    quotes and punctuation, and articles in front do not count. Numbers become one way of writing
-    them, digit by digit, so that no rounding makes two of them equal. A text that is punctuation
-    and nothing else stays: "!" may be an answer, and is not "?".
+    Case, Unicode's variants of a character (NFKC), white space, surrounding quotes and punctuation,
+    and leading articles are ignored. Equal numbers are written in one way, digit by digit, so that
+    no rounding makes different numbers equal. A text of punctuation alone is kept, because "!" may
+    be an answer, and is not "?".
 
     >>> normalise(' "The Eiffel  Tower". ')
     'eiffel tower'
     >>> normalise("1,000"), normalise("1000.0"), normalise(" -1000."), normalise("5 %")
     ('1000', '1000', '-1000', '5 %')
     """
-    while True:  # an article may hide a quote, and a quote an article
+    while True:  # a quote may stand before an article, or an article before a quote
         before, text = text, _once(text)
         if text == before:
             return text
@@ -54,7 +54,7 @@ def _bare(text: str) -> str:
     while end and _is_punctuation(text[end - 1]):
         end -= 1
     while start < end and _is_punctuation(text[start]):
-        # Not where the mark is doubled: "--5" is a dash and a 5, "...5" what is left of a sentence.
+        # A doubled mark is not part of a number: "--5" is a dash and 5, "...5" an ellipsis and 5.
         doubled = start > 0 and text[start - 1] == text[start]
         if not doubled and _AMOUNT.match(text, start):
             break
@@ -69,7 +69,7 @@ def _is_punctuation(sign: str) -> bool:
 
 
 def _plain_number(text: str) -> str:
-    """One way of writing each number; anything else stays as it is."""
+    """The normal form of a number; any other text is returned unchanged."""
     parts = _NUMBER.fullmatch(text)
     if parts is None or not any(sign.isdigit() for sign in text):
         return text

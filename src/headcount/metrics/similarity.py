@@ -1,8 +1,7 @@
 """Similarity of meaning: the cosine between two texts' sentence embeddings.
 
-The encoder comes with headcount: all-MiniLM-L6-v2, mean-pooled. It runs on the CPU in float32
-whatever the measured model runs on, so that one text has one embedding on every machine, up to the
-last digits.
+The encoder is bundled with headcount: all-MiniLM-L6-v2, mean-pooled. It always runs on the CPU in
+float32, so that a text has the same embedding on every machine, up to rounding.
 """
 
 from __future__ import annotations
@@ -33,18 +32,18 @@ ENCODER = BundledModel(
     disk_bytes=300_000_000,
     files=("config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"),
 )
-POOLING = 1  # raised when an embedding changes that the encoder's weights do not tell of
-MOST_TOKENS = 256  # of one text; what the encoder was trained to read, by its own settings
+POOLING = 1  # raised when embeddings change for another reason than the encoder's weights
+MOST_TOKENS = 256  # of one text; the limit in the encoder's own settings
 BATCH = 64
-KEPT = 100_000  # texts whose embeddings are remembered: 3 kB each
-EMPTY = "N/A"  # † what stands for an empty text, as in the published COMET scores
+KEPT = 100_000  # texts whose embeddings are cached, 3 kB each
+EMPTY = "N/A"  # † replaces an empty text, as in the published COMET scores
 
 
 def cosine(texts: Sequence[str], others: Sequence[str]) -> Float[np.ndarray, "texts"]:
-    """The cosine between the embeddings of each text and the text at its place in `others`.
+    """The cosine between the embeddings of each text and its counterpart in `others`.
 
-    From −1 to 1 and left so: unrelated texts lie around 0 and now and then a little below, and to
-    cut that off would lift their mean. Two empty texts are alike.
+    It lies between −1 and 1. Unrelated texts have about 0, sometimes a little less; negative values
+    are not set to 0, because that would raise the mean. Two empty texts are equal.
 
     >>> len(cosine([], []))
     0
@@ -58,7 +57,7 @@ def cosine(texts: Sequence[str], others: Sequence[str]) -> Float[np.ndarray, "te
 def embed(texts: Sequence[str]) -> Float[np.ndarray, "texts size"]:
     """The embeddings of `texts`, each of length 1; an empty text is read as "N/A".
 
-    Every distinct text is read once and then remembered.
+    Every distinct text is embedded once and then cached.
 
     >>> len(embed([]))
     0
@@ -78,7 +77,7 @@ def encoder_identity() -> str:
 
 
 class Encoder:
-    """A BERT with its tokenizer, and the embeddings of the texts that it has read."""
+    """A BERT model with its tokenizer and a cache of embeddings."""
 
     def __init__(self, model: Any, tokenizer: Any) -> None:
         self.model = model
@@ -86,11 +85,11 @@ class Encoder:
         self.known: dict[str, Float[np.ndarray, "size"]] = {}
 
     def embed(self, texts: Sequence[str]) -> Float[np.ndarray, "texts size"]:
-        """One row of length 1 for each text."""
+        """One vector of length 1 for each text."""
         known = self.known
         fresh = [text for text in dict.fromkeys(texts) if text not in known]
         vectors = {text: known[text] for text in texts if text in known}
-        # Texts of about the same length together: padding is work for nothing.
+        # Batches of texts of similar length need little padding.
         ordered = sorted(fresh, key=lambda text: (len(text), text))
         for start in range(0, len(ordered), BATCH):
             batch = ordered[start : start + BATCH]
@@ -116,12 +115,12 @@ class Encoder:
 
 @cache
 def _loaded() -> Encoder:
-    """The bundled encoder, fetched if need be and loaded once in a process."""
+    """The bundled encoder, downloaded if needed and loaded once per process."""
     return load_encoder(kept_folder(ENCODER))
 
 
 def load_encoder(folder: Path) -> Encoder:
-    """The encoder in `folder`, in float32 and not in training; damaged files are refused."""
+    """The encoder in `folder`, in float32 and evaluation mode; damaged files are refused."""
     import torch
     from transformers import AutoModel, AutoTokenizer
 
@@ -130,14 +129,14 @@ def load_encoder(folder: Path) -> Encoder:
     options: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
     damaged = (
         f"The sentence encoder in {folder} is damaged or does not fit this version of "
-        f"transformers: fetch it again (headcount cache clear {ENCODER.name})."
+        f"transformers: download it again (headcount cache clear {ENCODER.name})."
     )
     try:
         with quiet_transformers():
             tokenizer = AutoTokenizer.from_pretrained(folder, **options)
             options |= {"dtype": torch.float32, "use_safetensors": True}
             loaded: Any = AutoModel.from_pretrained(folder, output_loading_info=True, **options)
-    except Exception as error:  # of many kinds, from safetensors, tokenizers and JSON alike
+    except Exception as error:  # safetensors, tokenizers and JSON raise many kinds
         raise HeadcountError(damaged) from error
     model, report = loaded
     if report["missing_keys"] or report["mismatched_keys"]:

@@ -1,4 +1,4 @@
-"""Metrics of what a model wrote: one number per text."""
+"""Metrics of written texts: one number per text."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from headcount.metrics.normalise import normalise
 
 @dataclass(frozen=True)
 class Written:
-    """Texts that a model wrote under one or more head sets, beside what they are held against.
+    """Texts that a model wrote under one or more head sets, and what to compare them with.
 
-    All four are equally long: one entry for each text.
+    All four have one entry for each text.
     """
 
     texts: Sequence[str]
     golds: Sequence[str]  # the right answers
-    whole: Sequence[str]  # what the model wrote to the same prompts with all its heads
+    whole: Sequence[str]  # the answers of the unmasked model to the same prompts
     prompts: Sequence[str]
 
 
@@ -33,8 +33,8 @@ class TextMetric:
     name      its name on axes and in tables
     function  from `Written` to one value per text
     binary    whether its values are 0 or 1, so that its mean is an accuracy
-    identity  what else determines a value, such as the encoder's weights; part of the store's key
-    require   refuses a package that is not installed, before a model writes for hours
+    identity  whatever else determines a value, such as the encoder; part of the store's key
+    require   refuses a missing package, before a model writes for hours
     """
 
     key: str
@@ -46,7 +46,7 @@ class TextMetric:
 
 
 def by_rule(rule: Callable[[str, str], bool]) -> Callable[[Written], Float[np.ndarray, "texts"]]:
-    """A metric's function that is 1 where the rule takes a text for the right answer."""
+    """A metric's function from a rule that says whether a text is the right answer."""
 
     def function(written: Written) -> Float[np.ndarray, "texts"]:
         pairs = zip(written.texts, written.golds, strict=True)
@@ -56,10 +56,10 @@ def by_rule(rule: Callable[[str, str], bool]) -> Callable[[Written], Float[np.nd
 
 
 def shuffled(written: Written, seed: int = 0) -> Written:
-    """The same texts beside the references of other items.
+    """The same texts, each with the references of another item.
 
-    Every reference is used as often as before. As far as the references allow, no text keeps a
-    right answer or an unmasked answer that says the same as its own.
+    Every reference is used as often as before. As far as possible, no text gets a right answer or
+    an unmasked answer that says the same as its own.
 
     >>> shuffled(Written(["a", "b"], ["a", "b"], ["a", "b"], ["?", "?"])).golds
     ['b', 'a']
@@ -67,51 +67,51 @@ def shuffled(written: Written, seed: int = 0) -> Written:
     own = np.stack([_codes(written.golds), _codes(written.whole)])  # (2, texts)
     if len(np.unique(own, axis=1).T) < 2:
         raise HeadcountError(
-            "Answers are paired with those of other items to find a metric's floor, and that needs "
-            "at least two different answers: give a larger task."
+            "A metric's floor pairs texts with the answers of other items, which needs at least "
+            "two different answers: give a larger task."
         )
     draw = np.random.default_rng(seed)
     partner = draw.permutation(own.shape[1])
     given = own[:, partner]
     kept = _alike(own, given)
     improved = True
-    while improved:  # each swap leaves fewer references beside their like, so this ends
+    while improved:  # each swap leaves fewer texts with a reference like their own, so this ends
         improved = False
-        for place in np.flatnonzero(kept):
-            # How many would be left if this text and each other text swapped their partners.
-            here, there = _alike(own[:, [place]], given), _alike(own, given[:, [place]])
-            gain = kept + kept[place] - here - there
+        for index in np.flatnonzero(kept):
+            # What this text and each other text would keep if they swapped their references.
+            this, others = _alike(own[:, [index]], given), _alike(own, given[:, [index]])
+            gain = kept + kept[index] - this - others
             if gain.max() <= 0:
                 continue
             other = draw.choice(np.flatnonzero(gain == gain.max()))
             for pairing in (partner, given):
-                pairing[..., [place, other]] = pairing[..., [other, place]]
-            kept[[place, other]] = here[other], there[other]
+                pairing[..., [index, other]] = pairing[..., [other, index]]
+            kept[[index, other]] = this[other], others[other]
             improved = True
     return Written(
         texts=written.texts,
-        golds=[written.golds[place] for place in partner],
-        whole=[written.whole[place] for place in partner],
+        golds=[written.golds[index] for index in partner],
+        whole=[written.whole[index] for index in partner],
         prompts=written.prompts,
     )
 
 
 def floor(metric: TextMetric, written: Written, seed: int = 0) -> float:
-    """The mean of `metric` where texts are paired with other items' references.
+    """The mean of `metric` if texts are paired with other items' references.
 
-    It is what the metric gives for texts of the right kind that say the wrong thing. Two metrics
-    can be compared once each is scaled from its floor to its value without masking.
+    This is the value of texts that have the right form and the wrong content. Two metrics can be
+    compared if each is scaled from its floor to its value for the unmasked model.
 
     >>> from headcount.metrics import get_metric
-    >>> said = ["Paris", "Rome", "Oslo"]
-    >>> floor(get_metric("exact_match"), Written(said, said, said, ["?"] * 3))
+    >>> texts = ["Paris", "Rome", "Oslo"]
+    >>> floor(get_metric("exact_match"), Written(texts, texts, texts, ["?"] * 3))
     0.0
     """
     return float(metric.function(shuffled(written, seed)).mean())
 
 
 def _alike(own: Int[np.ndarray, "2 _"], given: Int[np.ndarray, "2 _"]) -> Int[np.ndarray, "_"]:
-    """How many of a text's two references say the same as its own."""
+    """How many of the two references given to a text say the same as its own."""
     gold, whole = own == given
     return np.asarray(gold.astype(np.int8) + whole)
 
@@ -123,7 +123,7 @@ def _codes(texts: Sequence[str]) -> Int[np.ndarray, "texts"]:
 
 
 def is_match(text: str, gold: str) -> bool:
-    """Whether `text` is the answer `gold`, all of it and nothing besides.
+    """Whether `text` is the answer `gold` and nothing else.
 
     >>> is_match("The Nile.", "nile"), is_match("56.0", "56"), is_match("560", "56")
     (True, True, False)

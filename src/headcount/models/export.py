@@ -26,7 +26,7 @@ from headcount.models.sites import HeadSite, coarsest_dtype, plain, probe_prompt
 from headcount.models.slices import tolerance
 from headcount.system.transformers_compat import quiet_transformers
 
-# What transformers raises where a model cannot be written, or not read again.
+# What transformers raises where a model cannot be saved, or cannot be loaded again.
 NOT_WRITTEN = (ValueError, TypeError, KeyError, AttributeError, RuntimeError, ImportError)
 
 
@@ -34,8 +34,8 @@ NOT_WRITTEN = (ValueError, TypeError, KeyError, AttributeError, RuntimeError, Im
 def fold(model: Model, gates: Float[Tensor, "heads"]) -> dict[str, Tensor]:
     """The projections' weights with each head's columns multiplied by its gate, by name.
 
-    A head whose gate is 0 is gone: g·z through W is z through W with scaled columns. Projections
-    whose gates are all 1 are left out.
+    Scaling a head's output by g equals scaling its columns of W by g, so a gate of 0 removes the
+    head. Projections whose gates are all 1 are left out.
     """
     folded: dict[str, Tensor] = {}
     start = 0
@@ -67,12 +67,12 @@ def _weight(module: nn.Module, site: HeadSite) -> tuple[nn.Parameter, int]:
     if site.runs > 1:
         why = f"it runs {site.runs} times in a pass, for different heads"
     elif weight is None:
-        why = "its weights are not plain numbers (load quantised models unquantised, merge "
-        why += "adapters first, keep weights off the disk)"
+        why = "its weights are not plain numbers (load the model without quantisation and "
+        why += "offloading, and merge adapters first)"
     elif weight.shape[axis] != site.width:
-        why = "its columns are not its heads"
+        why = "the columns of its weights are not the columns of its heads"
     elif sharing:
-        why = f"the same weight serves {sharing[0]}"
+        why = f"its weights are shared with {sharing[0]}"
     else:
         return weight, axis
     raise HeadcountError(f"Cannot fold heads into {site.module}: {why}.")
@@ -83,8 +83,8 @@ def export(model: Model, heads: Any, folder: str | Path) -> Path:
     """Write the model with a head set folded in, as a folder that `from_pretrained` loads.
 
     `heads` is a list of heads to remove, or one gate for each head (any damping). The written model
-    is loaded again and must give the gated model's logits, or nothing is left behind. A sparse
-    model stays one, for headcount: transformers itself would run its weights with dense attention.
+    is loaded again and must give the gated model's logits, or it is deleted. headcount loads an
+    exported sparse model as sparse; transformers alone would run it with dense attention.
 
     >>> from headcount import export, load_model
     >>> folder = getfixture("tmp_path") / "without"
@@ -97,7 +97,7 @@ def export(model: Model, heads: Any, folder: str | Path) -> Path:
     gates = torch.from_numpy(as_gates(heads, model.layout)[None])
     target = Path(folder)
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
-        raise HeadcountError(f"{target} exists and is no empty folder: choose another name.")
+        raise HeadcountError(f"{target} exists and is not an empty folder: choose another name.")
     module: Any = plain(model.module)
     if not hasattr(module, "save_pretrained") or hasattr(module, "peft_config"):
         raise HeadcountError(
@@ -105,7 +105,7 @@ def export(model: Model, heads: Any, folder: str | Path) -> Path:
             "first)."
         )
     folded = fold(model, gates[0])
-    with _beside(target) as made, quiet_transformers(), exactly(model.module):
+    with _new_folder(target) as made, quiet_transformers(), exactly(model.module):
         try:
             with config_kept(module):
                 module.save_pretrained(made, state_dict={**module.state_dict(), **folded})
@@ -113,11 +113,11 @@ def export(model: Model, heads: Any, folder: str | Path) -> Path:
                 model.tokenizer.save_pretrained(made)
             written = AutoModelForCausalLM.from_pretrained(made, dtype="auto").eval()
             for kind in KINDS:
-                kind.home.export(module, written, made)
+                kind.loader.export(module, written, made)
         except NOT_WRITTEN as error:
             raise HeadcountError(
-                f"Cannot export {model.name}: transformers does not write it so that it loads it "
-                f"again ({type(error).__name__}: {error})."
+                f"Cannot export {model.name}: transformers cannot save it and load it again "
+                f"({type(error).__name__}: {error})."
             ) from error
         _check(model, gates, written)
     return target
@@ -125,7 +125,7 @@ def export(model: Model, heads: Any, folder: str | Path) -> Path:
 
 @contextmanager
 def config_kept(module: Any, *without: str) -> Iterator[None]:
-    """Saving a model writes into its config; inside this context, into a copy less some names."""
+    """Keep the config as it is while the model is saved: saving changes a copy minus some names."""
     config = module.config
     module.config = copy.deepcopy(config)
     for name in without:
@@ -137,14 +137,14 @@ def config_kept(module: Any, *without: str) -> Iterator[None]:
 
 
 @contextmanager
-def _beside(target: Path) -> Iterator[Path]:
-    """A folder that becomes `target` if all goes well inside this context, and goes if not."""
+def _new_folder(target: Path) -> Iterator[Path]:
+    """A temporary folder that is renamed to `target` at the end, or deleted after an error."""
     missing = [parent for parent in target.absolute().parents if not parent.exists()]
     target.parent.mkdir(parents=True, exist_ok=True)
     made = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
     try:
         yield made
-        made.chmod(0o755)  # mkdtemp makes folders for their owner alone
+        made.chmod(0o755)  # mkdtemp lets only the owner read
         if target.exists():
             target.rmdir()
         os.replace(made, target)
@@ -157,7 +157,7 @@ def _beside(target: Path) -> Iterator[Path]:
 
 
 def _check(model: Model, gates: Tensor, written: Any) -> None:
-    """Compare the logits of what was written with those of the gated model."""
+    """Compare the logits of the written model with those of the gated model."""
     written.to(model.device)
     ids = probe_prompt(model.module, 2)
     with gating(model.module, model.sites, gates):
@@ -166,5 +166,5 @@ def _check(model: Model, gates: Tensor, written: Any) -> None:
     if not error <= 10 * tolerance(coarsest_dtype(model.module)):
         raise HeadcountError(
             f"The exported model differs from the gated one by {error:.1e} of its largest logit, "
-            "so it was not kept."
+            "so it was deleted."
         )

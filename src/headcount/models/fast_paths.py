@@ -1,10 +1,9 @@
 """Fast paths: ways through a model that leave out work and reproduce its logits.
 
-Nothing before the first gated head has to run again: its blocks are stood in for by what they gave
-in an earlier, recorded pass over the same tokens. This is done by the model's own forward pass, in
-which the modules that are skipped answer from the recording. What follows the last attention is
-needed only where logits are scored. Whether a model can be run like that is proven, not assumed:
-see `prove_fast_paths`.
+Blocks before the first gated head need not run again: the model's own forward pass runs, and every
+skipped module returns its recorded output of an earlier pass over the same tokens. What follows the
+last attention runs only at the positions whose logits are scored. Every fast path is proven on the
+model at hand before it is used: see `prove_fast_paths`.
 """
 
 from __future__ import annotations
@@ -31,22 +30,22 @@ class Trunk:
 
 @dataclass(frozen=True)
 class FastPaths:
-    """What a model can carry; each was shown to leave its logits as they are."""
+    """The fast paths of a model: each is proven to reproduce its logits."""
 
-    head: bool = False  # logits only where they are scored
-    trunk: Trunk | None = None  # start at the first gated site
-    attention: bool = False  # … and there, from the output projection on
-    scored: bool = False  # the end of the last block only where logits are scored
-    cache: bool = False  # tokens that all rows share run once, through the key/value cache
+    head: bool = False  # compute logits only at the scored positions
+    trunk: Trunk | None = None  # start at the block of the first gated site
+    attention: bool = False  # … and in that block, at the output projection
+    scored: bool = False  # run the end of the last block only at the scored positions
+    cache: bool = False  # run tokens that all rows share once, through the key/value cache
 
 
 @dataclass(eq=False)
 class Recording:
-    """What blocks, attentions and projections gave and were given in one pass."""
+    """The outputs of blocks and attentions, and the inputs of projections, in one pass."""
 
     rows: int
     blocks: dict[int, Any] = field(default_factory=dict)  # block → its output
-    # site → its attention's output, less what its projection gives, which is made anew
+    # site → its attention's output minus the projection's, which is computed again
     attentions: dict[int, Any] = field(default_factory=dict)
     inputs: dict[int, Tensor] = field(default_factory=dict)  # site → its projection's input
 
@@ -79,9 +78,9 @@ def _parent(name: str) -> str:
 
 
 def _tokenwise(block: str, last: HeadSite, named: dict[str, nn.Module]) -> tuple[str, ...]:
-    """The heavy modules of the last block beside its attention: in most models, its MLP.
+    """The last output projection, and what follows it in its block: in most models, the MLP.
 
-    With the projection itself, they are needed only where logits are scored.
+    They are needed only at the positions whose logits are scored.
     """
     if not last.module.startswith(f"{block}."):
         return ()
@@ -99,7 +98,7 @@ def _tokenwise(block: str, last: HeadSite, named: dict[str, nn.Module]) -> tuple
 def recording(
     module: nn.Module, trunk: Trunk, sites: Sequence[HeadSite], rows: int
 ) -> Iterator[Recording]:
-    """Keep what is needed to replay the pass that runs in this context."""
+    """Record the pass that runs in this context, so that `replaying` can skip parts of it."""
     kept = Recording(rows)
     named = dict(plain(module).named_modules())
     with ExitStack() as stack:
@@ -108,7 +107,7 @@ def recording(
         for site in sites:
             if not site.attention.startswith(trunk.blocks[trunk.block_of[site.index]]):
                 continue
-            keep = _keep(kept.attentions, site.index, beside=_inside(site))
+            keep = _keep(kept.attentions, site.index, without_first=_inside(site))
             stack.enter_context(named[site.attention].register_forward_hook(keep))
 
             def keep_input(_: nn.Module, args: Any, number: int = site.index) -> None:
@@ -124,11 +123,11 @@ def _inside(site: HeadSite) -> bool:
     return site.module.startswith(f"{site.attention}.")
 
 
-def _keep(kept: dict[int, Any], number: int, *, beside: bool = False) -> Callable[..., None]:
-    """Keep a module's output, or only what comes beside its first tensor."""
+def _keep(kept: dict[int, Any], number: int, *, without_first: bool = False) -> Callable[..., None]:
+    """A hook that records a module's output, or only what follows its first tensor."""
 
     def hook(_: nn.Module, args: Any, output: Any) -> None:
-        if beside:
+        if without_first:
             output = (None, *output[1:]) if isinstance(output, tuple) else None
         kept[number] = output
 
@@ -145,16 +144,16 @@ def replaying(
     folds: int = 1,
     attention: bool = True,
 ) -> Iterator[None]:
-    """Start passes at `site`: what lies before it answers from the recording, `folds` times over.
+    """Start passes at `site`: earlier blocks return their recorded output, repeated `folds` times.
 
-    The pass inside must run the recorded tokens `folds` times over, one copy after the other. With
-    `attention` the site's own attention is not run again either, only its output projection.
+    The pass inside must run the recorded tokens repeated `folds` times, one copy after the other.
+    With `attention`, the site's own attention is not run again either, only its output projection.
     """
     named = dict(plain(module).named_modules())
     first = trunk.block_of[site.index]
     with ExitStack() as stack:
         for number, name in enumerate(trunk.blocks[:first]):
-            # Only the last of them is read by the block that runs next.
+            # The block that runs next reads only the last of these outputs.
             copies = folds if number == first - 1 else 1
             output = _fold(kept.blocks[number], copies, kept.rows)
             stack.enter_context(instead(named[name], lambda *_, _output=output, **__: _output))
@@ -165,7 +164,7 @@ def replaying(
 
 
 def _attend(projection: nn.Module, site: HeadSite, kept: Recording, folds: int) -> Forward:
-    """The attention of a site, from its recorded heads on."""
+    """A forward for a site's attention that only projects the recorded head outputs."""
     before = kept.attentions[site.index]
 
     def forward(*args: Any, **kwargs: Any) -> Any:
@@ -202,21 +201,21 @@ def scored_only(module: nn.Module, trunk: Trunk, count: int) -> Iterator[None]:
 def _at_end(forward: Forward, count: int) -> Forward:
     def at_end(x: Tensor, *args: Any, **kwargs: Any) -> Any:
         output = forward(x[:, x.shape[1] - count :].contiguous(), *args, **kwargs)
-        some = output[0] if isinstance(output, tuple) else output
-        whole = some.new_zeros(x.shape[0], x.shape[1], *some.shape[2:])
-        whole[:, x.shape[1] - count :] = some
+        end = output[0] if isinstance(output, tuple) else output
+        whole = end.new_zeros(x.shape[0], x.shape[1], *end.shape[2:])
+        whole[:, x.shape[1] - count :] = end
         return (whole, *output[1:]) if isinstance(output, tuple) else whole
 
     return at_end
 
 
 @contextmanager
-def scored_end(module: nn.Module, cuts: FastPaths, count: int) -> Iterator[None]:
-    """Run the end of the model at the last `count` positions only, as far as `cuts` allow."""
-    last_block = cuts.head and cuts.scored and cuts.trunk is not None
+def scored_end(module: nn.Module, paths: FastPaths, count: int) -> Iterator[None]:
+    """Run the end of the model at the last `count` positions only, as far as `paths` allow."""
+    last_block = paths.head and paths.scored and paths.trunk is not None
     with (
-        scored_logits(module, count) if cuts.head else nullcontext(),
-        scored_only(module, cuts.trunk, count) if last_block and cuts.trunk else nullcontext(),
+        scored_logits(module, count) if paths.head else nullcontext(),
+        scored_only(module, paths.trunk, count) if last_block and paths.trunk else nullcontext(),
     ):
         yield
 
@@ -224,8 +223,9 @@ def scored_end(module: nn.Module, cuts: FastPaths, count: int) -> Iterator[None]
 def spread_cache(fresh: Any, prefix: Any, undisturbed: Any, folds: int, rows: int) -> Any:
     """Fill the `fresh` cache for `rows` rows under each of `folds` head sets; returns it.
 
-    `prefix` comes from a pass of `folds` rows over the tokens that all rows share. Layers that its
-    late start left empty say what they say in the pass of one row that was left `undisturbed`.
+    `prefix` is the cache of a pass over the tokens that all rows share, one row per head set.
+    Layers that this pass skipped are filled from `undisturbed`, the cache of an ungated pass of one
+    row.
     """
     for index, layer in enumerate(prefix.layers):
         ran = layer.is_initialized

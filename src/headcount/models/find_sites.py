@@ -36,7 +36,7 @@ from headcount.models.sites import (
 from headcount.models.slices import is_projection, linear_limit, read_slices, rows_differ, visible
 from headcount.system.transformers_compat import other_attention
 
-SEEN = ("eager", "sdpa")  # attention kernels that run inside torch
+SEEN = ("eager", "sdpa")  # attention kernels that call a torch function, which can be watched
 
 
 @dataclass(frozen=True)
@@ -47,8 +47,8 @@ class ProbedSite:
     projection: nn.Module
     z: Float[Tensor, "tokens width"]  # the projection's input, undisturbed
     shape: tuple[int, ...]  # of the projection's input in the probing pass
-    rows: int  # of the probing pass: more than there are heads
-    call_args: tuple[Any, ...]  # of the projection, after its first
+    rows: int  # of the probing pass: one more than heads, or two
+    call_args: tuple[Any, ...]  # the projection's further arguments
     call_kwargs: Mapping[str, Any]
     leak: float  # largest change outside a head's own slice, relative to the change inside
 
@@ -84,11 +84,11 @@ class _Call:
 class _AttentionMode(TorchFunctionMode):
     """Sees every softmax attention that runs inside it and may disturb one head per row."""
 
-    def __init__(self, rows: int, disturb: bool, seen: Callable[[int, int], None]) -> None:
+    def __init__(self, rows: int, disturb: bool, report: Callable[[int, int], None]) -> None:
         super().__init__()
         self.rows = rows
         self.disturb = disturb
-        self.seen = seen
+        self.report = report
         self.generator = torch.Generator().manual_seed(0)
 
     def __torch_function__(
@@ -111,7 +111,7 @@ class _AttentionMode(TorchFunctionMode):
         return func(*args, **kwargs)
 
     def _is_attention(self, scores: Tensor) -> bool:
-        """Scores of queries over keys: (rows, heads…, queries, keys) or (rows·heads, …)."""
+        """Whether these are attention scores: (rows, heads…, queries, keys) or (rows·heads, …)."""
         if scores.ndim < 3 or scores.shape[0] % self.rows:
             return False
         queries, keys = scores.shape[-2:]
@@ -122,7 +122,7 @@ class _AttentionMode(TorchFunctionMode):
     def _attention(self, tensor: Tensor, queries: int) -> Tensor:
         """Report the call; with `disturb`, add noise to head r − 1 of each row r."""
         heads = tensor.numel() // (self.rows * queries * tensor.shape[-1])
-        self.seen(heads, queries)
+        self.report(heads, queries)
         if not self.disturb:
             return tensor
         by_head = tensor.reshape(self.rows, heads, queries, tensor.shape[-1]).clone()
@@ -140,7 +140,7 @@ _SOFTMAX = {torch.softmax, F.softmax, Tensor.softmax, torch._C._nn.__dict__.get(
 
 @dataclass
 class _Watcher:
-    """Runs one probing pass and notes where the disturbed heads come out."""
+    """Runs one probing pass and notes which projections receive the disturbed heads."""
 
     module: nn.Module
     rows: int
@@ -161,7 +161,7 @@ class _Watcher:
                 enter, leave = self._entering(name), self._leaving(name)
                 stack.enter_context(module.register_forward_pre_hook(enter, with_kwargs=True))
                 stack.enter_context(module.register_forward_hook(leave, always_call=True))
-            stack.enter_context(_AttentionMode(self.rows, self.disturb, self._seen))
+            stack.enter_context(_AttentionMode(self.rows, self.disturb, self._note_call))
             logits = run(self.module, probe_prompt(self.module, self.rows))
         if self.disturb and not self.pending and rows_differ(logits, self._limit):
             self._refuse_bypass("the logits")
@@ -172,11 +172,11 @@ class _Watcher:
         if self.refusal:
             raise HeadcountError(self.refusal)
         return [
-            replace(f, site=replace(f.site, runs=self._runs[f.site.module])) for f in self.probed
+            replace(p, site=replace(p.site, runs=self._runs[p.site.module])) for p in self.probed
         ]
 
     def _refuse(self, owner: str, why: str) -> None:
-        # What follows from the first refusal is not worth telling.
+        # Only the first refusal is told: the others follow from it.
         self.refusal = self.refusal or f"Cannot prove the heads of {owner}: {why}."
 
     def _refuse_pending(self) -> None:
@@ -189,14 +189,14 @@ class _Watcher:
     def _refuse_bypass(self, seen_at: str) -> None:
         if not self.probed:
             owner = type(plain(self.module)).__name__
-            why = f"equal prompts come to differ at {seen_at} before any attention (dropout that "
-            self._refuse(owner, why + "is not off?)")
+            why = f"equal prompts differ at {seen_at} before any attention (is dropout on?)"
+            self._refuse(owner, why)
             return
         site = self.probed[-1].site
-        why = f"part of what they compute reaches {seen_at} by another way than through "
+        why = f"part of their output reaches {seen_at} without passing through "
         self._refuse(site.attention, why + site.module)
 
-    def _seen(self, heads: int, queries: int) -> None:
+    def _note_call(self, heads: int, queries: int) -> None:
         if self._trying:
             return
         call = _Call(self._stack[-1] if self._stack else "", heads, queries)
@@ -230,15 +230,15 @@ class _Watcher:
             if not rows_differ(by_row, self._limit):
                 return None
             if not self.pending:
-                if order != "flat":  # experts receive their tokens in an order of their own
+                if order != "flat":  # experts receive tokens in another order
                     self._refuse_bypass(name)
                 return None
             if not self._is_projection(module, x, further, kwargs):
                 return None
             site, leak = self._settle(name, call, order, by_row)
             if site is not None:
-                seen = (by_row[0].clone(), tuple(x.shape), self.rows, further, kwargs, leak)
-                self.probed.append(ProbedSite(site, module, *seen))
+                observed = (by_row[0].clone(), tuple(x.shape), self.rows, further, kwargs, leak)
+                self.probed.append(ProbedSite(site, module, *observed))
             clean = by_row[:1].expand_as(by_row)
             return (from_rows(clean, order, x), *further), kwargs
 
@@ -251,7 +251,7 @@ class _Watcher:
         limit = linear_limit(module, x.dtype)
         try:
             return is_projection(lambda inputs: module(inputs, *args, **kwargs), x, limit)
-        except Exception:  # any module may be asked here: one that cannot answer is no projection
+        except Exception:  # any module may be tried here: one that raises is no projection
             return False
         finally:
             self._trying = False
@@ -259,7 +259,7 @@ class _Watcher:
     def _settle(
         self, name: str, call: int, order: Order, by_row: Tensor
     ) -> tuple[HeadSite | None, float]:
-        """The site of the attention that waits for a projection, and its leak."""
+        """The site of the pending attention, whose projection is `name`, and its leak."""
         queries = max(call.heads for call in self.pending)
         owner = self.pending[0].module or name
         self.pending.clear()

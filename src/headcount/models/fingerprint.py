@@ -1,8 +1,8 @@
-"""Recognise a model again: a checksum of its weights, its settings and its tokenizer.
+"""Checksums that identify a model in memory: of its weights and settings, and of its tokenizer.
 
-The store keeps measurements under these, so whatever changes a logit must change them and nothing
-else need: not the folder's name, not the time of a copy, not the device. Models that come from
-files are recognised by those: see `headcount.system.fingerprint`.
+The store's keys contain them, so whatever changes a logit must change a checksum. The folder's
+name, the date of a copy and the device do not. Models loaded from files are identified by a
+checksum of these files: see `headcount.system.fingerprint`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def fingerprint_tensors(module: nn.Module) -> str:
 
     Buffers that a checkpoint leaves out (such as rotary frequencies) count as well, and so do the
     model's configuration and its PEFT adapters, because they take part in the computation. Large
-    tensors are read piece by piece, from whatever device.
+    tensors are read in pieces, on any device.
     """
     total = hashlib.sha256()
     for name, tensor in _named_tensors(module):
@@ -35,7 +35,7 @@ def fingerprint_tensors(module: nn.Module) -> str:
         if tensor.is_meta:
             raise HeadcountError(
                 f"The weight {name} is not in memory (it was offloaded), so this model cannot be "
-                "recognised again: load it without offloading."
+                "identified in the store: load it without offloading."
             )
         for piece in _bytes_of(tensor):
             total.update(piece)
@@ -69,9 +69,9 @@ def checksum(module: nn.Module) -> tuple[tuple[int, ...], str]:
 
 
 def fingerprint_tokenizer(tokenizer: Any) -> str:
-    """The sha256 of all that decides which token ids a text becomes.
+    """The sha256 of everything that decides which token ids a text becomes.
 
-    The vocabulary and its rules, the special tokens, and the chat template.
+    This is the vocabulary and its rules, the special tokens, and the chat template.
     """
     to_str = getattr(getattr(tokenizer, "backend_tokenizer", None), "to_str", None)
     rules = json.loads(to_str()) if callable(to_str) else tokenizer.get_vocab()
@@ -91,14 +91,14 @@ def fingerprint_tokenizer(tokenizer: Any) -> str:
 def _named_tensors(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
     """Every tensor by name, in the order of the names.
 
-    The state dict has what quantised layers keep beside their parameters; the buffers have what the
-    state dict leaves out.
+    The state dict includes what quantised layers store besides parameters; the buffers include
+    those that the state dict omits.
     """
     tensors: dict[str, Any] = {**dict(module.named_buffers()), **module.state_dict()}
     for name in sorted(tensors):
         value = tensors[name]
         wrapped: bool = is_traceable_wrapper_subclass(value)
-        if wrapped:  # torchao: the numbers are in tensors inside
+        if wrapped:  # torchao: the numbers are in inner tensors
             parts, _ = value.__tensor_flatten__()
             yield from ((f"{name}.{part}", getattr(value, part)) for part in sorted(parts))
         elif isinstance(value, Tensor):
@@ -126,7 +126,7 @@ def _bytes_of(tensor: Tensor) -> Iterator[bytes]:
 
 
 def _settings(module: nn.Module) -> dict[str, Any]:
-    """What a model computes with that is no tensor: epsilons, rotary bases, adapter scales."""
+    """The settings of a model that are not tensors: epsilons, rotary bases, adapter scales."""
     config: Any = getattr(module, "config", None)
     settings = config.to_dict() if hasattr(config, "to_dict") else {}
     adapters = getattr(module, "peft_config", None) or {}

@@ -1,4 +1,4 @@
-"""Ways in which a forward pass can be made to run, each for as long as its context lasts."""
+"""Contexts that change how a forward pass runs, and caches and clocks for it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Forward = Callable[..., Any]
 
 @contextmanager
 def exactly(module: nn.Module) -> Iterator[None]:
-    """Evaluation mode and full float32 products inside; as it was afterwards."""
+    """Use evaluation mode and full float32 products inside this context."""
     precision = torch.get_float32_matmul_precision()
     training = [part for part in module.modules() if part.training]
     torch.set_float32_matmul_precision("highest")
@@ -25,7 +25,7 @@ def exactly(module: nn.Module) -> Iterator[None]:
         yield
     finally:
         torch.set_float32_matmul_precision(precision)
-        for part in training:  # not `train`, which would also wake the frozen parts
+        for part in training:  # not `train()`, which would change every part
             part.training = True
 
 
@@ -56,9 +56,9 @@ def instead(module: nn.Module, forward: Forward) -> Iterator[None]:
 
 
 def empty_cache(module: nn.Module, sites: int) -> Any:
-    """A growing key/value cache with one plain layer for each site, or None.
+    """An empty key/value cache with one plain layer for each site, or None.
 
-    Sliding windows, linear attention and shared keys need caches that cannot be split like this.
+    Models with sliding windows, linear attention or shared keys need other caches: None.
     """
     from transformers.cache_utils import DynamicCache, DynamicLayer
 
@@ -68,6 +68,6 @@ def empty_cache(module: nn.Module, sites: int) -> Any:
 
 
 def synchronize(device: torch.device) -> None:
-    """Wait until a GPU has finished what it was given, so that a clock can be read."""
+    """Wait until a GPU has finished its work, so that a clock shows the time it took."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)

@@ -19,7 +19,7 @@ from headcount.errors import HeadcountError
 from headcount.models.sites import HeadSite, from_rows, plain, to_rows
 
 Passes = Literal["all", "single tokens"]
-PerSite = Sequence[Tensor | None]  # per site: z₀ that broadcasts to (rows, tokens, width)
+PerSite = Sequence[Tensor | None]  # for each site: broadcasts to (rows, tokens, width)
 
 
 @contextmanager
@@ -36,11 +36,11 @@ def gating(
     """Gate the heads of `module` inside this context.
 
     `gates` holds one number per row and head (in the order of `sites`), optionally one per token;
-    a single row serves every row of the batch. What an absent head says instead is
-    b = (1 − g)·ablation, zero where no ablation is given; `biases` sets b itself (steering). Both
-    are looked up by the index of the site. Sites whose gates are all 1 are left alone unless
-    `every_site` asks for them; `passes` can leave alone all passes but those over single tokens, as
-    in decoding. Gates are read once, when they are first needed, unless they carry gradients.
+    a single row of gates applies to every row of the batch. `ablations` gives z₀ of each site, from
+    which b = (1 − g)·z₀ (zero where z₀ is not given); `biases` gives b itself (steering). Sites
+    whose gates are all 1 are not hooked unless `every_site` is set. `passes="single tokens"` gates
+    only passes over one token, as in decoding. Gates are read once, on first use, unless they carry
+    gradients.
     """
     total = sum(site.heads for site in sites)
     if gates.ndim not in (2, 3) or gates.shape[1] != total:
@@ -48,7 +48,7 @@ def gating(
             f"Gates need shape (rows, {total}) or (rows, {total}, tokens), one number for each "
             f"head, not {tuple(gates.shape)}."
         )
-    by_module: dict[str, dict[int, _Gate]] = {}  # projection → its run in a pass → gate
+    by_module: dict[str, dict[int, _Gate]] = {}  # projection → run in the pass → gate
     first = 0
     for site in sites:
         heads = slice(first, first + site.heads)
@@ -73,7 +73,7 @@ def gating(
 
 
 def _tops(module: nn.Module) -> list[nn.Module]:
-    """The modules with which a forward pass may start."""
+    """The modules at which a forward pass may enter the model."""
     top = plain(module)
     inner = getattr(top, "get_base_model", None)  # PEFT: `generate` enters past the wrapper
     return [top] if inner is None else [top, inner()]
@@ -96,7 +96,7 @@ class _RunningPass:
 
         def hook(_: nn.Module, args: tuple[Any, ...]) -> Any:
             run = self.runs.get(name, 0)
-            self.runs[name] = (run + 1) % in_one_pass  # whoever calls an inner model never starts
+            self.runs[name] = (run + 1) % in_one_pass  # a call of an inner module skips `start`
             gate = by_call.get(run)
             return None if gate is None else (gate.apply(args[0], self.rows), *args[1:])
 
@@ -105,23 +105,23 @@ class _RunningPass:
 
 @dataclass(eq=False)
 class _Gate:
-    """g and b of one site."""
+    """The gates g and biases b of one site."""
 
     site: HeadSite
-    heads: slice  # of `gates`
-    gates: Tensor  # of all sites: cut only when needed, so that gradients flow even into a leaf
+    heads: slice  # this site's columns of `gates`
+    gates: Tensor  # of all sites; sliced on use, so that gradients reach the caller's tensor
     ablation: Tensor | None
     bias: Tensor | None
     passes: Passes
     _ready: dict[tuple[torch.device, torch.dtype], tuple[Tensor, Tensor | None]] = field(
         default_factory=dict
     )
-    # g as wide as the projection's input, for a plain product: a small model's steps wait for
-    # Python, and every view of a tensor is a call.
+    # g repeated to the width of the projection's input, so that gating is a single product: in
+    # small models Python is the bottleneck, and every reshape would add to it.
     _wide: dict[tuple[torch.device, torch.dtype], Tensor] = field(default_factory=dict)
 
     def apply(self, x: Tensor, rows: int | None) -> Tensor:
-        """Gate a projection's input in a batch of so many rows (None where nobody knows)."""
+        """Gate a projection's input; `rows` is the size of the batch (None if unknown)."""
         site = self.site
         g, b = self._prepare(x)
         wide = self._wide.get((x.device, x.dtype))
@@ -141,7 +141,7 @@ class _Gate:
         return from_rows(z, site.order, x)
 
     def _require_fit(self, what: str, given: Tensor | None, by_row: Tensor) -> None:
-        """Torch would say that shapes do not match, or stretch what it should not."""
+        """Refuse a wrong number of rows or tokens; torch might broadcast it."""
         shape = (1, 1) if given is None else (1, 1, *given.shape[:-2])[-2:]
         for have, need, axis in zip(shape, by_row.shape[:2], ("rows", "tokens"), strict=True):
             if have not in (1, need):
@@ -151,14 +151,14 @@ class _Gate:
                 )
 
     def _prepare(self, x: Tensor) -> tuple[Tensor, Tensor | None]:
-        """Bring g and b to the shape (rows, tokens, heads, size), each 1 or whole, and to x's kind.
+        """g and b as (rows, tokens, heads, size), any of these may be 1, in x's dtype and device.
 
-        Kept for later passes, unless they would then carry the gradients of the first.
+        The result is reused in later passes, unless gradients flow through it.
         """
         key = (x.device, x.dtype)
         if key in self._ready:
             return self._ready[key]
-        exact = torch.promote_types(x.dtype, torch.float32)  # b is a product: round it once
+        exact = torch.promote_types(x.dtype, torch.float32)  # b is a product that is rounded once
         site = self.site
         gates = self.gates[:, self.heads].to(x.device, exact, non_blocking=x.is_cuda)
         by_token = gates[:, :, None] if gates.ndim == 2 else gates  # (rows, heads, tokens or 1)

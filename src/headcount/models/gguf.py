@@ -1,4 +1,4 @@
-"""Read a GGUF file as an ordinary model: every weight unpacked, nothing left quantised."""
+"""Read a GGUF file as an ordinary model with dequantised weights."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from typing import Any, BinaryIO
 from headcount.errors import HeadcountError
 from headcount.system.transformers_compat import quiet_transformers, replaced
 
-# Text splitting rules by which every digit stands alone; transformers reads GPT-2's in their place.
+# Pre-tokenizers that split off every digit; transformers uses GPT-2's instead, which does not.
 SINGLE_DIGITS = {"smollm", "starcoder", "refact", "command-r", "codeshell", "exaone", "minerva-7b"}
 
 
 def read_gguf(path: Path, **options: Any) -> tuple[Any, Any, dict[str, Any]]:
     """Return model, tokenizer and loading report of a GGUF file; `options` go to transformers.
 
-    The weights are dequantised: packed ones would need kernels that are fetched from the hub, and
-    the values are the same.
+    The weights are dequantised, which keeps their values: quantised weights would need kernels from
+    the hub.
     """
     import transformers
 
-    splitting = read_header(path).get("tokenizer.ggml.pre")
+    pre_tokenizer = read_header(path).get("tokenizer.ggml.pre")
     if hasattr(transformers, "GgufConfig"):  # older versions always dequantise
         options["quantization_config"] = transformers.GgufConfig(dequantize=True)
     kernels = "transformers.integrations.gguf.kernels"
@@ -35,16 +35,16 @@ def read_gguf(path: Path, **options: Any) -> tuple[Any, Any, dict[str, Any]]:
         )
     model, report = loaded
     forget_quantiser(model)
-    if splitting in SINGLE_DIGITS:
+    if pre_tokenizer in SINGLE_DIGITS:
         split_digits(tokenizer)
     return model, tokenizer, report
 
 
 def forget_quantiser(model: Any) -> None:
-    """Make a dequantised model an ordinary one: one that can be saved, trained and moved.
+    """Let a dequantised model be saved, trained and moved like any other.
 
-    Some versions of transformers mark every model out of a GGUF file as quantised, also when no
-    weight is.
+    Some versions of transformers mark every model from a GGUF file as quantised, even a dequantised
+    one.
     """
     for name in ("hf_quantizer", "quantization_method", "is_quantized"):
         if name in vars(model):
@@ -54,7 +54,7 @@ def forget_quantiser(model: Any) -> None:
 
 
 def split_digits(tokenizer: Any) -> None:
-    r"""Let every digit stand alone before BPE, so that "\n\n1" is two tokens and not three."""
+    r"""Split off every digit before BPE, so that "\n\n1" is two tokens and not three."""
     from tokenizers import pre_tokenizers
 
     digits = pre_tokenizers.Digits(individual_digits=True)
@@ -63,18 +63,17 @@ def split_digits(tokenizer: Any) -> None:
 
 
 def read_header(path: Path) -> dict[str, str]:
-    """What a GGUF file says of itself in words, such as its architecture.
+    """The text settings in the header of a GGUF file, such as its architecture.
 
-    A file that is no GGUF, or that ends before its last tensor, is refused.
-
-    The gguf package reads whatever is there, and takes most of a minute for a large vocabulary.
+    A file that is not GGUF, or that ends before its last tensor, is refused. The gguf package does
+    not check this, and takes most of a minute to read a large vocabulary.
     """
     damaged = f"The GGUF file {path} is damaged or cut short: download it again."
     try:
         with path.open("rb") as file:
             if file.read(4) != b"GGUF":
                 raise HeadcountError(f"{path} is not a GGUF file: give one, or download it again.")
-            texts, end = _walk(file)
+            texts, end = _parse(file)
         if end > path.stat().st_size:
             raise HeadcountError(damaged)
     except OSError as error:
@@ -84,13 +83,13 @@ def read_header(path: Path) -> dict[str, str]:
     return texts
 
 
-# The formats of `struct` by GGUF's numbers for them; behind 8 and 9 are texts and lists.
+# The `struct` format of each GGUF value type, by its number; type 8 is a text, type 9 a list.
 FORMATS = ("B", "b", "H", "h", "I", "i", "f", "?", "", "", "Q", "q", "d")
 TEXT, LIST = 8, 9
 
 
-def _walk(file: BinaryIO) -> tuple[dict[str, str], int]:
-    """All settings that are texts, and where in the file the last tensor ends."""
+def _parse(file: BinaryIO) -> tuple[dict[str, str], int]:
+    """All settings that are texts, and the position in the file at which the last tensor ends."""
     from gguf import GGML_QUANT_SIZES, GGMLQuantizationType
 
     def number(form: str) -> Any:
@@ -104,7 +103,7 @@ def _walk(file: BinaryIO) -> tuple[dict[str, str], int]:
         return data.decode("utf-8", errors="replace")
 
     def value(kind: int) -> Any:
-        """One setting; of a list only that it is there."""
+        """Read one setting; a list is skipped."""
         if kind == TEXT:
             return text()
         if kind != LIST:

@@ -1,6 +1,6 @@
-"""Kinds of models that other rooms load and export: each is entered here by dotted names.
+"""Further kinds of models, such as sparse ones, each with the name of the module that loads it.
 
-Nothing of a kind is imported before a name, a folder or an export asks for it.
+The module is imported only when a model of its kind is loaded, or any model is exported.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 class ModelKind(NamedTuple):
     """A kind of model.
 
-    prefix  names that begin with it are of this kind
+    prefix  model names of this kind begin with it
     marker  the file by which a folder of this kind is recognised
     module  has `named_folder(name)`, `load(folder, options, spec)` and
             `export(module, written, folder)`
@@ -26,14 +26,14 @@ class ModelKind(NamedTuple):
     def folder_of(self, spec: str) -> Path | None:
         """The folder that `spec` means, if it means a model of this kind."""
         if spec.startswith(self.prefix):
-            folder: Path = self.home.named_folder(spec.removeprefix(self.prefix))
+            folder: Path = self.loader.named_folder(spec.removeprefix(self.prefix))
             return folder
         folder = Path(spec).expanduser()
         return folder if (folder / self.marker).exists() else None
 
     @property
-    def home(self) -> Any:
-        """The module, imported when first asked for."""
+    def loader(self) -> Any:
+        """The module, imported on first use."""
         return import_module(self.module)
 
 

@@ -1,8 +1,8 @@
 """Load a causal language model and its tokenizer: by name, from a file, a folder or the hub.
 
-What comes back are plain Hugging Face objects, complete and ready to measure: every weight of the
-checkpoint in its place, evaluation mode, no gradients. Whatever cannot be loaded so is refused in
-one sentence.
+The result is an ordinary Hugging Face model and tokenizer, ready to measure: every weight comes
+from the checkpoint, the model is in evaluation mode, and gradients are off. A model that cannot be
+loaded like this is refused with one sentence.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ NO_TOKENIZER = (
 
 @dataclass
 class Loaded:
-    """A model with its tokenizer, and where they come from.
+    """A model with its tokenizer, its name and its files.
 
-    `files` are what the model is made of (its weights and the settings beside them), by which it
-    can be recognised again. `unused` are weights of the checkpoint that the model has no place for,
-    such as the vision tower beside a text model.
+    `files` are the weight and config files, whose checksums identify the model in the store.
+    `unused` are weights in the checkpoint that the model class does not have, such as the vision
+    tower of a multimodal checkpoint.
     """
 
     model: Any
@@ -53,8 +53,8 @@ class Loaded:
 def load_pretrained(spec: str | Path, **chosen: Any) -> Loaded:
     """Load `spec`: a bundled name, a .gguf file, a folder, or the id of a model on the hub.
 
-    Names and folders may also be of one of the KINDS, such as sparse:NAME. What may be chosen are
-    the fields of `LoadOptions`.
+    `KINDS` adds further kinds of names and folders, such as sparse:NAME. `chosen` are the fields of
+    `LoadOptions`.
     """
     spec, options = str(spec), LoadOptions(**chosen)
     with plain_errors(spec, attention=options.attention):
@@ -65,26 +65,26 @@ def load_pretrained(spec: str | Path, **chosen: Any) -> Loaded:
     loaded.model.requires_grad_(False)
     if loaded.unused:
         print(
-            f"{loaded.name}: {type(loaded.model).__name__} has no place for some weights of the "
-            f"checkpoint ({shorten(loaded.unused)}), so they are not used.",
+            f"{loaded.name}: {type(loaded.model).__name__} does not use some weights of the "
+            f"checkpoint ({shorten(loaded.unused)}).",
             file=sys.stderr,
         )
     return loaded
 
 
 def load_spec(spec: str, options: LoadOptions) -> Loaded:
-    """Find out what `spec` is, and load it as that."""
+    """Decide what kind of model `spec` names, and load it."""
     spec = full_name(spec)
     path = Path(spec).expanduser()
     if options.revision is not None and (spec in BUNDLED or path.exists()):
         raise HeadcountError(
-            f"Only a model on the hub has revisions, and {spec} is none: leave it out."
+            f"Only a model on the hub has revisions, so leave the revision of {spec} out."
         )
     if spec in BUNDLED:
         return load_folder(bundled_folder(spec), options, spec)
     for kind in KINDS:
         if (folder := kind.folder_of(spec)) is not None:
-            loaded: Loaded = kind.home.load(folder, options, spec)
+            loaded: Loaded = kind.loader.load(folder, options, spec)
             return loaded
     if path.is_file():
         return _from_gguf(path, options)
@@ -97,13 +97,13 @@ def load_spec(spec: str, options: LoadOptions) -> Loaded:
             f"of a model on the hub (org/name), or a bundled name ({', '.join(BUNDLED)})."
         )
     hint = did_you_mean(spec, BUNDLED)
-    if hint and "/" not in spec:  # ids without an owner are few, and none is near our names
+    if hint and "/" not in spec:  # few hub ids have no owner; none is like a bundled name
         raise HeadcountError(f'There is no model "{spec}".{hint}')
     return _from_hub(spec, options)
 
 
 def looks_like_path(spec: str) -> bool:
-    """Whether `spec` can only be meant as a path: hub ids have one slash and no such ends.
+    """Whether `spec` must be a path: a hub id has at most one slash and no file ending.
 
     >>> [looks_like_path(s) for s in ("gpt2", "org/name", "./name", "a/b/c", "model.gguf")]
     [False, False, True, True, True]
@@ -143,7 +143,7 @@ def load_folder(folder: Path, options: LoadOptions, name: str | None = None) -> 
 
 
 def weight_files(folder: Path) -> list[Path]:
-    """The safetensors files of a model's folder, all of them there; pickles are refused."""
+    """The safetensors files of a model's folder; missing files and pickles are refused."""
     chosen = json.loads((folder / CONFIG).read_text("utf-8")).get("transformers_weights")
     for name in [chosen] if chosen else [WEIGHTS, INDEX]:
         path = folder / name
@@ -189,24 +189,24 @@ def _from_hub(spec: str, options: LoadOptions) -> Loaded:
     loaded = _from_pretrained(spec, options, **hub)
     config = try_to_load_from_cache(spec, CONFIG, revision=hub["revision"])
     if isinstance(config, str):
-        with suppress(HeadcountError):  # weights under other names: recognised as tensors, then
+        with suppress(HeadcountError):  # unusual file names: the tensors are hashed instead
             loaded.files = [*weight_files(Path(config).parent), Path(config)]
     return loaded
 
 
 def hub_answers() -> bool:
-    """Whether the hub can be reached: one short question instead of a minute of retries."""
+    """Whether the hub can be reached: one short request instead of a minute of retries."""
     from huggingface_hub import constants, get_session
 
     try:
         get_session().head(constants.ENDPOINT, timeout=5)
-    except Exception:  # whatever stands in the way, the local copy is what is left
+    except Exception:  # whatever the cause, only the local cache is left
         return False
     return True
 
 
 def _from_adapter(folder: Path, options: LoadOptions) -> Loaded:
-    """Load the base model that a PEFT adapter names, and the adapter onto it."""
+    """Load the base model of a PEFT adapter, and then the adapter itself."""
     loaded = load_spec(_adapter_base(folder), replace(options, revision=None))
     with quiet_transformers():
         report = loaded.model.load_adapter(str(folder)).to_dict()
@@ -236,26 +236,26 @@ def _adapter_base(folder: Path) -> str:
         why = f"does not name its base model: write its hub id or folder into {ADAPTER}, under "
         why += '"base_model_name_or_path"'
     elif (Path(base) / ADAPTER).exists():
-        why = f"is made for another PEFT adapter ({base}): merge that one into its model first "
-        why += "(merge_and_unload does)"
+        why = f"was trained on another PEFT adapter ({base}): merge that into its base model "
+        why += "first, with merge_and_unload"
     else:
         return str(base)
     raise HeadcountError(f"{folder} {why}.")
 
 
 def _from_pretrained(where: str, options: LoadOptions, **hub: Any) -> Loaded:
-    """Load model and tokenizer with transformers; `hub` says which version, and from where."""
+    """Load model and tokenizer with transformers; `hub` are further arguments for both."""
     from transformers import AutoModelForCausalLM
 
     hub["trust_remote_code"] = options.trust_remote_code
-    more: dict[str, Any] = {"use_safetensors": True, "output_loading_info": True}
-    if hub.get("local_files_only"):  # the search for adapters does not heed that one, and retries
-        more["adapter_kwargs"] = {"local_files_only": True}
+    extra: dict[str, Any] = {"use_safetensors": True, "output_loading_info": True}
+    if hub.get("local_files_only"):  # the search for adapters needs to be told separately
+        extra["adapter_kwargs"] = {"local_files_only": True}
     with quiet_transformers():
-        both: Any = AutoModelForCausalLM.from_pretrained(
-            where, **more, **options.for_transformers, **hub
+        loaded: Any = AutoModelForCausalLM.from_pretrained(
+            where, **extra, **options.for_transformers, **hub
         )
-    model, report = both
+    model, report = loaded
     unused = check_report(where, report)
     return Loaded(model, _tokenizer(where, hub), where, None, unused)
 
@@ -266,7 +266,7 @@ def _tokenizer(where: str, hub: Mapping[str, Any]) -> Any:
     try:
         with quiet_transformers():
             tokenizer = AutoTokenizer.from_pretrained(where, **hub)
-    except ImportError:  # a library that this tokenizer needs: its own words are the best
+    except ImportError:  # a missing library: transformers' own message names it
         raise
     except Exception as error:
         if "trust_remote_code" in str(error):
@@ -277,28 +277,28 @@ def _tokenizer(where: str, hub: Mapping[str, Any]) -> Any:
 
 
 def _check_tokenizer(tokenizer: Any, where: str) -> None:
-    # Without its files transformers builds some tokenizers empty: a few special tokens, no words.
+    # Where files are missing, transformers builds some tokenizers with special tokens only.
     if len(tokenizer.get_vocab()) <= len(tokenizer.all_special_ids):
         raise HeadcountError(NO_TOKENIZER.format(where))
 
 
 def check_report(where: str, report: Mapping[str, Any]) -> list[str]:
-    """Refuse a model with weights that its checkpoint does not give; return those it does not use.
+    """Refuse a checkpoint that lacks weights of the model; return the weights it has in excess.
 
-    transformers fills such gaps with random numbers, and a measurement of those means nothing.
+    transformers would fill missing weights with random numbers, which measurements must not use.
     """
     mismatched = {key[0] for key in report["mismatched_keys"]}
     missing = sorted({*map(str, report["missing_keys"]), *mismatched})
     if missing:
         raise HeadcountError(
-            f"{where} does not give all weights of its model (missing, or of another shape: "
-            f"{shorten(missing)}): it is incomplete, or its config.json belongs to another model."
+            f"{where} lacks weights of its model (missing, or of another shape: "
+            f"{shorten(missing)}): download it again, or check that config.json belongs to it."
         )
     return sorted(map(str, report["unexpected_keys"]))
 
 
 def shorten(names: Iterable[str], most: int = 3) -> str:
-    """Name the first few.
+    """The first `most` names, and how many more there are.
 
     >>> shorten(["a", "b", "c", "d", "e"])
     'a, b, c and 2 more'

@@ -1,4 +1,4 @@
-"""What can go wrong when a model is loaded, each as one sentence that says what to do."""
+"""Errors of loading a model, each turned into one sentence that says what to do."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from headcount.errors import HeadcountError
 from headcount.models.bundled import BUNDLED
 from headcount.system.bundled import is_disk_full
 
-# The class names and words (a regular expression) by which an error is recognised, and what it
-# means; in this order.
+# From a regular expression, which is searched in an error's class names and text, to the sentence
+# for the user; the first match counts.
 CASES = {
     "GatedRepoError": "{spec} is a gated model: request access on its page, then sign in with "
     "hf auth login.",
     "RevisionNotFoundError": "{spec} has no such revision on the hub: check the branch, tag or "
     "commit.",
-    "RepositoryNotFoundError|HFValidationError": 'There is no model "{spec}": it is no bundled '
-    "name ({bundled}), no file or folder here, and not on the hub, where a private model needs "
-    "hf auth login.",
-    r"cannot be loaded with `safetensors`|adapter_model\.safetensors": "{spec} offers no "
-    "safetensors, and pickles can run code when they are opened: convert it first (save_pretrained "
-    "does), and give that folder.",
+    "RepositoryNotFoundError|HFValidationError": 'There is no model "{spec}": it is neither a '
+    "bundled name ({bundled}) nor a file or folder nor a model on the hub (for a private model, "
+    "sign in with hf auth login).",
+    r"cannot be loaded with `safetensors`|adapter_model\.safetensors": "{spec} has no "
+    "safetensors, and pickles can run code when they are opened: convert it with save_pretrained, "
+    "and give that folder.",
     "LocalEntryNotFoundError|OfflineModeIsEnabled|TransportError|ConnectionError|"
     "couldn't connect to": "Cannot reach the hub, and {spec} is not in its local cache: connect to "
     "the network, or give a folder, a .gguf file or a bundled name ({bundled}).",
@@ -57,10 +57,9 @@ def plain_errors(spec: str, *, attention: str | None = None) -> Iterator[None]:
 
 
 def explain(error: BaseException, spec: str, attention: str | None = None) -> str:
-    """Say what `error` means for someone who asked for the model `spec`.
+    """The sentence for a user whose model `spec` could not be loaded because of `error`.
 
-    The libraries wrap each other's errors and tell them apart by their words, so the whole chain of
-    causes is looked at.
+    Libraries wrap each other's errors, so the whole chain of causes is searched.
     """
     chain = list(_chain(error))
     if any(map(is_disk_full, chain)):
@@ -69,14 +68,14 @@ def explain(error: BaseException, spec: str, attention: str | None = None) -> st
         )
     classes = {kind.__name__ for link in chain for kind in type(link).__mro__}
     text = "\n".join([*classes, *map(str, chain)])
-    again = "clear it from the cache (headcount cache)" if spec in BUNDLED else "download it again"
-    names = {"spec": spec, "attention": attention, "again": again, "bundled": ", ".join(BUNDLED)}
-    for signs, sentence in CASES.items():
-        asked = attention is not None or "{attention}" not in sentence
-        if asked and re.search(signs, text, re.IGNORECASE):
+    remedy = "clear it from the cache (headcount cache)" if spec in BUNDLED else "download it again"
+    names = {"spec": spec, "attention": attention, "again": remedy, "bundled": ", ".join(BUNDLED)}
+    for pattern, sentence in CASES.items():
+        applies = attention is not None or "{attention}" not in sentence
+        if applies and re.search(pattern, text, re.IGNORECASE):
             return sentence.format(**names)
-    first = (str(error).strip().splitlines() or [""])[0].strip().rstrip(".:")
-    return f"Cannot load {spec}: {first or type(error).__name__}."
+    first_line = (str(error).strip().splitlines() or [""])[0].strip().rstrip(".:")
+    return f"Cannot load {spec}: {first_line or type(error).__name__}."
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:

@@ -22,12 +22,12 @@ FLASH_PACKAGES = {
 
 @dataclass
 class LoadOptions:
-    """What a user may choose when a model is loaded; what cannot be had is refused at once.
+    """How a user wants a model to be loaded; what is not available is refused at once.
 
     `device` defaults to the accelerator of this machine where there is one; `device_map` spreads a
     large model over several devices instead, as accelerate does. `attention` names the kernel
-    (sdpa, eager, flash_attention_2, ...). Code that comes with a model is not run unless
-    `trust_remote_code` says so.
+    (sdpa, eager, flash_attention_2, ...). Code that comes with a model is run only with
+    `trust_remote_code`.
     """
 
     dtype: str = "float32"
@@ -51,14 +51,14 @@ class LoadOptions:
 def check_placement(
     device: str | None, device_map: str | Mapping[str, Any] | None
 ) -> dict[str, Any]:
-    """Where the weights go: straight to their device, without a stop in main memory.
+    """The device map for transformers, which loads weights directly onto their device.
 
-    transformers does that with accelerate alone; where it is missing, they make the stop.
+    This needs accelerate; without it, weights are loaded into main memory and moved afterwards.
     """
     if device_map is None:
         target = check_device(device)
-        straight = target.type != "cpu" and has_accelerate()
-        return {"device_map": {"": target}} if straight else {}
+        direct = target.type != "cpu" and has_accelerate()
+        return {"device_map": {"": target}} if direct else {}
     if device is not None:
         raise HeadcountError("Give either a device or a device map, not both.")
     if isinstance(device_map, Mapping):
@@ -75,18 +75,19 @@ def has_accelerate() -> bool:
 
 
 def check_device(device: str | None) -> Any:
-    """The torch device of this name, which this machine must have; by default its accelerator."""
-    here = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
+    """The torch device of this name, if this machine has it; by default its accelerator."""
+    available = torch.accelerator.is_available()
+    accelerator = torch.accelerator.current_accelerator() if available else None
     if device is None:
-        return here or torch.device("cpu")
+        return accelerator or torch.device("cpu")
     try:
         target = torch.device(device)
     except RuntimeError as error:
         raise HeadcountError(
-            f'"{device}" is no device: write cpu, cuda, cuda:1 or the like.'
+            f'"{device}" is not a device: give cpu, cuda, cuda:1 or similar.'
         ) from error
-    count = 0 if here is None else torch.accelerator.device_count()
-    present = ["cpu", *(f"{here.type}:{index}" for index in range(count) if here)]
+    count = 0 if accelerator is None else torch.accelerator.device_count()
+    present = ["cpu", *(f"{accelerator.type}:{i}" for i in range(count) if accelerator)]
     if target.type != "cpu" and f"{target.type}:{target.index or 0}" not in present:
         raise HeadcountError(
             f'This machine has no device "{device}" (it has: {", ".join(present)}).'
@@ -95,7 +96,7 @@ def check_device(device: str | None) -> Any:
 
 
 def check_attention(attention: str | None, trust_remote_code: bool) -> dict[str, Any]:
-    """The attention kernel of this name; one from the hub is code, and needs to be trusted."""
+    """The kernel option for transformers; a kernel from the hub is code that must be trusted."""
     if attention is None:
         return {}
     if "/" in attention:
@@ -111,7 +112,7 @@ def check_attention(attention: str | None, trust_remote_code: bool) -> dict[str,
     if attention not in known:
         raise unknown("attention kernel", attention, known)
     package = FLASH_PACKAGES.get(attention)
-    # transformers would fetch a kernel from the hub in its place, which is code again.
+    # Without the package, transformers would download a kernel, which is code, from the hub.
     if package and importlib.util.find_spec(package) is None and not trust_remote_code:
         raise HeadcountError(
             f"The attention kernel {attention} needs the package {package}: install it, or choose "

@@ -1,4 +1,4 @@
-"""What to do where a pass does not fit into memory."""
+"""Run with fewer tokens at once where a pass does not fit into memory."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ Result = TypeVar("Result")
 
 def out_of_memory(error: RuntimeError) -> bool:
     """Whether a device or the machine ran out of memory."""
-    said = str(error).lower()
+    text = str(error).lower()
     return (
         isinstance(error, torch.OutOfMemoryError)
-        or "can't allocate memory" in said
-        or "out of memory" in said
+        or "can't allocate memory" in text
+        or "out of memory" in text
     )
 
 
 def too_large(model: Model, length: int) -> HeadcountError:
-    """What to say where not even one sequence fits into memory."""
+    """The error for a model that cannot run even one sequence in this memory."""
     return HeadcountError(
         f"There is not enough memory to run {model.name} on a single example of {length} tokens: "
         "use a smaller dtype or a larger device."
@@ -32,9 +32,9 @@ def too_large(model: Model, length: int) -> HeadcountError:
 
 
 def within_memory(model: Model, work: Callable[[int], Result], tokens: int, longest: int) -> Result:
-    """The result of `work(tokens)`, with as many tokens at once as memory allows.
+    """The result of `work(tokens)`; `tokens` is halved while a pass does not fit into memory.
 
-    Sequences are up to `longest` tokens long.
+    The longest sequence has `longest` tokens, so a pass cannot have fewer.
     """
     while True:
         try:

@@ -21,8 +21,9 @@ EARLY = 2  # the position at which the two prompts differ
 def find_mixers(module: nn.Module, sites: Sequence[HeadSite]) -> tuple[str, ...]:
     """Modules through which tokens see earlier tokens although every head is switched off.
 
-    Two rows differ in one early token. Where a module's input agrees at the later positions and its
-    output does not, tokens mix inside it; there the rows are made to agree again.
+    Two rows differ in one early token. If a module's inputs are equal at the later positions and
+    its outputs differ, tokens mix inside it. Its outputs are then made equal again, so that modules
+    after it are not blamed.
     """
     ids = probe_prompt(module, 2).clone()
     ids[1, EARLY] = (ids[1, EARLY] + 3) % int(ids.max() + 1)
@@ -36,14 +37,14 @@ def find_mixers(module: nn.Module, sites: Sequence[HeadSite]) -> tuple[str, ...]
                 stack.enter_context(child.register_forward_hook(hook, with_kwargs=True))
         stack.enter_context(gating(module, sites, gates))
         run(module, ids)
-    return tuple(dict.fromkeys(names))  # a block that is shared runs more than once
+    return tuple(dict.fromkeys(names))  # a shared block runs more than once
 
 
 def _before_the_gate(name: str, site: HeadSite) -> bool:
-    """Whether the module is a part of an attention of which only the gated outcome counts.
+    """Whether the module's output reaches the rest of the model only through the gate of `site`.
 
-    Keys and values may be mixed on their way into the attention; what leaves the smallest module
-    that holds both the attention and its output projection went through a gate, or is a mixer.
+    Keys and values may mix on their way into the attention. What leaves the smallest module that
+    holds both the attention and its output projection has passed the gate, or is a mixer's output.
     """
     around = site.attention
     while around and not _is_in(site.module, around):
@@ -75,7 +76,7 @@ def _watch(name: str, names: list[str], limit: float) -> Callable[..., Any]:
 
 
 def _first(value: Any) -> Any:
-    """What a module computes, among all that it returns."""
+    """The main output of a module, among all that it returns."""
     if isinstance(value, Mapping):
         return next(iter(value.values()), None)
     return value[0] if isinstance(value, tuple) and value else value
@@ -87,5 +88,5 @@ def _later(value: Any) -> Float[Tensor, "rows tokens width"] | None:
     if not isinstance(tensor, Tensor) or tensor.shape[:2] != (2, TOKENS):
         return None
     if not tensor.is_floating_point():
-        tensor = (tensor != tensor[:1]).double()  # token ids: no number is nearer than another
+        tensor = (tensor != tensor[:1]).double()  # token ids are equal or not, never close
     return tensor[:, EARLY + 1 :].reshape(2, TOKENS - EARLY - 1, -1)

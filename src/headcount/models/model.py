@@ -36,7 +36,7 @@ class Model:
     name: str
     proof: Proof = field(repr=False)
     weight_files: Sequence[Path] | None = field(default=None, repr=False)
-    # What `load_model` was given, by which another process can load it too.
+    # The arguments of `load_model`, so that a worker process can load the same model.
     origin: Mapping[str, Any] | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
@@ -61,7 +61,7 @@ class Model:
         return frame(self.name, table(["", ""], facts), table(["proven"], checks))
 
     def _facts(self) -> dict[str, str]:
-        """What a reader wants to know first, by name."""
+        """The facts that `repr` shows, by name."""
         shapes = dict.fromkeys(f"{site.heads} × {site.size}" for site in self.sites)
         return {
             "class": type(plain(self.module)).__name__,
@@ -73,7 +73,7 @@ class Model:
 
     @property
     def sites(self) -> tuple[HeadSite, ...]:
-        """The attention sites, in the order in which they run."""
+        """The head sites, in the order in which they run."""
         return self.proof.sites
 
     @cached_property
@@ -83,16 +83,16 @@ class Model:
 
     @cached_property
     def fast_paths(self) -> FastPaths:
-        """The fast paths that the model is proven to carry; proven when first asked for.
+        """The fast paths that reproduce this model's logits, proven on first access.
 
-        That must not be under gates, or anything else that changes what the model computes.
+        The first access must not be under gates or anything else that changes the logits.
         """
         with torch.compiler.set_stance("force_eager"):
             return prove_fast_paths(self.module, self.sites)
 
     @cached_property
     def device(self) -> torch.device:
-        """Where the token ids go."""
+        """The device that the token ids go to."""
         return input_device(self.module)
 
     @cached_property
@@ -102,12 +102,12 @@ class Model:
 
     @cached_property
     def spread(self) -> bool:
-        """Whether a device map lays the weights on several devices, or keeps some elsewhere."""
+        """Whether the weights lie on several devices, or some are offloaded."""
         return len({parameter.device for parameter in self.module.parameters()}) > 1
 
     @property
     def kernel(self) -> str:
-        """The attention kernel, as transformers names it; with its gate bias where it is sparse."""
+        """The attention kernel's name in transformers, and the gate bias of a sparse kernel."""
         config = getattr(plain(self.module), "config", None)
         name = str(getattr(config, "_attn_implementation", None))
         # Only configs of sparse attention know which dense kernel it replaced.
@@ -116,10 +116,10 @@ class Model:
 
     @cached_property
     def identity(self) -> dict[str, str]:
-        """What of the model determines a measured value; part of every key in the store.
+        """The properties that determine a measured value; part of every key in the store.
 
-        In float32 every device gives the same value within what the engine owes, so that what one
-        has measured the next need not; in half precision each has its own rounding, and counts.
+        In float32 all devices agree within the engine's error bound, so a stored value serves them
+        all. In half precision each device rounds differently, so the device is part of the key.
         """
         weights = (
             fingerprint_tensors(plain(self.module))
@@ -137,9 +137,9 @@ class Model:
 
     @property
     def facts(self) -> dict[str, Any]:
-        """What a result says of the model: its heads, where this run has it, and its identity.
+        """What a result records of the model: its heads, its device in this run, its identity.
 
-        Values that a store knew already may come from another device.
+        In float32, values from the store may have been measured on another device.
         """
         return {
             "heads": list(self.layout.counts),
@@ -183,9 +183,9 @@ def load_model(
 
 
 def wrap(model: nn.Module, tokenizer: Any, *, name: str | None = None) -> Model:
-    """Prove the head sites of a model in memory, which stays the user's own and is not changed.
+    """Prove the head sites of a model that is in memory; the model is not changed.
 
-    Compiled, quantised and PEFT models are welcome.
+    Compiled, quantised and PEFT models work too.
 
     >>> from transformers import LlamaConfig, LlamaForCausalLM
     >>> config = LlamaConfig(

@@ -1,4 +1,4 @@
-"""Prove that the sites that were found are head sites, before anything is measured."""
+"""Prove, before anything is measured, that the sites found in a model are head sites."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Check:
 
 @dataclass(frozen=True)
 class Proof:
-    """What was shown about the heads of one model, and the sites it was shown for."""
+    """The proven head sites of one model, and the checks that prove them."""
 
     sites: tuple[HeadSite, ...]
     checks: tuple[Check, ...]
@@ -56,8 +56,8 @@ def prove(module: nn.Module) -> Proof:
     """
     _require_logits(module)
     probed = find_sites(module)
-    sites = tuple(f.site for f in probed)
-    linear = [linear_limit(f.projection, f.z.dtype) for f in probed]
+    sites = tuple(p.site for p in probed)
+    linear = [linear_limit(p.projection, p.z.dtype) for p in probed]
     equal = [visible(coarsest_dtype(module))] * len(probed)
     sums, columns = map(_sum_error, probed), map(_columns_error, probed)
     summed = "the heads' writes sum to the block's output"
@@ -67,7 +67,7 @@ def prove(module: nn.Module) -> Proof:
         _check_ones(module, sites),
         _check_sites(summed, probed, sums, linear),
         _check_sites(zeroed, probed, columns, linear),
-        _check_sites(alone, probed, [f.leak for f in probed], equal),
+        _check_sites(alone, probed, [p.leak for p in probed], equal),
     )
     return Proof(sites, checks, find_mixers(module, sites))
 
@@ -77,8 +77,8 @@ def _require_logits(module: nn.Module) -> None:
     logits = run(module, ids)
     if logits.shape[:2] != ids.shape:
         raise HeadcountError(
-            f"{type(plain(module)).__name__} gives logits for {logits.shape[1]} places of a prompt "
-            f"of {ids.shape[1]} tokens (a soft prompt?): one for each token is needed."
+            f"{type(plain(module)).__name__} gives logits at {logits.shape[1]} positions for a "
+            f"prompt of {ids.shape[1]} tokens (a soft prompt?): headcount needs one per token."
         )
     if not logits.isfinite().all():
         raise HeadcountError(
@@ -101,10 +101,10 @@ def _check_ones(module: nn.Module, sites: Sequence[HeadSite]) -> Check:
 def _check_sites(
     statement: str, probed: Sequence[ProbedSite], errors: Iterable[float], limits: Iterable[float]
 ) -> Check:
-    """The statement for every site, with the error that comes nearest to its limit."""
+    """Require the statement at every site; return the check that is nearest to its limit."""
     checks = [
-        _require(Check(statement, error, limit), f.site.attention)
-        for f, error, limit in zip(probed, errors, limits, strict=True)
+        _require(Check(statement, error, limit), p.site.attention)
+        for p, error, limit in zip(probed, errors, limits, strict=True)
     ]
     return max(checks, key=lambda check: check.error / check.limit)
 
@@ -121,8 +121,8 @@ def _require(check: Check, name: str) -> Check:
 def _write(
     probed: ProbedSite, z: Tensor, weights: dict[str, Tensor] | None = None
 ) -> Float[Tensor, "rows tokens width"]:
-    """What the projection makes of z, (rows, tokens, width), perhaps with other weights."""
-    # Further inputs of the projection (a residual) come with the rows of the probing pass.
+    """The projection's output for z, (rows, tokens, width), optionally with other weights."""
+    # Further inputs of the projection (a residual) have the rows of the probing pass.
     z = from_rows(z.expand(probed.rows, -1, -1), probed.site.order, z.new_empty(probed.shape))
     inputs = (z, *probed.call_args)
     output = torch.func.functional_call(
@@ -137,28 +137,28 @@ def _columns(site: HeadSite, head: int) -> slice:
 
 
 def _sum_error(probed: ProbedSite) -> float:
-    """The error of the sum of writes, relative to the sum of their sizes."""
+    """How far the heads' writes are from summing to the block's output, relative to their sizes."""
     site, z = probed.site, probed.z
-    # There are more rows than heads: row 0 writes nothing, row h + 1 what head h alone writes.
+    # Row 0 holds no head, row h + 1 holds head h alone; the probing pass has enough rows.
     alone = z.new_zeros(probed.rows, *z.shape)
     for head in range(site.heads):
         columns = _columns(site, head)
         alone[head + 1, :, columns] = z[:, columns]
-    beside = z.clone()
-    beside[:, site.span] = 0  # columns that are no head's, if there are any
+    no_heads = z.clone()
+    no_heads[:, site.span] = 0  # keeps columns that belong to no head, if there are any
     whole = z[None].repeat(probed.rows, 1, 1)
-    whole[0] = beside
+    whole[0] = no_heads
     writes, (rest, block) = _write(probed, alone), _write(probed, whole)[:2]
-    nothing = writes[0]
-    parts = torch.cat((writes[1:] - nothing, (rest - nothing)[None]))
-    error = (parts.sum(0) - (block - nothing)).abs().max()
+    bias = writes[0]
+    parts = torch.cat((writes[1:] - bias, (rest - bias)[None]))
+    error = (parts.sum(0) - (block - bias)).abs().max()
     return float(error / parts.abs().sum(0).max().clamp(min=1e-12))
 
 
 def _columns_error(probed: ProbedSite) -> float:
     site, weight = probed.site, plain_weight(probed.projection)
     if weight is None:
-        return 0.0  # no plain weight to compare with: the sum above is the check
+        return 0.0  # no plain weight to compare with: `_sum_error` is the only check
     gated = probed.z.clone()
     for head in range(0, site.heads, 2):
         gated[:, _columns(site, head)] = 0
@@ -174,9 +174,9 @@ def _columns_error(probed: ProbedSite) -> float:
 
 
 def plain_weight(projection: nn.Module) -> nn.Parameter | None:
-    """The matrix that is all that a projection does to its input, if it has one."""
+    """The weight of a projection that does nothing but multiply by it (and add a bias)."""
     weight = getattr(projection, "weight", None)
     if type(weight) is not nn.Parameter or weight.ndim != 2 or not weight.is_floating_point():
         return None
-    # An adapter inside takes the same input past the weight; an offloaded weight is not here.
+    # An adapter inside adds a second path beside the weight; an offloaded weight is not in memory.
     return None if list(projection.children()) or weight.device.type == "meta" else weight

@@ -1,4 +1,4 @@
-"""Prove which fast paths through a model reproduce its logits, before any is taken."""
+"""Prove which fast paths reproduce a model's logits, before any of them is used."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ from headcount.models.gate import gating
 from headcount.models.sites import HeadSite, accepted, coarsest_dtype, probe_prompt, run
 from headcount.models.slices import tolerance
 
-GATED = 4  # sites at which the proof switches a head off; a late start is tried at every site
-SCORED = 3  # positions that the proof scores: not as many as it has rows
+GATED = 4  # sites whose heads the proof switches off; a late start is tried at every site
+SCORED = 3  # positions that the proof scores; not equal to its number of rows
 
 
 @torch.no_grad()
@@ -38,22 +38,22 @@ def prove_fast_paths(module: nn.Module, sites: Sequence[HeadSite]) -> FastPaths:
     ids[1] = ids[1].flip(0)
     with exactly(module):
         prover = _Prover(module, sites, ids)
-        cuts = FastPaths(head=prover.ends(FastPaths(head=True)))
+        paths = FastPaths(head=prover.ends(FastPaths(head=True)))
         ran: list[str] = []
         with watching(module, ran):
             run(module, ids[:1])
         trunk = find_trunk(module, sites, ran)
         if trunk is not None:
-            cuts = prover.starts_late(cuts, trunk)
-        if cuts.head and cuts.trunk is not None and cuts.trunk.tokenwise:
-            cuts = replace(cuts, scored=prover.ends(replace(cuts, scored=True)))
-        return replace(cuts, cache=prover.caches(cuts))
+            paths = prover.starts_late(paths, trunk)
+        if paths.head and paths.trunk is not None and paths.trunk.tokenwise:
+            paths = replace(paths, scored=prover.ends(replace(paths, scored=True)))
+        return replace(paths, cache=prover.caches(paths))
 
 
 class _Prover:
-    """The logits of two made-up prompts, in many ways: as they are, or in two folds.
+    """Compares the logits of two made-up prompts with and without fast paths.
 
-    In the second fold the heads of some site are off.
+    Some passes hold the prompts twice, in two folds: in the second, the heads of one site are off.
     """
 
     def __init__(self, module: nn.Module, sites: Sequence[HeadSite], ids: Tensor) -> None:
@@ -61,13 +61,15 @@ class _Prover:
         self.whole = run(module, ids).float()
         last = len(sites) - 1
         chosen = {round(i * last / (GATED - 1)) for i in range(GATED)}
-        self.some = [sites[index] for index in sorted(chosen)]  # the last one among them
-        # More rows alone round differently, in half precision by a lot; but a model that differs by
-        # more than rounding does not get more leeway for it.
+        self.gated_sites = [sites[index] for index in sorted(chosen)]  # includes the last site
+        # A batch with more rows rounds differently, in half precision by a lot: allow that much, up
+        # to a bound, since a larger difference is not rounding.
         again = run(module, ids.repeat(2, 1))[: len(ids)].float()
         rounding = float((again - self.whole).abs().max() / self.whole.abs().max())
         usual = tolerance(coarsest_dtype(module))
-        most = usual if usual < 1e-3 else 5 * usual  # deep models in half precision stray that far
+        most = (
+            usual if usual < 1e-3 else 5 * usual
+        )  # deep models in half precision differ that much
         self.limit = min(max(4 * rounding, usual / 10), most)
         self.most = most
 
@@ -79,10 +81,10 @@ class _Prover:
         return bool((got.float() - expected).abs().max() <= limit * expected.abs().max())
 
     def gated_limit(self, expected: Tensor) -> float:
-        """What may differ where a site is off in the second half of the rows.
+        """The difference that is allowed where a site is off in the second half of the rows.
 
-        A model without the heads of its first site may blow rounding up a hundredfold. A prefix
-        that went another way would show in a good part of what the gate does, not in a thousandth.
+        A model without the heads of its first site may amplify rounding a hundredfold. A wrong
+        prefix would change much more than a thousandth of the gate's effect.
         """
         whole, gated = expected.chunk(2)
         effect = float((gated - whole).abs().max() / expected.abs().max())
@@ -91,7 +93,7 @@ class _Prover:
     def folds(self, site: HeadSite) -> Float[Tensor, "folds heads"]:
         """Gates that leave the first fold alone and switch off a whole site in the second.
 
-        Less would not be seen in half precision.
+        The effect of a single head could vanish in the rounding of half precision.
         """
         gates = torch.ones(2, sum(s.heads for s in self.sites))
         before = sum(s.heads for s in self.sites[: site.index])
@@ -99,53 +101,55 @@ class _Prover:
         return gates
 
     def expected(self, site: HeadSite, ids: Tensor) -> Float[Tensor, "rows tokens vocab"]:
-        """The logits of both folds by whole passes."""
+        """The logits of both folds without fast paths."""
         whole = run(self.module, ids)
         with gating(self.module, self.sites, self.folds(site)[1:]):
             return torch.cat((whole, run(self.module, ids))).float()
 
     def replayed(
         self,
-        cuts: FastPaths,
+        paths: FastPaths,
         site: HeadSite,
         kept: Recording | None,
         ids: Tensor,
         cache: Any = None,
         gated: bool = True,
     ) -> Float[Tensor, "rows tokens vocab"]:
-        """The logits of both folds by passes that start at `site`, where there are recordings."""
+        """The logits of both folds by a pass that starts at `site`, if there is a recording."""
         module, gates = self.module, self.folds(site).repeat_interleave(len(ids), 0)
         with ExitStack() as stack:
             if gated:
                 stack.enter_context(gating(module, self.sites, gates))
-            if cuts.trunk is not None and kept is not None:
-                late = replaying(module, cuts.trunk, site, kept, folds=2, attention=cuts.attention)
+            if paths.trunk is not None and kept is not None:
+                late = replaying(
+                    module, paths.trunk, site, kept, folds=2, attention=paths.attention
+                )
                 stack.enter_context(late)
             return self.cached(ids.repeat(2, 1), cache)
 
     def cached(self, ids: Tensor, cache: Any) -> Float[Tensor, "rows tokens vocab"]:
-        """The logits of tokens that follow what a cache holds, if one is given."""
+        """The logits of `ids`, which follow the tokens in `cache` if there is one."""
         if cache is None:
             return run(self.module, ids)
         options = {"past_key_values": cache, "use_cache": True}
         logits: Tensor = self.module(input_ids=ids, **accepted(self.module, **options)).logits
         return logits
 
-    def ends(self, cuts: FastPaths) -> bool:
-        """Whether the logits of the last positions come out right with these cuts."""
+    def ends(self, paths: FastPaths) -> bool:
+        """Whether these fast paths reproduce the logits of the last positions."""
         try:
-            with scored_end(self.module, cuts, SCORED):
+            with scored_end(self.module, paths, SCORED):
                 got = run(self.module, self.ids)
-        except Exception:  # a model that a cut breaks in any way does without it
+        except Exception:  # a fast path that breaks the model in any way is not used
             return False
         return self.close(got, self.whole[:, -SCORED:])
 
-    def starts_late(self, cuts: FastPaths, trunk: Trunk) -> FastPaths:
-        """`cuts` with as late a start as reproduces whole passes, tried at every site."""
-        gated = {site.index: self.expected(site, self.ids) for site in self.some}
+    def starts_late(self, paths: FastPaths, trunk: Trunk) -> FastPaths:
+        """`paths` plus the latest start that reproduces whole passes, tried at every site."""
+        gated = {site.index: self.expected(site, self.ids) for site in self.gated_sites}
         untouched = self.whole.repeat(2, 1, 1)
         for attention in (True, False):
-            late = replace(cuts, trunk=trunk, attention=attention)
+            late = replace(paths, trunk=trunk, attention=attention)
             try:
                 with recording(self.module, trunk, self.sites, rows=2) as kept:
                     run(self.module, self.ids)
@@ -162,10 +166,10 @@ class _Prover:
                     return late
             except Exception:  # see `ends`
                 continue
-        return cuts
+        return paths
 
-    def caches(self, cuts: FastPaths) -> bool:
-        """Whether a shared prefix and the rest, through the cache, give what whole passes give."""
+    def caches(self, paths: FastPaths) -> bool:
+        """Whether a shared prefix, kept in the cache, and the rest reproduce whole passes."""
         ids = self.ids.clone()
         split = ids.shape[1] // 2
         ids[1, :split] = ids[0, :split]
@@ -176,27 +180,27 @@ class _Prover:
                 self.module, past_key_values=undisturbed
             ):
                 return False
-            with self._recorded(cuts, rows=1) as before:
+            with self._recorded(paths, rows=1) as prefix_record:
                 self.cached(prefix, undisturbed)
             if not all(layer.get_seq_length() == split for layer in undisturbed.layers):
                 return False
-            with self._recorded(cuts, rows=2) as behind:
+            with self._recorded(paths, rows=2) as rest_record:
                 cache = empty_cache(self.module, len(self.sites))
                 got = self.cached(rest, spread_cache(cache, undisturbed, undisturbed, 1, 2))
             if not self.close(got, run(self.module, ids).float()[:, split:]):
                 return False
-            for site in self.some:
+            for site in self.gated_sites:
                 expected = self.expected(site, ids)[:, split:]
                 cache, fresh = (empty_cache(self.module, len(self.sites)) for _ in range(2))
-                self.replayed(cuts, site, before, prefix, cache)
+                self.replayed(paths, site, prefix_record, prefix, cache)
                 spread_cache(fresh, cache, undisturbed, 2, 2)
-                got = self.replayed(cuts, site, behind, rest, fresh)
+                got = self.replayed(paths, site, rest_record, rest, fresh)
                 if not self.close(got, expected, self.gated_limit(expected)):
                     return False
         except Exception:  # see `ends`
             return False
         return True
 
-    def _recorded(self, cuts: FastPaths, rows: int) -> AbstractContextManager[Recording | None]:
-        trunk = cuts.trunk
+    def _recorded(self, paths: FastPaths, rows: int) -> AbstractContextManager[Recording | None]:
+        trunk = paths.trunk
         return nullcontext() if trunk is None else recording(self.module, trunk, self.sites, rows)

@@ -10,10 +10,10 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-TOKENS = 11  # of the probing prompt: a prime, so that no other size of a model is mistaken for it
+TOKENS = 11  # length of the probing prompt: a prime that no size of a model is likely to equal
 
 # How a projection's input lies in memory: (rows, tokens, …), (rows·tokens, …) or (tokens, rows, …);
-# the axes behind these are read as one, the width.
+# all further axes are flattened into one, the width.
 Order = Literal["rows", "flat", "tokens"]
 
 
@@ -41,7 +41,7 @@ class HeadSite:
 
 
 def input_order(x: Tensor, rows: int, tokens: int) -> Order | None:
-    """How rows and tokens lie in a projection's input, or None where they do not."""
+    """How rows and tokens lie in a projection's input, or None if no order fits."""
     if x.ndim >= 3 and x.shape[:2] == (rows, tokens):
         return "rows"
     if x.ndim >= 2 and x.shape[0] == rows * tokens:
@@ -72,7 +72,7 @@ def plain(module: nn.Module) -> nn.Module:
 
 
 def accepted(module: nn.Module, **options: Any) -> dict[str, Any]:
-    """Those of `options` that the module's forward names or takes through **kwargs."""
+    """The `options` that the module's `forward` accepts, by name or through **kwargs."""
     parameters = inspect.signature(plain(module).forward).parameters
     if any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
         # Wrappers (PEFT) pass everything on to a model that does name its arguments.
@@ -81,23 +81,23 @@ def accepted(module: nn.Module, **options: Any) -> dict[str, Any]:
 
 
 def input_device(module: nn.Module) -> torch.device:
-    """Where the token ids go."""
+    """The device that the token ids go to."""
     embeddings = plain(module).get_input_embeddings()  # type: ignore[operator]
     device: torch.device = embeddings.weight.device
     if device.type != "meta":
         return device
-    # Accelerate keeps offloaded weights elsewhere until they run.
+    # Accelerate moves offloaded weights to this device when they are needed.
     hook = getattr(embeddings, "_hf_hook", None)
-    elsewhere = getattr(hook, "execution_device", None)
-    return torch.device("cpu" if elsewhere is None else elsewhere)
+    target = getattr(hook, "execution_device", None)
+    return torch.device("cpu" if target is None else target)
 
 
 def coarsest_dtype(module: nn.Module) -> torch.dtype:
     """The number format that decides how exact the model's results are."""
-    kinds = {p.dtype for p in plain(module).parameters() if p.is_floating_point()}
-    # Eight-bit formats are for storage: what is computed with them is wider.
-    wide = [kind for kind in kinds if kind.itemsize > 1]
-    return max(wide, key=lambda kind: torch.finfo(kind).eps, default=torch.float32)
+    dtypes = {p.dtype for p in plain(module).parameters() if p.is_floating_point()}
+    # Eight-bit formats only store weights: the model computes in a wider one.
+    wide = [dtype for dtype in dtypes if dtype.itemsize > 1]
+    return max(wide, key=lambda dtype: torch.finfo(dtype).eps, default=torch.float32)
 
 
 def probe_prompt(module: nn.Module, rows: int, tokens: int = TOKENS) -> Int[Tensor, "rows tokens"]:
@@ -108,7 +108,9 @@ def probe_prompt(module: nn.Module, rows: int, tokens: int = TOKENS) -> Int[Tens
 
 
 @torch.no_grad()
-def run(module: nn.Module, ids: Int[Tensor, "rows tokens"]) -> Float[Tensor, "rows places vocab"]:
+def run(
+    module: nn.Module, ids: Int[Tensor, "rows tokens"]
+) -> Float[Tensor, "rows positions vocab"]:
     """The logits of an ordinary forward pass without padding and without a cache."""
     options = accepted(module, use_cache=False)
     with torch.compiler.set_stance("force_eager"):

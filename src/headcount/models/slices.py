@@ -1,4 +1,4 @@
-"""Read off a probing pass what is a projection and which of its columns belong to a head."""
+"""Decide which modules are projections, and which of their input columns belong to which head."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-QUANTISED = 0.1  # what eight-bit (or, with some kernels, seven-bit) rounding of inputs may cost
+QUANTISED = 0.1  # relative error of kernels that round their inputs to eight or seven bits
 
 
 def tolerance(dtype: torch.dtype) -> float:
-    """How far two ways of computing the same number may lie apart, relative to its size."""
+    """How far two ways of computing the same number may differ, relative to its size."""
     return 1e-4 if torch.finfo(dtype).eps < 1e-6 else 4 * torch.finfo(dtype).eps
 
 
 def visible(dtype: torch.dtype) -> float:
-    """How far equal rows of one batch surely do not drift apart, relative to their size."""
+    """A relative difference that rounding does not cause between equal rows of one batch."""
     return max(1e-3, tolerance(dtype))
 
 
 def linear_limit(module: nn.Module, dtype: torch.dtype) -> float:
-    """How far from linear a projection may be: quantised ones may round their inputs too."""
+    """How far from linear a projection may be: quantised ones may also round their inputs."""
     weights = list(module.parameters())
     exact = all(type(p) is nn.Parameter and p.is_floating_point() for p in weights)
     if weights and exact and all(p.dtype.itemsize > 1 for p in weights):
@@ -76,9 +76,9 @@ class Slices(NamedTuple):
 def read_slices(
     by_row: Float[Tensor, "rows tokens width"], queries: int, limit: float = 1e-3
 ) -> Slices | None:
-    """Read the heads' slices off rows of which row r has query head r − 1 disturbed.
+    """Find the heads' slices from rows, of which row r has query head r − 1 disturbed.
 
-    None where no way of cutting the columns gives each query head a slice of its own (or, as in
+    None if the columns cannot be divided so that each query head has its own slice (or, as in
     differential attention, each of several equal groups of query heads).
     """
     base = by_row[0].double()  # (tokens, width)
@@ -86,8 +86,8 @@ def read_slices(
     touched = (change.abs().amax(1) > limit * float(change.abs().max())).any(0).nonzero()
     if not len(touched):
         return None
-    # A projection may take other columns (an MLP's) beside the heads, so what no head touches is
-    # left out; but the outermost columns may be a head's that says nothing.
+    # A projection may also take columns of an MLP, so columns that no head changes are left out
+    # first; but they may belong to a head whose output is zero, so all columns are tried next.
     for start, end in ((int(touched[0]), int(touched[-1]) + 1), (0, base.shape[-1])):
         for heads in (n for n in range(queries, 0, -1) if queries % n == 0):
             if (end - start) % heads or (heads == 1 and queries > 1):
@@ -108,7 +108,7 @@ def _fit(
     """Whether each query head changes its slice and no other: (coupled, leak), or None.
 
     A norm over all heads scales the other slices by one common number per token: they still hold
-    nothing but their own head. Any other change outside the slice refuses this way of cutting.
+    nothing but their own head. Any other change outside the slice rules this division out.
     """
     queries, tokens, columns = change.shape
     slices = change.view(queries, tokens, heads, columns // heads)
@@ -119,7 +119,7 @@ def _fit(
     inside = slices[every, :, own].abs().amax((1, 2))  # (queries,)
     floor = 1e-6 * float(inside.max())
     if int((inside <= floor).sum()) > queries // 2:
-        return None  # heads that always say nothing prove nothing: the others must
+        return None  # heads with zero output prove nothing, so most heads must have some
     inside = inside.clamp(min=floor)
     others = slices.clone()
     others[every, :, own] = 0
@@ -127,7 +127,7 @@ def _fit(
     if leak <= limit:
         return False, leak
     if columns - columns // heads < 2:
-        return None  # one number is always a multiple of another
+        return None  # a single number is always a multiple of another: no proof
     rest = base.view(1, tokens, heads, -1).repeat(queries, 1, 1, 1)
     rest[every, :, own] = 0
     norm = (rest**2).sum((2, 3), keepdim=True).clamp(min=1e-300)  # (queries, tokens, 1, 1)
@@ -139,10 +139,10 @@ def _fit(
 def _shared_slices(
     slices: Float[Tensor, "queries tokens heads size"], limit: float
 ) -> Int[Tensor, "queries"] | None:
-    """The slice that each query head changes most, if every slice has equally many.
+    """The slice that each query head changes most; None if slices have unequally many query heads.
 
-    Each must change more than half of its slice's columns, so that any two of them overlap: heads
-    that merely lie beside each other in a slice do not share it.
+    Each query head must change more than half of its slice's columns, so that any two of them
+    overlap: heads that lie side by side within a slice do not share it.
     """
     queries, _, heads, _ = slices.shape
     change = slices.abs().amax(1)  # (queries, heads, size)

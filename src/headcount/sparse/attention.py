@@ -2,12 +2,12 @@
 
     s = q·k/√d    P = softmax(s)    O = (P ⊙ A) V    A = 1 where s + b > 0, otherwise 0
 
-P is the softmax over all keys that the model may see, and is not renormalised: an edge that is shut
-takes its weight with it. In training, logistic noise may be added to s + b, which opens an edge
-with probability σ(s + b), or less of it; A passes the gradient of σ on (straight through).
+P is the softmax over all keys that the mask allows, and is not renormalised: the weight of a closed
+edge is lost. In training, logistic noise is added to s + b; with noise of scale 1 an edge is open
+with probability σ(s + b). The gradient of A is that of σ (a straight-through estimator).
 
-Scores, weights and gates are queries × keys. They are formed for some queries at a time and again
-in the backward pass, so that what is kept between the two is as large as queries and keys alone.
+Scores, weights and gates are queries × keys matrices. They are computed for some queries at a time,
+and again in the backward pass, so that memory grows with queries + keys, not with queries × keys.
 """
 
 from __future__ import annotations
@@ -24,35 +24,35 @@ from headcount.errors import HeadcountError
 from headcount.system.transformers_compat import replaced
 
 SPARSE = "sparse"  # the kernel's name in transformers
-# Queries × keys (of all rows and heads) at once: few fit a processor's cache, many fill a GPU.
+# Queries × keys (of all rows and heads) at once: few, to fit a CPU's cache; many, to fill a GPU.
 AT_ONCE = {"cpu": 1 << 22}
 AT_ONCE_ELSEWHERE = 1 << 27
-SHUT = torch.finfo(torch.float32).min  # the score of a key that may not be seen
-# What other kernels do to scores, and this one does not.
+SHUT = torch.finfo(torch.float32).min  # the score of a key that the mask hides
+# Arguments with which models change scores, which this kernel does not support.
 NOT_OURS = ("softcap", "s_aux", "position_bias")
-# lowbias32, a hash of 32 bits in which every bit of the input changes half of the output's.
+# Constants of lowbias32, a 32-bit hash in which each input bit flips half of the output bits.
 FIRST = 0x7FEB352D
 SECOND = 0x846CA68B - (1 << 32)
 GOLDEN = 0x9E3779B1 - (1 << 32)
 
-# What passes are asked for beside their output.
+# Set by `forming_weights` and `noting_calls`.
 _form_weights = False
 _calls: list[nn.Module] | None = None
 
 
 @dataclass(eq=False)
 class Draw:
-    """How the gates of one attention are drawn in the next passes, and what came of the last.
+    """How the gates of one attention are drawn in the next passes, and the edges of the last pass.
 
-    Without a seed there is no noise, and no gradient through the gates: they are what they are.
+    Without a seed the gates have no noise and pass no gradient.
     `expected` and `open` are sums over the edges of each row and head. The gradient of `expected`
     is that of Σ σ(s + b) + pressure · softplus(s + b).
     """
 
     bias: Tensor  # one number
-    spread: Tensor  # of the noise, one number: with 1 an edge is open with probability σ(s + b)
+    spread: Tensor  # scale of the noise: with 1 an edge is open with probability σ(s + b)
     seed: Tensor | None = None
-    # Of wide-open edges: σ is flat where s + b is large, and its slope alone would leave them open.
+    # Closes wide-open edges: where s + b is large, σ is flat and gives almost no gradient.
     pressure: float = 0.0
     expected: Tensor = field(init=False)  # (rows, heads)
     open: Tensor = field(init=False)  # (rows, heads)
@@ -72,8 +72,8 @@ def sparse_attention(
 ) -> tuple[Tensor, Tensor | None]:
     """The function that transformers calls; the gate bias is in the module's config.
 
-    Returns (rows, queries, heads, width). Shapes are said in words in this file: the checks of the
-    tests would break compiled passes apart.
+    Returns (rows, queries, heads, width). Shapes are given in comments in this file: shape
+    checks in the tests would break compiled graphs.
     """
     if _calls is not None:
         _calls.append(module)
@@ -81,7 +81,7 @@ def sparse_attention(
     causal = is_causal if is_causal is not None else getattr(module, "is_causal", True)
     queries = query.shape[2]
     causal = bool(causal) and attention_mask is None and queries > 1
-    if causal and key.shape[2] > queries:  # a cache with room for more: nobody sees what is behind
+    if causal and key.shape[2] > queries:  # a preallocated cache: no query sees its empty end
         key, value = key[:, :, :queries], value[:, :, :queries]
     if attention_mask is not None and attention_mask.shape[-1] > key.shape[2]:
         attention_mask = attention_mask[..., : key.shape[2]]
@@ -122,17 +122,17 @@ def _refuse_others(module: nn.Module, dropout: float, kwargs: dict[str, Any]) ->
         if kwargs.get(name) is not None:
             raise HeadcountError(
                 f"{type(module).__name__} changes its attention scores ({name}), which sparse "
-                "attention does not: such a model cannot be made sparse."
+                "attention does not support: choose another model."
             )
     if dropout:
         raise HeadcountError(
-            f"{type(module).__name__} drops attention weights in training: put the model into "
-            "evaluation mode, in which sparse attention is trained too."
+            f"{type(module).__name__} uses dropout on attention weights: put the model into "
+            "evaluation mode (sparse attention is trained in this mode too)."
         )
 
 
 class _Part:
-    """Scores and gates of some queries."""
+    """Scores and gates of a range of queries."""
 
     def __init__(
         self,
@@ -171,7 +171,7 @@ class _Part:
         self.open = self.gates > 0
 
     def weights(self, logsumexp: Tensor) -> Tensor:
-        """P, which sums to 1 over all keys, open or not."""
+        """P, which sums to 1 over all keys, whether their edges are open or not."""
         return (self.scores - logsumexp).exp()
 
 
@@ -184,7 +184,7 @@ def _parts(query: Tensor, key: Tensor) -> Iterator[range]:
 
 
 class _Attend(torch.autograd.Function):
-    """(P ⊙ A) V and the edges per row and head; queries × keys are never kept."""
+    """(P ⊙ A) V and the edges per row and head; no queries × keys matrix is kept for backward."""
 
     @staticmethod
     def forward(
@@ -225,14 +225,14 @@ class _Attend(torch.autograd.Function):
         d_key = torch.zeros_like(key, dtype=torch.float32)
         d_value = torch.zeros_like(value, dtype=torch.float32)
         for queries in _parts(query, key):
-            some = slice(queries.start, queries.stop)
+            span = slice(queries.start, queries.stop)
             part = _Part(query, key, mask, bias, seed, spread, ctx.scale, ctx.causal, queries)
-            p = part.weights(norms[:, :, some])
+            p = part.weights(norms[:, :, span])
             kept = p.masked_fill(~part.open, 0)
-            d_out = d_output[:, :, some]
+            d_out = d_output[:, :, span]
             d_weight = (d_out @ value[:, :, part.keys].transpose(-1, -2)).float()
-            # Of the softmax: what all of a query's weights have in common is d_out · output.
-            common = (d_out.float() * output[:, :, some].float()).sum(-1, keepdim=True)
+            # Gradient of the softmax: Σ over keys of weight · d_weight is d_out · output.
+            common = (d_out.float() * output[:, :, span].float()).sum(-1, keepdim=True)
             d_score = kept * d_weight - p * common
             if seed is not None:
                 chance = part.gates.sigmoid()
@@ -249,7 +249,7 @@ class _Attend(torch.autograd.Function):
 
 
 def _hashed(x: Tensor) -> Tensor:
-    # Products wrap around, and shifts move zeros in.
+    # int32 products wrap around; the masks make right shifts unsigned.
     x = x ^ ((x >> 16) & 0xFFFF)
     x = x * FIRST
     x = x ^ ((x >> 15) & 0x1FFFF)
@@ -260,9 +260,8 @@ def _hashed(x: Tensor) -> Tensor:
 def logistic_noise(seed: Tensor, rows: int, heads: int, queries: range, keys: int) -> Tensor:
     """logit(u), u uniform between 0 and 1, for these queries: (rows, heads, queries, keys).
 
-    It is computed, not drawn: the same place and seed give the same number. The backward pass needs
-    the same ones again. A generator would have to keep them all; a hash makes each where it is
-    used, whatever the chunks, the device or the compiler.
+    The noise is a hash of seed and position, so that the backward pass can compute the same numbers
+    again instead of storing them, whatever the chunks, the device or the compiler.
 
     >>> noise = logistic_noise(torch.tensor(5, dtype=torch.int32), 1, 2, range(3), 4)
     >>> part = logistic_noise(torch.tensor(5, dtype=torch.int32), 1, 2, range(1, 3), 4)
@@ -270,22 +269,22 @@ def logistic_noise(seed: Tensor, rows: int, heads: int, queries: range, keys: in
     True
     """
 
-    def places(n: int, first: int = 0) -> Tensor:
-        """GOLDEN · (first, first + 1, …); a GPU's compiler asks for constants of 32 bits."""
+    def positions(n: int, first: int = 0) -> Tensor:
+        """GOLDEN · (first, first + 1, …), with constants of 32 bits, which GPU compilers need."""
         steps = torch.arange(n, dtype=torch.int32, device=seed.device)
         return GOLDEN * steps + ((GOLDEN * first + (1 << 31)) % (1 << 32) - (1 << 31))
 
-    x = _hashed(seed + places(rows))  # (rows,)
-    x = _hashed(x[:, None] + places(heads))  # (rows, heads)
-    x = _hashed(x[..., None] + places(len(queries), queries.start))  # (rows, heads, queries)
-    x = _hashed(x[..., None] + places(keys))  # (rows, heads, queries, keys)
-    # 23 bits and a half: neither 0 nor 1, and exact in float32.
+    x = _hashed(seed + positions(rows))  # (rows,)
+    x = _hashed(x[:, None] + positions(heads))  # (rows, heads)
+    x = _hashed(x[..., None] + positions(len(queries), queries.start))  # (rows, heads, queries)
+    x = _hashed(x[..., None] + positions(keys))  # (rows, heads, queries, keys)
+    # 23 bits plus one half: never 0 or 1, and exact in float32.
     u = (((x >> 9) & 0x7FFFFF).float() + 0.5) * 2.0**-23
     return u.log() - torch.log1p(-u)
 
 
 def _possible_edges(mask: Tensor | None, causal: bool, query: Tensor, key: Tensor) -> Tensor:
-    """How many edges the mask leaves to each head: (rows,)."""
+    """How many edges the mask allows per head: (rows,)."""
     rows, _, queries = query.shape[:3]
     if mask is None:
         total = queries * (queries + 1) / 2 if causal else queries * key.shape[2]
@@ -295,17 +294,17 @@ def _possible_edges(mask: Tensor | None, causal: bool, query: Tensor, key: Tenso
 
 
 def forming_weights() -> AbstractContextManager[None]:
-    """Let attention modules return P ⊙ A beside their output inside this context."""
+    """Let attention modules also return P ⊙ A inside this context."""
     return replaced(__name__, "_form_weights", True)
 
 
 def noting_calls(calls: list[nn.Module]) -> AbstractContextManager[None]:
-    """Note the modules that ask for sparse attention inside this context."""
+    """Append every module that runs sparse attention inside this context to `calls`."""
     return replaced(__name__, "_calls", calls)
 
 
 def register() -> None:
-    """Make the kernel known to transformers; a second time changes nothing."""
+    """Register the kernel with transformers; a second call changes nothing."""
     from transformers import AttentionInterface, AttentionMaskInterface
     from transformers.masking_utils import sdpa_mask
 

@@ -3,8 +3,8 @@
     sparse.json                 base model, gate bias, checksums, how it was trained and on what
     adapters-1.safetensors …    NAME.down and NAME.up for every adapted layer, in bfloat16
 
-Adapters are merged into the base model's weights when it is loaded, so that a sparse model is an
-ordinary one with another attention kernel.
+Adapters are merged into the base model's weights on loading, so that a sparse model is an ordinary
+model with another attention kernel.
 """
 
 from __future__ import annotations
@@ -29,27 +29,27 @@ from headcount.system.fingerprint import fingerprint_files
 
 FACTS = "sparse.json"
 FORMAT = 1
-SHARD_BYTES = 15 << 20  # some places take no larger files
+SHARD_BYTES = 15 << 20  # some hosts do not accept larger files
 SHIPPED = Path(__file__).resolve().parent / "models"
-DTYPE = torch.bfloat16  # of adapters on disk
+DTYPE = torch.bfloat16  # the number format of adapters on disk
 
 
 @dataclass(frozen=True)
 class SparseFacts:
-    """What sparse.json says. Without a base, the whole model lies beside it."""
+    """The content of sparse.json. Without a base, the folder holds the whole model."""
 
     base: str | None
     gate_bias: float
-    scale: float = 1.0  # of the adapters
+    scale: float = 1.0  # factor of the adapters: alpha / rank
     shards: Mapping[str, str] = field(default_factory=dict)  # file → sha256
     training: Mapping[str, Any] = field(default_factory=dict)
     text: Mapping[str, Any] = field(default_factory=dict)  # source, licence, attribution
-    base_weights: str = ""  # the base's fingerprint: adapters fit no other weights
+    base_weights: str = ""  # fingerprint of the base model: adapters fit only these weights
     format: int = FORMAT
 
 
 def write_facts(folder: Path, facts: SparseFacts) -> None:
-    """Write sparse.json, last of all: without it a folder is no sparse model."""
+    """Write sparse.json; the caller writes it last, since it marks a folder as a sparse model."""
     write_json(folder / FACTS, asdict(facts))
 
 
@@ -60,7 +60,7 @@ def read_facts(folder: Path) -> SparseFacts:
         float(facts.gate_bias), float(facts.scale), dict(facts.shards)
     except (TypeError, ValueError) as error:
         raise HeadcountError(
-            f"{folder / FACTS} is damaged, or of another version of headcount ({error})."
+            f"{folder / FACTS} is damaged or of another version ({error}): copy it again."
         ) from error
     if facts.format != FORMAT:
         raise HeadcountError(f"{folder} was made by a newer headcount: update yours.")
@@ -80,13 +80,13 @@ def write_adapters(folder: Path, tensors: Mapping[str, Tensor]) -> dict[str, str
             size = 0
         shards[-1][name] = tensor
         size += tensor.nbytes
-    made = {}
+    checksums = {}
     for number, shard in enumerate(shards, 1):
         path = folder / f"adapters-{number}.safetensors"
         save_file(shard, path)
-        path.chmod(0o644)  # safetensors writes for its owner alone
-        made[path.name] = file_digest(path)
-    return made
+        path.chmod(0o644)  # safetensors lets only the owner read
+        checksums[path.name] = file_digest(path)
+    return checksums
 
 
 def read_adapters(folder: Path, facts: SparseFacts) -> dict[str, Tensor]:
@@ -100,11 +100,10 @@ def read_adapters(folder: Path, facts: SparseFacts) -> dict[str, Tensor]:
         try:
             data = (folder / name).read_bytes()
         except OSError as error:
-            raise HeadcountError(f"{folder} lacks {name}: copy it again, whole.") from error
+            raise HeadcountError(f"{folder} lacks {name}: copy the whole folder again.") from error
         if digest(data) != checksum:
             raise HeadcountError(
-                f"{folder / name} is damaged, or not the file it should be (its checksum differs): "
-                "copy it again."
+                f"{folder / name} is damaged or another file (its checksum differs): copy it again."
             )
         tensors |= load(data)
     return tensors
@@ -116,46 +115,43 @@ def named_folder(name: str) -> Path:
     if name and (folder / FACTS).exists():
         return folder
     known = sorted(p.parent.name for p in SHIPPED.glob(f"*/{FACTS}"))
-    here = f"those that do: {', '.join(known)}" if known else "none does so far"
+    listed = ", ".join(known) or "none"
     raise HeadcountError(
-        f'No sparse model "{name}" comes with this version of headcount ({here}): make one with '
-        f"headcount sparsify, and give its folder.{did_you_mean(name, known)}"
+        f'No sparse model "{name}" comes with this version of headcount (known: {listed}): make '
+        f"one with headcount sparsify, and give its folder.{did_you_mean(name, known)}"
     )
 
 
 def load(folder: Path, options: LoadOptions, spec: str) -> Loaded:
-    """Load a sparse model: the base that its facts name, with its adapters merged, or a whole one.
-
-    Its attention is sparse from then on.
-    """
+    """Load a sparse model: its base model with the adapters merged in, or the whole model."""
     if options.attention is not None:
         raise HeadcountError(
-            f"{folder} is a sparse model, whose attention kernel is a part of it: leave the choice "
-            "of a kernel out."
+            f"{folder} is a sparse model, which has its own attention kernel: leave the option "
+            "attention out."
         )
     facts = read_facts(folder)
     if facts.base is None:
         loaded = load_folder(folder, options)
     else:
-        with plain_errors(facts.base):  # by its own name: it is what cannot be loaded
+        with plain_errors(facts.base):  # errors name the base model, not the sparse one
             loaded = load_spec(facts.base, replace(options, revision=None))
         known = facts.base_weights and loaded.files is not None
         if known and fingerprint_files(loaded.files or ()) != facts.base_weights:
             raise HeadcountError(
-                f"The sparse model in {folder} belongs to other weights than {facts.base} has "
-                "here: load the version of that model which it was made from."
+                f"The sparse model in {folder} belongs to other weights of {facts.base}: load the "
+                "version of that model which it was made from."
             )
         merge(loaded.model, read_adapters(folder, facts), facts.scale)
     make_sparse(loaded.model.eval(), facts.gate_bias)
     if loaded.files is not None:
         loaded.files += [*(folder / shard for shard in facts.shards), folder / FACTS]
-    # A model that comes with headcount keeps its short name, a folder is known by its own.
+    # A model that comes with headcount keeps its short name; others are named by their folder.
     loaded.name = folder.resolve().name if Path(spec).expanduser().exists() else spec
     return loaded
 
 
 def export(module: nn.Module, written: nn.Module, folder: Path) -> None:
-    """Let the copy of a sparse model that was written to `folder` be sparse as well."""
+    """Make the exported copy of a sparse model, in `folder`, sparse too."""
     bias = gate_bias(module)
     if bias is not None:
         write_facts(folder, SparseFacts(base=None, gate_bias=bias))

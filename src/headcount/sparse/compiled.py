@@ -1,7 +1,7 @@
-"""Compile a model's blocks while it is trained: the gates' arithmetic becomes a few kernels.
+"""Compile a model's blocks for training, which merges the gates' arithmetic into a few kernels.
 
-All blocks have the same code, so that one compilation serves them all. Where the compiler cannot do
-it, training goes on without.
+All blocks have the same code, so that one compilation serves them all. Where compiling fails,
+training goes on without it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from torch import nn
 
 Function = Callable[..., Any]
 
-GRAPHS = 32  # kinds of passes: dense, sparse, of the teacher; rows of the last pass
+GRAPHS = 32  # compiled graphs allowed: dense, sparse, teacher, each with several batch sizes
 
 
 def blocks_of(module: nn.Module, attentions: Sequence[nn.Module]) -> list[nn.Module]:
@@ -36,16 +36,18 @@ def blocks_of(module: nn.Module, attentions: Sequence[nn.Module]) -> list[nn.Mod
 def compiled(
     module: nn.Module, attentions: Sequence[nn.Module], say: Callable[[str], None]
 ) -> Iterator[Callable[[Function], Function]]:
-    """Blocks that are compiled when they first run, inside this context.
+    """Compile the model's blocks when they first run, inside this context.
 
-    What it gives compiles a function in the same way, or leaves it where nothing can be compiled.
+    Yields a function that compiles other functions in the same way, or returns them unchanged where
+    nothing can be compiled.
     """
     blocks = blocks_of(module, attentions)
     if not _works(next(module.parameters()).device):
         say("torch.compile does not work here, so training runs without it.")
         yield lambda function: function
         return
-    # The compiler would find that the backward pass forms scores again, and keep them instead.
+    # The backward pass computes scores again to save memory. The compiler would notice the repeated
+    # work and keep the scores instead, so common-subexpression elimination is switched off.
     from torch._functorch import config as joint
 
     config = torch._dynamo.config
@@ -60,9 +62,9 @@ def compiled(
 
 
 def _works(device: torch.device) -> bool:
-    """Whether anything can be compiled for this device: it takes a compiler, and a Triton."""
+    """Whether anything can be compiled for this device, which needs a compiler and Triton."""
     try:
-        made = torch.compile(lambda x: (x * 2).sin().sum())(torch.ones(8, device=device))
-        return bool(made.isfinite())
-    except Exception:  # whatever the compiler lacks, there is a way without it
+        result = torch.compile(lambda x: (x * 2).sin().sum())(torch.ones(8, device=device))
+        return bool(result.isfinite())
+    except Exception:  # whatever the compiler lacks, training works without it
         return False

@@ -1,4 +1,4 @@
-"""Give a model sparse attention, prove that it took, and watch its edges."""
+"""Give a model sparse attention, prove that the model uses it, and count its open edges."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ from headcount.system.transformers_compat import (
     set_kernel,
 )
 
-OPEN = 1e4  # a gate bias that leaves every edge open: scores are far smaller
+OPEN = 1e4  # a gate bias that opens every edge: scores are far smaller
 
 
 def sparse_configs(module: nn.Module) -> list[Any]:
-    """The configs of a model and its parts that choose sparse attention; none where it is dense."""
+    """The configs of a model and its parts that choose sparse attention; empty if it is dense."""
     return [config for config in attention_configs(module) if kernel_of(config) == SPARSE]
 
 
 def gate_bias(module: nn.Module) -> float | None:
-    """The gate bias of a sparse model; None where a model is dense."""
+    """The gate bias of a sparse model; None for a dense model."""
     return next((config.gate_bias for config in sparse_configs(module)), None)
 
 
 def dense_attention(module: nn.Module) -> AbstractContextManager[None]:
-    """The kernel that a sparse model had before, inside this context."""
+    """Run a sparse model with its former, dense kernel inside this context."""
     return other_attention(
         module, lambda config, kernel: config.dense_kernel if kernel == SPARSE else kernel
     )
@@ -43,8 +43,8 @@ def dense_attention(module: nn.Module) -> AbstractContextManager[None]:
 def make_sparse(module: nn.Module, bias: float = 0.0) -> list[nn.Module]:
     """Run `module` with sparse attention from now on; returns its attention modules.
 
-    It is proven to take: with every edge open, the logits must be those of the dense model. A
-    model that does not use transformers' attention interface is refused by name.
+    As a proof, the logits with every edge open must equal those of the dense model. A model that
+    does not use transformers' attention interface is refused by name.
     """
     register()
     name = type(plain(module)).__name__
@@ -96,13 +96,13 @@ def make_dense(module: nn.Module) -> None:
 def drawing(
     attentions: Sequence[nn.Module], bias: float = 0.0, pressure: float = 0.0
 ) -> Iterator[list[Draw]]:
-    """Gates that can be set from step to step inside this context, and the edges of each pass."""
+    """Give every attention a `Draw`, which sets its gates and counts its edges, in this context."""
     draws = []
     try:
         for attention in attentions:
             device = next(attention.parameters()).device
-            of_bias, spread = torch.full((), bias, device=device), torch.ones((), device=device)
-            draws.append(Draw(of_bias, spread, pressure=pressure))
+            first, spread = torch.full((), bias, device=device), torch.ones((), device=device)
+            draws.append(Draw(first, spread, pressure=pressure))
             attention.sparse_draw = draws[-1]  # type: ignore[assignment]
         yield draws
     finally:

@@ -1,6 +1,6 @@
 """What training minimises: the loss on blocks of text and the share of open edges.
 
-And what changes from step to step: learning rate, gate bias and noise, the constraint's multiplier.
+Also the schedules of learning rate, gate bias and noise, and the multiplier of the constraint.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from torch import Tensor
 from headcount.sparse.attention import Draw
 from headcount.sparse.settings import Settings
 
-MOST = 0.1  # nats of violation that count in one step: at first the constraint is far away
-SMALLEST, LARGEST = 1e-3, 1e2  # multipliers: what winds up must wind down again
-SMOOTH = 0.5  # of the violation, from look to look
+MOST = 0.1  # nats of violation that count at most in one step: early violations are large
+SMALLEST, LARGEST = 1e-3, 1e2  # bounds of λ, so that it can return soon from an extreme
+SMOOTH = 0.5  # weight of the previous violations in their moving average
 
 
 class Loss(NamedTuple):
@@ -29,15 +29,15 @@ class Loss(NamedTuple):
 
     loss: float
     edges: float = 1.0
-    heads: Sequence[Sequence[float]] = ()  # the same by layer and head
+    heads: Sequence[Sequence[float]] = ()  # the open share by layer and head
 
 
-# Shapes are said in words here: the checks of the tests would break compiled passes apart.
+# Shapes are given in comments here: shape checks in the tests would break compiled graphs.
 def training_loss(logits: Tensor, ids: Tensor, teacher: Tensor | None, share: float) -> Tensor:
     """(1 − share) · cross entropy + share · KL(teacher ‖ logits), over the same tokens.
 
-    Logits are (rows, tokens, vocab). The last position, which predicts nothing, is left out of the
-    mean and not of the logits: that would copy them all.
+    Logits are (rows, tokens, vocab). The last position has no next token. It is left out of the
+    mean and not of the logits, because slicing the logits would copy them.
     """
     ours = logits.float().log_softmax(-1)
     nats = -ours.gather(-1, F.pad(ids[:, 1:], (0, 1))[..., None]).squeeze(-1)  # (rows, tokens)
@@ -48,7 +48,7 @@ def training_loss(logits: Tensor, ids: Tensor, teacher: Tensor | None, share: fl
 
 
 def expected_share(draws: list[Draw]) -> Float[Tensor, ""]:
-    """E|A|: the share of edges that gates under the whole noise leave open, over heads and rows."""
+    """E|A|: the expected share of open edges under noise of scale 1, over heads and rows."""
     shares = [(draw.expected / draw.possible[:, None]).mean() for draw in draws]
     return torch.stack([share.to(shares[0].device) for share in shares]).mean()
 
@@ -71,8 +71,8 @@ def measure(
 ) -> Loss:
     """The mean loss over all blocks, `rows` at a time; with `draws`, the open edges too.
 
-    Where the model is compiled, a last pass of fewer rows is not: another size would be compiled
-    for all sizes, and slow down those that come often.
+    A last pass of fewer rows runs without compilation: after a second batch size, the compiler
+    would make one slower graph for all sizes.
     """
     total = torch.zeros((), device=device)
     edges = torch.zeros((), device=device)  # becomes (layers, heads)
@@ -80,7 +80,7 @@ def measure(
         ids = torch.from_numpy(blocks[start : start + rows]).to(device)
         with torch.compiler.set_stance("default" if len(ids) == rows else "force_eager"):
             logits = run(ids)
-        # The mean over all tokens but the first, which nothing predicts.
+        # The mean over all tokens but the first, which has no context.
         nats = F.cross_entropy(logits[:, :-1].flatten(0, 1).float(), ids[:, 1:].flatten())
         total += nats * len(ids)
         if draws is not None:
@@ -107,7 +107,7 @@ def learning_rate(settings: Settings, step: int) -> float:
 
 
 def gate_bias(settings: Settings, step: int) -> float | None:
-    """None while every edge is open, then from `bias` down to 0 in a straight line.
+    """None while every edge is open, then a linear fall from `bias` to 0.
 
     >>> s = Settings(steps=100, dense_share=0.1, anneal=0.5, bias=4.0)
     >>> [gate_bias(s, step) for step in (0, 10, 30, 50, 99)]
@@ -123,7 +123,7 @@ def gate_bias(settings: Settings, step: int) -> float | None:
 
 
 def gate_noise(settings: Settings, step: int) -> float:
-    """1 until the bias is 0, then down to `noise` in a straight line, halfway to the end.
+    """1 until the bias is 0, then a linear fall to `noise`, reached halfway to the end.
 
     >>> s = Settings(steps=100, anneal=0.2, noise=0.0)
     >>> [gate_noise(s, step) for step in (0, 20, 40, 60, 99)]
@@ -137,31 +137,31 @@ def gate_noise(settings: Settings, step: int) -> float:
 
 @dataclass
 class Multiplier:
-    """λ of the constraint: grows while the loss is above its limit, and shrinks below it.
+    """The multiplier λ of the constraint: it grows while the loss is above its limit.
 
         min over weights of  edges + λ·(loss − limit),    λ ← λ·exp(rate · mean violation)
 
-    Only the ratio of the two terms counts for Adam, so training weights them 1/(1+λ) and λ/(1+λ).
+    Adam ignores the scale of a loss, so training weights the two terms by 1/(1+λ) and λ/(1+λ).
     """
 
     limit: float
     rate: float
     value: float
     violation: float = 0.0
-    looks: int = 0
+    looks: int = 0  # how many losses were observed
 
-    def look(self, loss: float, limit: float | None = None) -> None:
-        """Take note of the loss on the constraint's text, and of its limit at this step."""
+    def observe(self, loss: float, limit: float | None = None) -> None:
+        """Update the violation from a loss on the constraint's text and the limit at this step."""
         over = loss - (self.limit if limit is None else limit)
         kept = SMOOTH if self.looks else 0.0
         self.violation = kept * self.violation + (1 - kept) * over
         self.looks += 1
 
     def step(self) -> None:
-        """Move by one training step.
+        """Update λ for one training step.
 
         >>> m = Multiplier(limit=3.0, rate=0.5, value=1.0)
-        >>> m.look(3.05); m.step(); round(m.value, 3)
+        >>> m.observe(3.05); m.step(); round(m.value, 3)
         1.025
         """
         bounded = min(max(self.violation, -MOST), MOST)

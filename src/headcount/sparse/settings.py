@@ -1,4 +1,4 @@
-"""What decides how a model is made sparse."""
+"""The settings of `headcount sparsify`."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from headcount.registry import setting
 
 Constraint = Literal["control", "original"]
 
-OWN_ROUNDS = 6  # times that a block of the model's own text is trained on
+OWN_ROUNDS = 6  # epochs over the model's own text
 
 
 @dataclass(frozen=True)
 class Settings:
-    """Of `headcount sparsify`; the docs say why each has its default."""
+    """How a model is made sparse; docs/sparse.md says why each setting has its default."""
 
     steps: int = setting(2000, "training steps")
     block: int = setting(256, "tokens in a block of text")
@@ -30,18 +30,18 @@ class Settings:
         "control", "model that sets the limit of the loss", choices=get_args(Constraint)
     )
     tolerance: float = setting(0.05, "nats by which the loss may exceed the limit")
-    margin: float = 0.001  # training aims that much below the tolerance
-    dense_share: float = 0.05  # of the steps, at first, with every edge open
-    bias: float = 4.0  # of the gates, when they begin to shut
-    anneal: float = 0.2  # share of the steps after which the bias is 0
-    pressure: float = 0.1  # on wide-open edges, which the slope of σ leaves alone
-    noise: float = 0.0  # of the gates, to which it falls once the bias is 0
+    margin: float = 0.001  # nats that training aims below the tolerance
+    dense_share: float = 0.05  # share of the steps, at the start, with every edge open
+    bias: float = 4.0  # gate bias after these steps, before it falls to 0
+    anneal: float = 0.2  # share of the steps after which the gate bias is 0
+    pressure: float = 0.1  # extra slope that closes wide-open edges, where σ is flat
+    noise: float = 0.0  # final scale of the gates' noise, which is 1 until the bias is 0
     distil: float = setting(0.8, "share of the loss that is the divergence from that model")
-    average: float = 0.98  # of the weights from step to step; 0 keeps the last
-    rate: float = 1.0  # of the multiplier, per step and nat
-    multiplier: float = 3.0  # at first
-    check_every: int = 25  # steps between two looks at the constraint
-    evaluate_every: int = 100  # … at the averaged weights
+    average: float = 0.98  # decay of the moving average of the weights; 0: no average
+    rate: float = 1.0  # growth of the multiplier, per step and nat
+    multiplier: float = 3.0  # its first value
+    check_every: int = 25  # steps between two measurements of the constraint
+    evaluate_every: int = 100  # … with the averaged weights
     constraint_blocks: int = 192
     final_blocks: int = 1024
     held_out: int = setting(500, "articles held out for the final evaluation")
@@ -51,25 +51,29 @@ class Settings:
 
     def __post_init__(self) -> None:
         for item in fields(self):
-            value, usual = getattr(self, item.name), item.default
-            if isinstance(usual, int | float) and type(value) not in (int, type(usual)):
-                raise HeadcountError(f"{item.name} is a number, not {value!r}.")
+            value, default = getattr(self, item.name), item.default
+            if isinstance(default, int | float) and type(value) not in (int, type(default)):
+                raise HeadcountError(f"{item.name} must be a number, not {value!r}.")
         counts = ("steps", "block", "batch", "check_every", "evaluate_every")
         for name in (*counts, "constraint_blocks", "final_blocks"):
             if getattr(self, name) < 1:
                 raise HeadcountError(f"{name.replace('_', '-')} must be at least 1.")
         if self.block < 2:
-            raise HeadcountError("A block needs at least 2 tokens: one to predict the next.")
+            raise HeadcountError("block must be at least 2: the first token predicts the second.")
         for name in ("distil", "average", "dense_share", "anneal", "warm_up", "noise", "own"):
             if not 0 <= getattr(self, name) <= 1:
-                raise HeadcountError(f"{name.replace('_', '-')} is a share, from 0 to 1.")
+                raise HeadcountError(f"{name.replace('_', '-')} must be a share from 0 to 1.")
         for name in ("rank", "tolerance", "pressure"):
             if getattr(self, name) < 0:
                 raise HeadcountError(f"{name} cannot be negative.")
         if self.own_rows == self.batch:
-            raise HeadcountError("own must leave blocks of the text in each step.")
+            raise HeadcountError(
+                "own must leave blocks of the given text in each step: lower own or raise batch."
+            )
         if round(max(self.dense_share, self.anneal) * self.steps) >= self.steps:
-            raise HeadcountError("dense-share and anneal must leave steps with a gate bias of 0.")
+            raise HeadcountError(
+                "dense-share and anneal must leave steps with a gate bias of 0: lower them."
+            )
         if self.evaluate_every % self.check_every:
             raise HeadcountError("evaluate-every must be a multiple of check-every.")
         if self.lr is not None and self.lr <= 0:
@@ -79,21 +83,21 @@ class Settings:
 
     @property
     def learning_rate(self) -> float:
-        """The highest of the run."""
+        """The highest learning rate of the run."""
         return self.lr or (1e-3 if self.rank else 1e-4)
 
     @property
     def own_rows(self) -> int:
-        """Blocks of a step that are the model's own text."""
+        """How many blocks of a step are the model's own text."""
         return round(self.own * self.batch)
 
     @property
     def own_blocks(self) -> int:
-        """How many the model writes: each is trained on a few times."""
+        """How many blocks the model writes; each is used OWN_ROUNDS times."""
         return max(self.own_rows, math.ceil(self.steps * self.own_rows / OWN_ROUNDS))
 
     def of_control(self) -> dict[str, Any]:
-        """The settings on which the dense control depends: two runs that share them share it."""
+        """The settings on which the dense control depends: runs with the same ones can share it."""
         names = ("steps", "block", "batch", "own", "rank", "alpha", "lr", "warm_up", "average")
         others = ("clip", "seed", "held_out", "constraint_articles", "constraint_blocks")
         return {name: getattr(self, name) for name in names + others}

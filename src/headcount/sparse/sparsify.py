@@ -1,4 +1,4 @@
-"""From a dense model and a text to a sparse model: the control, the sparse run, the evaluation."""
+"""Make a sparse model from a dense one and a text: dense control, sparse run, evaluation."""
 
 from __future__ import annotations
 
@@ -26,23 +26,23 @@ from headcount.sparse.tunable import Tunable, Values
 
 @dataclass(frozen=True)
 class Sparsified:
-    """Held-out losses of the three models, on text that nothing was chosen by, and the log."""
+    """Losses of the three models on text that no choice was based on, and the training logs."""
 
     original: Loss
     control: Loss
     sparse: Loss
-    limit: float  # on this text: the constraint's model plus the tolerance
+    limit: float  # on this text: the loss of the constraint's model plus the tolerance
     best: Best
     log: list[dict[str, float]] = field(repr=False)
     control_log: list[dict[str, float]] = field(repr=False)
 
     @property
     def met(self) -> bool:
-        """Whether the sparse model keeps the constraint on text it was not chosen by."""
+        """Whether the sparse model meets the constraint on this text."""
         return self.sparse.loss <= self.limit
 
     def facts(self) -> dict[str, Any]:
-        """As sparse.json has them."""
+        """The losses and edges as sparse.json holds them."""
         return {
             "original_loss": self.original.loss,
             "control_loss": self.control.loss,
@@ -66,20 +66,20 @@ def sparsify(
     control: str | Path | None = None,
     **running: Any,
 ) -> Sparsified | None:
-    """Make a sparse version of `model` in the folder `out`; None if the time ran out before.
+    """Make a sparse version of `model` in the folder `out`; None if the time ran out.
 
-    The same call goes on where the last one stopped. `base` is the name by which the base model is
-    loaded with the sparse one (else the model's own); `control` a folder that keeps the dense
-    control, which runs of different constraints may share. The fields of `Running` may be given
-    too: minutes, rows, compile, save_seconds, progress, say.
+    The same call continues where the last one stopped. `base` is the name by which the sparse model
+    loads its base model (by default the model's own name). `control` is a folder for the dense
+    control, which runs with different constraints may share. `running` are fields of `Running`:
+    minutes, rows, compile, save_seconds, progress, say.
     """
     settings, how = settings or Settings(), Running(**running)
     out = Path(out)
-    shared = Path(control or out / "control")  # with the tokens, which are shared too
+    shared = Path(control or out / "control")  # holds the tokens too
     module = plain(model.module)
     module.eval()  # no dropout: what is trained is what is measured
     with _sparse(model):
-        pass  # a model that cannot be is refused before it writes and reads
+        pass  # refuse a model that cannot be sparse before the slow work starts
     data = _read_text(model, text, settings, shared, how)
     if data is None:
         return None
@@ -103,50 +103,50 @@ def sparsify(
             return None
         outcome, values = _evaluate(run, dense, controlled)
         facts = _write(out, model, tunable, values)
-    origin = {"articles_sha256": data.source, "tokens": data.train.size, **(attribution or {})}
+    text_facts = {"articles_sha256": data.source, "tokens": data.train.size, **(attribution or {})}
     if data.own is not None:
-        origin |= {"own_blocks": len(data.own), "own_sha256": data.own_digest}
+        text_facts |= {"own_blocks": len(data.own), "own_sha256": data.own_digest}
     training = {"settings": asdict(settings), **outcome.facts()}
     name = facts.base and (base or facts.base)
-    write_facts(out, replace(facts, base=name, training=training, text=origin))
+    write_facts(out, replace(facts, base=name, training=training, text=text_facts))
     return outcome
 
 
 def _read_text(
     model: Model, path: str | Path, settings: Settings, folder: Path, how: Running
 ) -> Text | None:
-    """The text to tune on, with what the model writes itself; None if the time ran out before."""
+    """The training text, with the text that the model writes itself; None if the time ran out."""
     kept: dict[str, Any] = {"keep": folder, "progress": how.progress}
     parts = (settings.held_out, settings.constraint_articles)
     data = load_text(path, model.tokenizer, settings.block, *parts, **kept)
-    _tell(data, settings, how.say)
+    _tell_size(data, settings, how.say)
     if not settings.own_rows:
         return data
     kept |= {"seed": settings.seed, "deadline": how.deadline}
     own = write_own_text(model, settings.own_blocks, settings.block, **kept)
     if own is None:
         how.say(
-            f"Time is up while the model writes its own text, which is kept in {folder}: the same "
-            "command goes on from there."
+            f"Time is up while the model writes its own text, which is kept in {folder}: run the "
+            "same command again to continue."
         )
         return None
     return replace(data, own=own)
 
 
-def _tell(data: Text, settings: Settings, say: Callable[[str], None]) -> None:
-    rounds = settings.steps * (settings.batch - settings.own_rows) / len(data.train)
+def _tell_size(data: Text, settings: Settings, say: Callable[[str], None]) -> None:
+    epochs = settings.steps * (settings.batch - settings.own_rows) / len(data.train)
     own = f" and {settings.own_blocks:,} blocks that the model writes" if settings.own_rows else ""
     say(
         f"{data.train.size / 1e6:.3g} M tokens to train on{own}, {settings.steps} steps of "
-        f"{settings.batch} × {settings.block}: {rounds:.2g} rounds of the text"
+        f"{settings.batch} × {settings.block}: {epochs:.2g} epochs"
     )
     if settings.own and not settings.own_rows:
-        say(f"A step of {settings.batch} blocks has no room for own text: none is written.")
+        say(f"{settings.batch} blocks per step are too few to include text of the model itself.")
 
 
 @contextmanager
 def _sparse(model: Model) -> Iterator[list[nn.Module]]:
-    """Sparse attention for a while; every head must run in it."""
+    """Give the model sparse attention inside this context; every head must use it."""
     module = plain(model.module)
     attentions = make_sparse(module)
     try:
@@ -164,7 +164,7 @@ def _sparse(model: Model) -> Iterator[list[nn.Module]]:
 
 
 def _sparse_run(dense: Run, controlled: Values, folder: Path, identity: Mapping[str, Any]) -> Run:
-    """The sparse model's run, which is held to the dense control or to the model as it was."""
+    """The sparse model's run; its limit comes from the dense control or the original model."""
     settings = dense.settings
     strict = settings.constraint == "control"
     reference = dense.measure(controlled if strict else None, dense.checked, None)
@@ -184,7 +184,7 @@ def _sparse_run(dense: Run, controlled: Values, folder: Path, identity: Mapping[
 
 
 def _evaluate(run: Run, dense: Run, controlled: Values) -> tuple[Sparsified, Values]:
-    """Measure what will be written, rounded as it will be, on text that nothing was chosen by."""
+    """Measure the final weights, rounded as in the file, on text that no choice was based on."""
     assert run.best is not None
     settings, values = run.settings, run.best_values
     if settings.rank:
@@ -200,11 +200,11 @@ def _evaluate(run: Run, dense: Run, controlled: Values) -> tuple[Sparsified, Val
 
 @torch.no_grad()
 def _write(out: Path, model: Model, tunable: Tunable, values: Values) -> SparseFacts:
-    """Write the tuned weights: adapters, or the whole model, whose config is an ordinary one."""
+    """Write the tuned weights: adapters, or the whole model with an ordinary config."""
     out.mkdir(parents=True, exist_ok=True)
     settings = tunable.settings
     if settings.rank:
-        # Weights in memory are recognised by their tensors, which files are not.
+        # A model that was not loaded from files has no file checksum to compare with later.
         weights = model.identity["weights"] if model.weight_files is not None else ""
         shards, scale = write_adapters(out, values), settings.alpha / settings.rank
         return SparseFacts(model.name, 0.0, scale, shards, base_weights=weights)

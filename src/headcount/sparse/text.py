@@ -1,8 +1,8 @@
-"""Text to tune on: articles from a file in blocks of tokens, and blocks that the model writes.
+"""Training text: articles from a file in blocks of tokens, and blocks that the model writes.
 
-What the given text does not show, a model unlearns while it learns that text, and more so where
-edges are to be shut: nothing speaks for those that only code or sums would need. What the model
-itself writes shows what it could do before. No other text is needed for it, and none is chosen.
+A model forgets skills that the given text does not use, such as code or arithmetic, and training
+closes the edges that only these skills need. Text that the model writes itself, before training,
+uses all of its skills, so training on this text too preserves them without a second corpus.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ from headcount.system.progress import progress as progress_bar
 Blocks = Int[np.ndarray, "blocks tokens"]
 
 SUFFIXES = (".txt", ".txt.xz", ".jsonl")
-BATCH = 256  # articles that the tokenizer takes at once
-LEAST = 0.05  # of the likeliest token's probability, or the model's own text leaves a token out
+BATCH = 256  # articles that are tokenised at once
+LEAST = 0.05  # the model never writes tokens below this share of the likeliest one's probability
 ROWS = {"cuda": 2048, "cpu": 64}  # blocks that the model writes at once
 
 
@@ -44,19 +44,19 @@ ROWS = {"cuda": 2048, "cpu": 64}  # blocks that the model writes at once
 class Text:
     """Blocks of tokens in three parts that share no article.
 
-    `final` is for the last evaluation alone, `constraint` for the loss that training must keep, and
-    `train` for everything else.
+    `train` is trained on, `constraint` measures the loss that training must keep, and `final` is
+    used only in the last evaluation.
     """
 
     train: Blocks
     constraint: Blocks
     final: Blocks
-    source: str  # sha256 of its articles
-    own: Blocks | None = None  # that the model wrote itself, to train on beside them
+    source: str  # sha256 of all articles
+    own: Blocks | None = None  # written by the model itself, also trained on
 
     @property
     def own_digest(self) -> str:
-        """By which a run knows its own text again: memory and device decide how it is drawn."""
+        """Identifies the model's own text, which depends on memory and device too."""
         return digest(np.ascontiguousarray(self.own, dtype="<i4").tobytes())
 
 
@@ -70,9 +70,11 @@ def read_articles(path: str | Path) -> list[str]:
     """
     path = Path(path)
     if not path.name.endswith(SUFFIXES):
-        raise HeadcountError(f"{path} is no text to read: give one of {', '.join(SUFFIXES)}.")
+        raise HeadcountError(
+            f"{path} is not a text file: its name must end in {', '.join(SUFFIXES)}."
+        )
     if not path.is_file():
-        raise HeadcountError(f"There is no file {path}.")
+        raise HeadcountError(f"There is no file {path}: check the path.")
     try:
         data = path.read_bytes()
         text = (lzma.decompress(data) if path.suffix == ".xz" else data).decode("utf-8")
@@ -82,10 +84,12 @@ def read_articles(path: str | Path) -> list[str]:
         else:
             articles = text.replace("\r\n", "\n").split("\n\n")
     except (lzma.LZMAError, UnicodeDecodeError) as error:
-        raise HeadcountError(f"{path} is damaged or no UTF-8 text ({error}).") from error
+        raise HeadcountError(
+            f"{path} is damaged or not UTF-8 text ({error}): give a text file."
+        ) from error
     except (ValueError, KeyError, TypeError) as error:
         raise HeadcountError(
-            f'{path} is not JSON Lines with a "text" in each line ({error}).'
+            f'{path} must hold one JSON object with a "text" in each line ({error}).'
         ) from error
     return [article.strip() for article in articles if article.strip()]
 
@@ -103,8 +107,8 @@ def load_text(
     """Read a file and cut it into blocks of `block` tokens.
 
     The first `held_out` articles are for the last evaluation, the next `constraint` for the
-    constraint, the rest is trained on. With `keep`, the tokens stay in that folder for the next
-    time.
+    constraint, the rest for training. With `keep`, the tokens are stored in that folder for the
+    next call.
     """
     articles = read_articles(path)
     if len(articles) <= held_out + constraint:
@@ -116,11 +120,11 @@ def load_text(
     source = digest("\0".join(articles))
     ids = _token_ids(articles, source, tokenizer, keep, progress)
     first, second = held_out, held_out + constraint
-    parts = [cut(some, block) for some in (ids[second:], ids[first:second], ids[:first])]
+    parts = [cut(part, block) for part in (ids[second:], ids[first:second], ids[:first])]
     for part, name in zip(parts, ("training", "the constraint", "evaluation"), strict=True):
         if not len(part):
             raise HeadcountError(
-                f"{path} is too short: what it holds for {name} is less than one block of {block} "
+                f"{path} is too short: its articles for {name} do not fill a block of {block} "
                 "tokens (give more text, or a smaller --block)."
             )
     train, limit, final = parts
@@ -128,7 +132,7 @@ def load_text(
 
 
 def cut(articles: Sequence[Int[np.ndarray, "_"]], block: int) -> Blocks:
-    """Join articles and cut them into whole blocks; what is left at the end is left out."""
+    """Join articles and cut them into blocks; an incomplete block at the end is dropped."""
     joined = np.concatenate(articles) if len(articles) else np.empty(0, np.int64)
     whole = len(joined) // block
     return joined[: whole * block].reshape(whole, block).astype(np.int64)
@@ -137,7 +141,7 @@ def cut(articles: Sequence[Int[np.ndarray, "_"]], block: int) -> Blocks:
 def _token_ids(
     articles: Sequence[str], source: str, tokenizer: Any, keep: Path | None, progress: bool
 ) -> list[Int[np.ndarray, "_"]]:
-    """The token ids of each article, with the end-of-text token behind it."""
+    """The token ids of each article, followed by the end-of-text token."""
     key = digest(source + fingerprint_tokenizer(tokenizer))[:16]
     file = None if keep is None else keep / f"tokens-{key}.npz"
     if file is not None and file.exists():
@@ -147,13 +151,13 @@ def _token_ids(
     ids = []
     with progress_bar("tokens", len(articles), show=progress, unit="article") as bar:
         for start in range(0, len(articles), BATCH):
-            some = list(articles[start : start + BATCH])
-            encoded = tokenizer(some, add_special_tokens=False)["input_ids"]
+            batch = list(articles[start : start + BATCH])
+            encoded = tokenizer(batch, add_special_tokens=False)["input_ids"]
             ids += [np.array(article + end, dtype=np.int32) for article in encoded]
-            bar.update(len(some))
+            bar.update(len(batch))
     if file is not None:
         ends = np.cumsum([len(article) for article in ids])
-        with replacing(file) as beside, beside.open("wb") as stream:
+        with replacing(file) as temporary, temporary.open("wb") as stream:
             np.savez(stream, ids=np.concatenate(ids), ends=ends)
     return ids
 
@@ -173,17 +177,17 @@ def training_batches(
 def batches(
     blocks: Blocks, rows: int, seed: int, start: int = 0
 ) -> Iterator[Int[np.ndarray, "rows tokens"]]:
-    """Batches without end from step `start` on: each round goes through all blocks, shuffled anew.
+    """Endless batches from step `start` on: every epoch shuffles the blocks anew.
 
-    Which blocks a step gets depends on the seed and the step alone, so a run that goes on takes
-    those it would have taken.
+    A step's blocks depend only on the seed and the step, so a resumed run gets the same blocks as
+    an uninterrupted one.
     """
-    per_round = max(1, len(blocks) // rows)
+    per_epoch = max(1, len(blocks) // rows)
     for step in count(start):
-        round_, place = divmod(step, per_round)
-        if step == start or not place:
-            order = np.random.default_rng([seed, round_]).permutation(len(blocks))
-        yield blocks[order[place * rows : (place + 1) * rows]]
+        epoch, index = divmod(step, per_epoch)
+        if step == start or not index:
+            order = np.random.default_rng([seed, epoch]).permutation(len(blocks))
+        yield blocks[order[index * rows : (index + 1) * rows]]
 
 
 def write_own_text(
@@ -196,15 +200,14 @@ def write_own_text(
     deadline: float = float("inf"),
     progress: bool = True,
 ) -> Blocks | None:
-    """Let the model write: each block begins with a token drawn from all ordinary ones.
+    """Let the model write blocks; each begins with a random token that is not a special one.
 
-    A random first word leads to prose, chat, code and sums alike. Nothing ends a block but its
-    length. With `keep`, blocks stay in that folder for the next time, so that nothing is written
-    twice; None where `deadline` (of time.monotonic) came before the last of them, though some are
-    written in every call.
+    Random first words lead to prose, chat, code and arithmetic alike. A block ends only at its full
+    length. With `keep`, finished blocks are stored in that folder and not written again. None if
+    `deadline` (of time.monotonic) passed before the last block; every call writes at least some.
     """
-    asked = {"blocks": blocks, "tokens": tokens, "seed": seed, "least": LEAST, "version": 1}
-    key = digest(json.dumps({**model.identity, **asked}, sort_keys=True))[:16]
+    request = {"blocks": blocks, "tokens": tokens, "seed": seed, "least": LEAST, "version": 1}
+    key = digest(json.dumps({**model.identity, **request}, sort_keys=True))[:16]
     starts = _starts(model, blocks, seed)
     rows = ROWS.get(model.device.type, 256)
     written: list[Blocks] = []
@@ -213,12 +216,12 @@ def write_own_text(
         while done < blocks:
             file = None if keep is None else keep / f"own-{key}-{done}.npy"
             if file is not None and file.exists():
-                some = np.load(file, allow_pickle=False).astype(np.int64)
+                batch = np.load(file, allow_pickle=False).astype(np.int64)
             elif new and time.monotonic() > deadline:
                 return None
             else:
                 try:
-                    some = _write(model, starts[done : done + rows], tokens, [seed, done])
+                    batch = _write(model, starts[done : done + rows], tokens, [seed, done])
                 except RuntimeError as error:
                     if not out_of_memory(error):
                         raise
@@ -226,18 +229,18 @@ def write_own_text(
                         raise too_large(model, tokens) from error
                     rows = min(rows, blocks - done) // 2 or 1
                     continue
-                new += len(some)
+                new += len(batch)
                 if file is not None:
-                    with replacing(file) as beside, beside.open("wb") as stream:
-                        np.save(stream, some.astype(np.int32))
-            written.append(some)
-            done += len(some)
-            bar.update(len(some))
+                    with replacing(file) as temporary, temporary.open("wb") as stream:
+                        np.save(stream, batch.astype(np.int32))
+            written.append(batch)
+            done += len(batch)
+            bar.update(len(batch))
     return np.concatenate(written)
 
 
 def _starts(model: Model, blocks: int, seed: int) -> list[tuple[int, ...]]:
-    """The first tokens of each block: one of all ordinary ones, behind what texts begin with."""
+    """The first tokens of each block: the BOS token, if texts have one, and a random token."""
     tokenizer, module = model.tokenizer, cast(Any, plain(model.module))
     known = min(len(tokenizer), module.get_input_embeddings().num_embeddings)
     added = getattr(tokenizer, "added_tokens_decoder", {})
@@ -254,10 +257,10 @@ def _starts(model: Model, blocks: int, seed: int) -> list[tuple[int, ...]]:
 def _write(
     model: Model, starts: Sequence[tuple[int, ...]], tokens: int, seed: Sequence[int]
 ) -> Blocks:
-    """Blocks that go on from these starts, in bfloat16 where there is an accelerator."""
+    """Blocks that continue these starts, computed in bfloat16 on an accelerator."""
     module = cast(Any, plain(model.module))
     number = int(np.random.default_rng(seed).integers(1 << 62))
-    rng: torch.Generator | None = None  # where the logits are
+    rng: torch.Generator | None = None  # on the device of the logits
     ids = torch.tensor(starts, device=model.device)
     text, cache = [ids], None
     device = model.device.type
@@ -268,7 +271,7 @@ def _write(
             cache = getattr(output, "past_key_values", None)
             if cache is None:
                 raise HeadcountError(
-                    f"{model.name} keeps no keys and values while it writes, so it can write no "
+                    f"{model.name} keeps no keys and values while it writes, so it cannot write "
                     "text of its own: give --own 0."
                 )
             scores = output.logits[:, -1]
@@ -279,7 +282,7 @@ def _write(
 
 
 def noisy(scores: Float[Tensor, "rows vocab"], rng: torch.Generator) -> Float[Tensor, "rows vocab"]:
-    """Scores whose highest is a draw from their softmax, unlikely tokens left out.
+    """Add noise to scores so that their argmax is a draw from their softmax over likely tokens.
 
     >>> rng = torch.Generator().manual_seed(0)
     >>> scores = torch.tensor([0.6, 0.39, 0.01]).log().expand(10_000, -1)

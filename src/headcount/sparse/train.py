@@ -1,9 +1,9 @@
-"""The training loop: one for the dense control and one for the sparse model, which are the same.
+"""The training loop of the sparse model and of its dense control.
 
     min over weights of  E|A| + λ·(loss − limit)
 
-E|A| is the expected share of open edges under the whole noise, also where that has faded. λ
-follows the loss on text that is not trained on, with hard gates (see `Multiplier`). The
+E|A| is the expected share of open edges under noise of scale 1, also when the gates' own noise is
+smaller. λ follows the loss with hard gates on text that is not trained on (see `Multiplier`). The
 dense control runs the same steps on the same batches with every edge open.
 """
 
@@ -37,13 +37,13 @@ from headcount.system.progress import duration
 from headcount.system.progress import progress as progress_bar
 from headcount.system.transformers_compat import replaced
 
-STATE = "state.json"  # of a run on disk: all that decides its next step, whole or not at all
+STATE = "state.json"  # a run on disk: everything that its next step depends on
 PACKING = ("transformers.masking_utils", "find_packed_sequence_indices")
 
 
 @dataclass
 class Best:
-    """The weights to keep: the fewest open edges within what is aimed at, or the lowest loss."""
+    """The best weights so far: the fewest open edges within the limit, else the lowest loss."""
 
     step: int
     loss: float
@@ -52,31 +52,31 @@ class Best:
 
     @property
     def order(self) -> tuple[bool, float]:
-        """The lower, the better."""
+        """A sort key: the smaller, the better."""
         return not self.met, self.edges if self.met else self.loss
 
 
 @dataclass
 class Running:
-    """How runs are carried out, whatever their settings."""
+    """How a run is carried out, apart from its settings."""
 
-    minutes: float | None = None  # to stop after; the same call goes on from there
+    minutes: float | None = None  # stop after these; the same call continues from there
     rows: int | None = None  # blocks in one pass; a step may take several
-    compile: bool | None = None  # where it is not said: on an accelerator
+    compile: bool | None = None  # None: only on an accelerator
     save_seconds: float = 60.0
     progress: bool = True
     say: Callable[[str], None] = print
 
     def __post_init__(self) -> None:
         if self.rows is not None and self.rows < 1:
-            raise HeadcountError(f"A pass needs at least 1 row, not {self.rows}.")
-        ever = self.minutes is None
-        self.deadline = math.inf if ever else time.monotonic() + 60 * (self.minutes or 0)
+            raise HeadcountError(f"rows must be at least 1, not {self.rows}.")
+        endless = self.minutes is None
+        self.deadline = math.inf if endless else time.monotonic() + 60 * (self.minutes or 0)
 
 
 @dataclass
 class Run:
-    """One training run; without a limit it is the dense control's."""
+    """One training run; the dense control is the run without a limit."""
 
     tunable: Tunable
     text: Text
@@ -86,11 +86,11 @@ class Run:
     how: Running
     attentions: Sequence[nn.Module] = ()
     draws: list[Draw] | None = None
-    limit: float | None = None  # nats on the constraint's text
+    limit: float | None = None  # the highest loss allowed on the constraint's text, in nats
     # The control's loss by step: the limit at a step is never stricter than it.
     reference: Sequence[tuple[int, float]] = ()
-    teacher: Values | None = None  # of the distillation; None is the model before tuning
-    # what the next step depends on, beside the weights
+    teacher: Values | None = None  # weights of the teacher; None: those before training
+    # The next step depends on these and on the weights.
     step: int = 0
     average: Values = field(default_factory=dict)
     best: Best | None = None
@@ -112,7 +112,7 @@ class Run:
         self.checked = self.text.constraint[: settings.constraint_blocks]
 
     def finish(self) -> bool:
-        """Train from where the folder's state is to the end; False if time ran out before."""
+        """Train from the saved state to the last step; False if the time ran out."""
         self._resume()
         how, steps, device = self.how, self.settings.steps, self.tunable.device
         compiles = device.type != "cpu" if how.compile is None else how.compile
@@ -120,23 +120,23 @@ class Run:
             shown = progress_bar(self.label, steps, show=how.progress, unit="step")
             bar = stack.enter_context(shown)
             bar.update(self.step)
-            # Blocks of text are not several texts in a row, and transformers need not look: it
-            # would at every pass, and each time the processor would wait for the GPU.
+            # transformers would look for several texts packed into one row, which makes the CPU
+            # wait for the GPU in every pass. Blocks are never packed, so the search is skipped.
             stack.enter_context(replaced(*PACKING, lambda *_, **__: None))
             if compiles and self.attentions:
-                makes = compiled(self.tunable.module, self.attentions, how.say)
-                self.loss_of = stack.enter_context(makes)(objective.training_loss)
+                compiling = compiled(self.tunable.module, self.attentions, how.say)
+                self.loss_of = stack.enter_context(compiling)(objective.training_loss)
             in_time = self._train_on(bar)
         self._save()
         if not in_time:
             how.say(
                 f"Time is up at step {self.step} of {steps} of the {self.label} run, which is kept "
-                f"in {self.folder}: the same command goes on from there."
+                f"in {self.folder}: run the same command again to continue."
             )
         return in_time
 
     def _train_on(self, bar: Any) -> bool:
-        """The steps that are left; False if time ran out before the last."""
+        """Train the remaining steps; False if the time ran out."""
         settings, how = self.settings, self.how
         saved = began = time.monotonic()
         first = self.step
@@ -145,14 +145,14 @@ class Run:
         losses: list[Tensor] = []
         while self.step < settings.steps:
             ids = torch.from_numpy(next(source)).to(self.tunable.device)
-            losses.append(self._trained(ids))
+            losses.append(self._step_in_memory(ids))
             self.step += 1
             bar.update(1)
             if self.step % settings.check_every and self.step < settings.steps:
                 continue
-            self._look(losses)
+            self._check_constraint(losses)
             bar.set_postfix_str(self._line())
-            if self._is_report() and bar.disable:  # a bar says the same
+            if self._is_report() and bar.disable:  # a visible bar shows the same
                 left = (time.monotonic() - began) / max(1, self.step - first)
                 left *= settings.steps - self.step
                 how.say(f"{self.label} {self._line()} | {duration(left)} left")
@@ -163,8 +163,8 @@ class Run:
                 saved = time.monotonic()
         return True
 
-    def _trained(self, ids: Tensor) -> Tensor:
-        """One step, or a sentence where it does not fit into memory."""
+    def _step_in_memory(self, ids: Tensor) -> Tensor:
+        """One step; if it does not fit into memory, the error says what to do."""
         try:
             return self._train(ids)
         except RuntimeError as error:
@@ -181,9 +181,9 @@ class Run:
         weight = 1.0 if bias is None else self.multiplier.weight
         passes = ids.split(self.rows)
         mean = torch.zeros((), device=ids.device)
-        for number, some in enumerate(passes):
-            share = len(some) / len(ids)
-            loss, edges = self._pass(some, bias, self.step * len(passes) + number)
+        for number, rows in enumerate(passes):
+            share = len(rows) / len(ids)
+            loss, edges = self._pass(rows, bias, self.step * len(passes) + number)
             total = weight * loss + ((1 - weight) * edges if edges is not None else 0)
             (total * share).backward()
             mean += loss.detach() * share
@@ -198,7 +198,7 @@ class Run:
         return mean
 
     def _pass(self, ids: Tensor, bias: float | None, number: int) -> tuple[Tensor, Tensor | None]:
-        """The loss of one pass and, where gates are drawn, the expected edges."""
+        """The loss of one pass and, if it is sparse, the expected share of open edges."""
         share = self.settings.distil if self.sparse and bias is not None else 0.0
         teacher, module = None, self.tunable.module
         if share:
@@ -222,13 +222,13 @@ class Run:
     def _move_average(self, weights: list[nn.Parameter]) -> None:
         if not self.average:
             self.average = self.tunable.copy()
-        # A short memory at first, so that where training began is soon forgotten.
-        kept = min(self.settings.average, (1 + self.step) / (10 + self.step))
+        # The decay is short at first, so that the average soon forgets the initial weights.
+        decay = min(self.settings.average, (1 + self.step) / (10 + self.step))
         averages = [self.average[name] for name in self.tunable.weights]
-        torch._foreach_lerp_(averages, [w.detach() for w in weights], 1 - kept)
+        torch._foreach_lerp_(averages, [w.detach() for w in weights], 1 - decay)
 
     def measure(self, values: Values | None, blocks: Any, bias: float | None) -> Loss:
-        """The loss of these weights (None: as they were before tuning) with hard gates."""
+        """The loss of these weights (None: those before training) with hard gates."""
         with self.tunable.using(values):
             return self._measure(blocks, bias)
 
@@ -242,18 +242,18 @@ class Run:
             draw.seed = None
         return objective.measure(run, blocks, rows, self.draws, device)
 
-    def _look(self, losses: list[Tensor]) -> None:
-        """Measure on the constraint's text, move the best, and write a line of the log."""
+    def _check_constraint(self, losses: list[Tensor]) -> None:
+        """Measure the loss on the constraint's text; update violation, best weights and log."""
         settings = self.settings
         bias = gate_bias(settings, self.step - 1) if self.sparse else None
         now = self._measure(self.checked, bias)
         if not math.isfinite(now.loss):
             raise HeadcountError(
-                f"Training went astray by step {self.step} (the loss is no number any more): give "
-                "a smaller --lr, and delete what the run kept."
+                f"Training diverged by step {self.step} (the loss is not finite): delete "
+                f"{self.folder}, and give a smaller --lr."
             )
         if bias is not None:
-            self.multiplier.look(now.loss, self._limit() - settings.margin)
+            self.multiplier.observe(now.loss, self._limit() - settings.margin)
         row = {
             "step": self.step,
             "train_loss": float(torch.stack(losses).mean()),
@@ -275,18 +275,18 @@ class Run:
         self.log.append(row)
 
     def _limit(self) -> float:
-        """The limit at this step: while the control was still learning, so may this model."""
+        """The limit at this step: at least the control's loss at the same step plus tolerance."""
         assert self.limit is not None
         if not self.reference or self.step == self.settings.steps:
             return self.limit
         steps, losses = zip(*self.reference, strict=True)
-        then = float(np.interp(self.step, steps, losses)) + self.settings.tolerance
-        return max(self.limit, then)
+        of_control = float(np.interp(self.step, steps, losses))
+        return max(self.limit, of_control + self.settings.tolerance)
 
-    def _keep_best(self, values: Values, at: Loss) -> None:
+    def _keep_best(self, values: Values, measured: Loss) -> None:
         assert self.limit is not None
-        aim = self.limit - self.settings.margin  # other text is a little harder, or easier
-        new = Best(self.step, at.loss, at.edges, at.loss <= aim)
+        aim = self.limit - self.settings.margin  # the final text may be a little harder
+        new = Best(self.step, measured.loss, measured.edges, measured.loss <= aim)
         if self.best is None or new.order < self.best.order:
             self.best = new
             self.best_values = {name: value.clone() for name, value in values.items()}
@@ -333,7 +333,7 @@ class Run:
             if part == "adam":
                 kind, _, name = name.partition(".")
                 state = self.optimizer.state[self.tunable.weights[name]]
-                # Adam counts its steps on the host.
+                # Adam keeps its step count on the CPU.
                 state[kind] = value if kind == "step" else value.to(device)
             else:
                 parts[part][name] = value.to(device)
@@ -343,17 +343,17 @@ class Run:
         self.multiplier = Multiplier(**facts["multiplier"])
         self.best = None if facts["best"] is None else Best(**facts["best"])
         if self.step < self.settings.steps:
-            self.how.say(f"{self.label}: goes on at step {self.step} of {self.settings.steps}")
+            self.how.say(f"{self.label}: continues at step {self.step} of {self.settings.steps}")
 
 
 def save_state(folder: Path, facts: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
-    """Keep numbers and tensors; what was kept before goes only when the new is complete."""
+    """Save numbers and tensors; the old state is deleted only when the new one is complete."""
     from safetensors.torch import save_file
 
     name = f"state-{facts['step']}.safetensors"
-    with replacing(folder / name) as beside:
-        save_file({k: v.detach().cpu().contiguous() for k, v in tensors.items()}, beside)
-    # Python writes floats so that they are read back to the last bit.
+    with replacing(folder / name) as temporary:
+        save_file({k: v.detach().cpu().contiguous() for k, v in tensors.items()}, temporary)
+    # JSON keeps floats exactly: Python writes as many digits as that needs.
     write_file(folder / STATE, json.dumps({**facts, "tensors": name}))
     for old in folder.glob("state-*.safetensors"):
         if old.name != name:
@@ -363,7 +363,7 @@ def save_state(folder: Path, facts: Mapping[str, Any], tensors: Mapping[str, Ten
 def load_state(
     folder: Path, identity: Mapping[str, Any]
 ) -> tuple[dict[str, Any], dict[str, Tensor]] | None:
-    """What was kept, or None; a run with other settings is refused instead of overwritten."""
+    """The saved state, or None; a state of other settings is refused, so that it is not lost."""
     from safetensors.torch import load_file
 
     if not (folder / STATE).exists():
@@ -373,8 +373,7 @@ def load_state(
         tensors = load_file(folder / facts["tensors"])
     except Exception as error:
         raise HeadcountError(
-            f"What {folder} keeps of an earlier run is damaged ({error}): delete the folder to "
-            "begin anew."
+            f"The saved state in {folder} is damaged ({error}): delete the folder to start again."
         ) from error
     ours = json.loads(json.dumps(identity))
     differing = [name for name, value in ours.items() if facts["identity"].get(name) != value]

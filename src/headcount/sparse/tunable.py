@@ -1,7 +1,7 @@
-"""The weights that are tuned: low-rank adapters, or all; and other values for them for a while.
+"""The weights that training changes: low-rank adapters, or all weights of the model.
 
-An adapter makes W + (α/r)·B·A of a layer's W. It is trained beside the frozen weights, and merged
-into them when a sparse model is loaded.
+An adapter turns a layer's W into W + (α/r)·B·A. It is trained while W is frozen, and merged into W
+when a sparse model is loaded.
 """
 
 from __future__ import annotations
@@ -24,16 +24,18 @@ Values = dict[str, Tensor]
 
 
 class LowRank(nn.Module):
-    """A linear layer with an adapter beside it; the layer itself stays as it is.
+    """A linear layer plus an adapter; the layer itself is not changed.
 
-    The adapter starts at nothing: `up` is zero.
+    `up` starts at zero, so that a new adapter changes nothing.
     """
 
     def __init__(self, base: nn.Module, rank: int, alpha: float, generator: torch.Generator):
         super().__init__()
         weight = linear_weight(base)
         if weight is None:
-            raise HeadcountError(f"{type(base).__name__} is no plain linear layer to adapt.")
+            raise HeadcountError(
+                f"Cannot adapt a {type(base).__name__}: it is not a plain linear layer."
+            )
         outputs, inputs = weight.shape if isinstance(base, nn.Linear) else reversed(weight.shape)
         self.base, self.scale = base, alpha / rank
         bound = 1 / math.sqrt(inputs)
@@ -48,7 +50,7 @@ class LowRank(nn.Module):
 
 
 def linear_weight(module: nn.Module) -> nn.Parameter | None:
-    """The matrix of a linear layer (or GPT-2's transposed one), if it is one of plain numbers."""
+    """The weight of an unquantised linear layer (or of GPT-2's transposed one), else None."""
     if not isinstance(module, nn.Linear) and type(module).__name__ != "Conv1D":
         return None
     weight = module.weight
@@ -60,17 +62,17 @@ def linear_weight(module: nn.Module) -> nn.Parameter | None:
 def attach(
     module: nn.Module, names: Iterable[str], rank: int, alpha: float, seed: int = 0
 ) -> dict[str, LowRank]:
-    """Put an adapter beside each of the named layers; returns them by name."""
+    """Wrap each of the named layers in an adapter; returns the adapters by name."""
     generator = torch.Generator().manual_seed(seed)
-    made = {}
+    adapters = {}
     for name in names:
-        made[name] = LowRank(module.get_submodule(name), rank, alpha, generator)
-        module.set_submodule(name, made[name])
-    return made
+        adapters[name] = LowRank(module.get_submodule(name), rank, alpha, generator)
+        module.set_submodule(name, adapters[name])
+    return adapters
 
 
 def detach(module: nn.Module, adapters: Mapping[str, LowRank]) -> None:
-    """Take the adapters away again; the layers are as they were."""
+    """Remove the adapters and put the original layers back."""
     for name, adapter in adapters.items():
         module.set_submodule(name, adapter.base)
 
@@ -84,8 +86,8 @@ def block_layers(module: nn.Module) -> list[str]:
     ]
     if not layers:
         raise HeadcountError(
-            f"{type(module).__name__} has no plain linear layers in its blocks, beside which "
-            "adapters could be trained (load quantised models unquantised)."
+            f"{type(module).__name__} has no plain linear layers in its blocks that adapters "
+            "could be attached to: load the model without quantisation."
         )
     return layers
 
@@ -98,21 +100,23 @@ def merge(module: nn.Module, tensors: Mapping[str, Tensor], scale: float) -> Non
         weight = linear_weight(layer)
         up, down = (tensors.get(f"{name}.{part}") for part in ("up", "down"))
         if weight is None or up is None or down is None:
-            raise HeadcountError(f"The model has no linear layer {name} for its adapter.")
+            raise HeadcountError(
+                f"The adapter of {name} has no linear layer in this model: load its own base model."
+            )
         change = (up.float() @ down.float() * scale).to(weight.device)  # (outputs, inputs)
         change = change if isinstance(layer, nn.Linear) else change.T
         if change.shape != weight.shape:
             raise HeadcountError(
-                f"The adapter of {name} is for a layer of {tuple(change.shape)} numbers, and the "
-                f"model's has {tuple(weight.shape)}: it belongs to another model."
+                f"The adapter of {name} has shape {tuple(change.shape)}, and the layer has "
+                f"{tuple(weight.shape)}: the adapter belongs to another model."
             )
         weight.copy_((weight.float() + change).to(weight.dtype))
 
 
 class Tunable:
-    """A model with weights to tune; inside its context they are trained, afterwards they are gone.
+    """A context in which a model's weights are trained.
 
-    With adapters, leaving the context takes them away; with all weights, puts the old ones back.
+    Leaving it removes the adapters or, where all weights are trained, puts the old weights back.
     """
 
     def __init__(self, module: nn.Module, settings: Settings) -> None:
@@ -125,15 +129,15 @@ class Tunable:
         self.module.eval()  # no dropout: what is trained is what is measured
         self.module.requires_grad_(False)
         if settings.rank:
-            how = (settings.rank, settings.alpha, settings.seed)
-            self.adapters = attach(self.module, block_layers(self.module), *how)
+            options = (settings.rank, settings.alpha, settings.seed)
+            self.adapters = attach(self.module, block_layers(self.module), *options)
             for name, adapter in self.adapters.items():
                 self.weights |= {f"{name}.down": adapter.down, f"{name}.up": adapter.up}
         else:
             if self.is_half:
                 raise HeadcountError(
-                    "Tuning all weights takes them in float32, or small steps are rounded away: "
-                    "leave --dtype out (on a GPU passes run in bfloat16 all the same)."
+                    "Tuning all weights needs float32, because half precision rounds small steps "
+                    "away: leave --dtype out (a GPU still runs passes in bfloat16)."
                 )
             self.weights = dict(self.module.named_parameters())
         for weight in self.weights.values():
@@ -151,7 +155,7 @@ class Tunable:
 
     @property
     def device(self) -> torch.device:
-        """Where the weights are."""
+        """The device of the weights."""
         return next(iter(self.weights.values())).device
 
     @torch.no_grad()
@@ -167,7 +171,7 @@ class Tunable:
 
     @contextmanager
     def using(self, values: Mapping[str, Tensor] | None) -> Iterator[None]:
-        """Other values inside this context, without a copy; None is the model before tuning."""
+        """Use other values inside this context, without a copy; None: those before training."""
         other = self.fresh if values is None else values
         before = {name: weight.data for name, weight in self.weights.items()}
         for name, weight in self.weights.items():
@@ -179,7 +183,7 @@ class Tunable:
                 weight.data = before[name]
 
     def logits(self, ids: Int[Tensor, "rows tokens"]) -> Tensor:
-        """One pass, in bfloat16 where there is an accelerator."""
+        """The logits of one pass, which runs in bfloat16 on an accelerator."""
         half = self.device.type != "cpu" or self.is_half
         options = accepted(self.module, use_cache=False)
         with torch.autocast(self.device.type, torch.bfloat16) if half else nullcontext():

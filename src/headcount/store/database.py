@@ -1,10 +1,9 @@
-"""The store's SQLite file, which survives crashes, company and damage.
+"""The store's SQLite file, which survives crashes, concurrent processes and damage.
 
-Crashes: each `Database.run` is one transaction, so that a killed process leaves it whole or not at
-all. Company: any number of processes on one machine may use the file at once; they wait for each
+Crashes: each `Database.run` is one transaction, which a killed process leaves either complete or
+undone. Concurrency: any number of processes on one machine may use the file; they wait for each
 other. Damage: a file that SQLite cannot read is renamed to NAME.damaged-TIME, reported on standard
-error, and replaced by an empty one. A sound file that belongs to something else is refused, not
-renamed.
+error, and replaced by an empty file. An intact file of another program is refused, not renamed.
 """
 
 from __future__ import annotations
@@ -27,11 +26,11 @@ T = TypeVar("T")
 
 APPLICATION = int.from_bytes(b"HEAD", "big")
 VERSION = 2
-"""SQLite's header holds both: whose file it is, and which form its tables have."""
+"""Both stand in SQLite's header: the program that owns the file, and the version of its tables."""
 
-# Keys are sha256 in hex. Measurements are many and small: integer ids, no row ids, and one head
-# set's examples side by side, which is how they are written and read. Documents are few and large.
-# Times are whole seconds since 1970.
+# Keys are sha256 in hex. Measurements are many and small, so they have integer ids and no row ids,
+# and the examples of one head set are neighbours, as they are written and read. Documents are few
+# and large. Times are whole seconds since 1970.
 _CELLS = """
     CREATE TABLE {} (
         context INTEGER NOT NULL, head_set INTEGER NOT NULL, example INTEGER NOT NULL,
@@ -45,7 +44,7 @@ SCHEMA = f"""
     );
     CREATE TABLE head_sets (
         id INTEGER PRIMARY KEY, key TEXT NOT NULL UNIQUE,
-        description TEXT NOT NULL, gates BLOB NOT NULL -- float32, little-endian, by zlib
+        description TEXT NOT NULL, gates BLOB NOT NULL -- float32, little-endian, zlib
     );
     CREATE TABLE examples (
         id INTEGER PRIMARY KEY, key TEXT NOT NULL UNIQUE, name TEXT NOT NULL
@@ -62,13 +61,13 @@ WAIT = 60.0
 """Seconds to wait for other processes before giving up."""
 
 CHECKED_BYTES = 256 * 2**20
-"""Files up to this size are checked whole when they are opened (some 4 ms per MiB); damage in a
-larger one is noticed when SQLite meets it."""
+"""Files up to this size are checked completely when they are opened (some 4 ms per MiB); damage in
+a larger file is noticed when SQLite reads the damaged page."""
 
 _ELSEWHERE = "set HEADCOUNT_STORE to another path"
 _FULL = "the disk is full: free some space"
 _READ_ONLY = "it cannot be written: make the file and its folder writable"
-_BUSY = f"another process has kept it locked for {WAIT:.0f} seconds: wait until that one is done"
+_BUSY = f"another process has kept it locked for {WAIT:.0f} seconds: wait until it has finished"
 _ADVICE = {
     sqlite3.SQLITE_FULL: _FULL,
     sqlite3.SQLITE_READONLY: _READ_ONLY,
@@ -82,11 +81,11 @@ _ADVICE = {
 
 
 class _Damaged(sqlite3.DatabaseError):
-    """The integrity check found something."""
+    """The integrity check found damage."""
 
 
 def _code(error: sqlite3.Error) -> int:
-    """SQLite's primary result code: the low byte, the rest being detail."""
+    """SQLite's primary result code: the low byte of the extended code."""
     return int(getattr(error, "sqlite_errorcode", 0)) & 0xFF
 
 
@@ -103,19 +102,19 @@ class Database:
         self._connection = self._open()
 
     def close(self) -> None:
-        """Close the file; the last process to do so also tidies it."""
+        """Close the file; SQLite then merges its log, if no other process has the file open."""
         self._connection.close()
 
     def run(self, operation: Callable[[sqlite3.Connection], T], *, write: bool = False) -> T:
-        """Run `operation` as one transaction, which sees one state of the file.
+        """Run `operation` as one transaction.
 
-        If the file turns out to be damaged, it is set aside and the operation runs once more,
-        on the empty file that took its place.
+        If the file turns out to be damaged, it is renamed, and the operation runs once more, on the
+        empty file that replaces it.
         """
         try:
             if self._identity() != self._opened:
-                # Another process set this file aside, or somebody deleted it. What we wrote into it
-                # from here on would never be read again.
+                # Another process renamed the file, or somebody deleted it: writing to the open file
+                # would lose the data, so open the new one.
                 self._connection.close()
                 self._connection = self._open()
             return self._transaction(operation, write)
@@ -129,37 +128,37 @@ class Database:
             self._fail(error)
 
     def shrink(self) -> None:
-        """Give the room of deleted rows back to the disk, where that is possible now."""
-        # It needs room for a copy. Without it the rows are gone all the same, and later rows take
-        # their place in the file.
+        """Return the space of deleted rows to the disk, if possible."""
+        # VACUUM needs space for a copy of the file. If it fails, the rows are deleted all the same,
+        # and later rows reuse their space.
         with contextlib.suppress(sqlite3.OperationalError):
             self._connection.execute("VACUUM")
             self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
     def _transaction(self, operation: Callable[[sqlite3.Connection], T], write: bool) -> T:
         with self._connection as connection:  # commits at the end, rolls back after an exception
-            # A transaction that starts by reading and writes later can fail where another process
-            # wrote in between; one that takes the write lock first only ever waits.
+            # A transaction that reads first and writes later fails if another process wrote in
+            # between; a transaction that takes the write lock first only has to wait.
             connection.execute("BEGIN IMMEDIATE" if write else "BEGIN")
             return operation(connection)
 
     def _open(self) -> sqlite3.Connection:
         if self.path.is_dir():
             raise HeadcountError(
-                f"{self.path} is a folder, and a store is a file: name a file in it, such as "
+                f"{self.path} is a folder, and a store is a file: give a file in it, such as "
                 f"{self.path / 'store.sqlite'}."
             )
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            # Only one process at a time looks at the file's state and acts on it: the second of two
-            # that meet a damaged file finds the fresh one, and leaves it alone.
+            # Only one process at a time may check the file and replace it. If two processes meet a
+            # damaged file, the second one then finds the new file and does not rename that.
             with self._lock():
                 try:
                     return self._connect()
                 except sqlite3.DatabaseError as error:
                     if not _is_damage(error):
                         raise
-                    self._set_aside(error)
+                    self._rename_damaged(error)
                     return self._connect()
         except (OSError, sqlite3.DatabaseError) as error:
             self._fail(error)
@@ -168,10 +167,10 @@ class Database:
         connection = sqlite3.connect(self.path, timeout=WAIT, isolation_level=None)
         try:
             self._check(connection)
-            # The write-ahead log makes a commit atomic and lets others read meanwhile. To sync it
-            # at checkpoints only (NORMAL) is enough: after kill -9 nothing committed is missing,
-            # since the system has it; after a power cut the last commits may be, and are measured
-            # again, but the file is sound. FULL would wait for the disk at every batch.
+            # The write-ahead log makes commits atomic and lets other processes read meanwhile.
+            # NORMAL syncs it at checkpoints only. After kill -9 no commit is lost; after a power
+            # failure the last commits may be lost and are measured again, but the file is intact.
+            # FULL would wait for the disk at every batch.
             connection.execute("PRAGMA journal_mode = WAL")
             connection.execute("PRAGMA synchronous = NORMAL")
             if not connection.execute("PRAGMA application_id").fetchone()[0]:
@@ -186,10 +185,10 @@ class Database:
         return connection
 
     def _check(self, connection: sqlite3.Connection) -> None:
-        """Refuse what is not ours, and raise `_Damaged` for what is broken. Changes nothing.
+        """Refuse a file of another program or version, and raise `_Damaged` for a damaged file.
 
-        SQLite itself reads the header. Reading it by hand would be a trap: closing the file drops
-        the locks that other connections of this process hold on it.
+        The header is read through SQLite, because opening and closing the file ourselves would drop
+        the locks that other connections of this process hold on it (POSIX).
         """
 
         def pragma(name: str) -> int | str:
@@ -215,24 +214,24 @@ class Database:
                 raise _Damaged(" ".join(state.split()))
 
     def _replace(self, error: sqlite3.Error) -> None:
-        """Set the open file aside, unless another process already has, and open a fresh one."""
+        """Rename the damaged open file, unless another process has done so, and open a new one."""
         self._connection.close()
         try:
             with self._lock():
                 if self._identity() == self._opened:
-                    self._set_aside(error)
-        except OSError as problem:
-            self._fail(problem)
+                    self._rename_damaged(error)
+        except OSError as os_error:
+            self._fail(os_error)
         self._connection = self._open()
 
-    def _set_aside(self, error: sqlite3.Error) -> None:
-        aside = f"{self.path}.damaged-{datetime.now(UTC):%Y%m%dT%H%M%S%f}Z"
+    def _rename_damaged(self, error: sqlite3.Error) -> None:
+        new_name = f"{self.path}.damaged-{datetime.now(UTC):%Y%m%dT%H%M%S%f}Z"
         for ending in ("-wal", "-shm", ""):
             with contextlib.suppress(FileNotFoundError):
-                os.rename(f"{self.path}{ending}", f"{aside}{ending}")
+                os.rename(f"{self.path}{ending}", f"{new_name}{ending}")
         print(
-            f"The store at {self.path} is damaged ({error}): it was renamed to {aside}, "
-            "and an empty one takes its place.",
+            f"The store at {self.path} is damaged ({error}): it was renamed to {new_name}, "
+            "and an empty store takes its place.",
             file=sys.stderr,
         )
 
@@ -240,7 +239,7 @@ class Database:
         return FileLock(f"{self.path}.lock", timeout=WAIT)
 
     def _identity(self) -> tuple[int, int] | None:
-        """Which file bears our path now."""
+        """The device and inode of the file that has our path now."""
         try:
             status = os.stat(self.path)
         except FileNotFoundError:
@@ -248,7 +247,7 @@ class Database:
         return status.st_dev, status.st_ino
 
     def _fail(self, error: OSError | sqlite3.Error) -> NoReturn:
-        """One sentence for what the user can mend; anything else is a bug and stays as it is."""
+        """Raise one sentence if the user can fix the error, or else the error itself: a bug."""
         if isinstance(error, sqlite3.Error):
             advice = _ADVICE.get(_code(error))
         elif isinstance(error, Timeout):
@@ -261,5 +260,5 @@ class Database:
             raise error
         raise HeadcountError(
             f"Cannot use the store at {self.path}, because {advice}, or "
-            f"{_ELSEWHERE}; what it already holds is kept."
+            f"{_ELSEWHERE}; the stored measurements are kept."
         ) from error

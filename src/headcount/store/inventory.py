@@ -1,4 +1,4 @@
-"""What `headcount store` does with a store: list, export and clean it."""
+"""List, export and clean a store, as `headcount store` does."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from headcount.store.database import Database
 from headcount.system.files import replacing
 
 NAMED = ("model", "task", "metric", "ablation")
-"""The entries of a context by which people find it: listed and exported first."""
+"""The entries of a context that listings and exports show first."""
 
 COLUMNS = ("head_set", "head_set_key", "example", "example_key", "value", "created")
-"""What an export has beside the entries of the contexts."""
+"""The columns of an export that follow the entries of the contexts."""
 
 Rows = Iterable[list[Any]]
 
 
 @dataclass(frozen=True)
 class Summary:
-    """What the store holds of one context."""
+    """How much the store holds of one context."""
 
     model: str
     task: str
@@ -42,12 +42,12 @@ class Summary:
 
 
 class Inventory:
-    """An open store, as far as it lists, exports and deletes what it holds."""
+    """The part of an open store that lists, exports and deletes."""
 
     database: Database
 
     def summary(self) -> list[Summary]:
-        """What the store holds: one row per context, by model, task, metric and ablation."""
+        """One row per context, sorted by model, task, metric and ablation."""
         rows = self.database.run(
             lambda connection: connection.execute(
                 """
@@ -80,16 +80,16 @@ class Inventory:
     def export(self, path: str | Path, format: str | None = None) -> int:
         """Write all measurements to a file, one row each, and return how many there are.
 
-        They are not held in memory. The columns are the entries of the contexts, then `COLUMNS`.
-        The format is "csv" or "parquet", by default what the file's name ends in. The file appears
-        when it is complete.
+        The rows are streamed, not held in memory. The columns are the entries of the contexts, then
+        `COLUMNS`. The format is "csv" or "parquet", by default the ending of the file's name. The
+        file appears when it is complete.
         """
         path = Path(path)
         name = format or path.suffix.lstrip(".").lower()
         if name not in _WRITERS:
             raise HeadcountError(
-                f'Cannot export as "{name}": the formats are csv and parquet, given as such or as '
-                f"the ending of the file's name.{did_you_mean(name, _WRITERS)}"
+                f'Cannot export as "{name}": choose the format csv or parquet, or a file name '
+                f"with one of these endings.{did_you_mean(name, _WRITERS)}"
             )
 
         def run(connection: sqlite3.Connection) -> int:
@@ -109,23 +109,23 @@ class Inventory:
                 ORDER BY context, head_set, example
                 """
             )
-            rest = ([*cells[number], *row] for number, *row in rows)
-            with replacing(path) as beside:
-                return _WRITERS[name](beside, [*names, *COLUMNS], rest)
+            lines = ([*cells[number], *row] for number, *row in rows)
+            with replacing(path) as temporary:
+                return _WRITERS[name](temporary, [*names, *COLUMNS], lines)
 
         try:
             return self.database.run(run)
         except OSError as error:
             raise HeadcountError(
-                f"Cannot write {path} ({error.strerror}): choose another place, or free some space."
+                f"Cannot write {path} ({error.strerror}): choose another path, or free some space."
             ) from error
 
     def clean(
         self, *, model: str | None = None, task: str | None = None, everything: bool = False
     ) -> int:
-        """Delete a model's or a task's measurements and documents, or all; return how many values.
+        """Delete measurements and documents of a model or a task, or all; return how many values.
 
-        Where both are given, what has both names goes.
+        If both a model and a task are given, only contexts with both are deleted.
         """
         if everything == (model is not None or task is not None):
             raise ValueError("give a model, a task or both, or everything")
@@ -139,19 +139,19 @@ class Inventory:
                 if value not in known:
                     raise HeadcountError(
                         f'The store holds nothing of the {name} "{value}" (it has: '
-                        f"{', '.join(known) or 'nothing at all'}).{did_you_mean(value, known)}"
+                        f"{', '.join(known) or 'none'}).{did_you_mean(value, known)}"
                     )
-            doomed = [
+            chosen = [
                 (number,)
                 for number, context in contexts.items()
                 if all(_cell(context.get(name)) == value for name, value in wanted.items())
             ]
             before = connection.total_changes
             for table in ("measurements", "texts"):
-                connection.executemany(f"DELETE FROM {table} WHERE context = ?", doomed)
+                connection.executemany(f"DELETE FROM {table} WHERE context = ?", chosen)
             count = connection.total_changes - before
-            connection.executemany("DELETE FROM documents WHERE context = ?", doomed)
-            connection.executemany("DELETE FROM contexts WHERE id = ?", doomed)
+            connection.executemany("DELETE FROM documents WHERE context = ?", chosen)
+            connection.executemany("DELETE FROM contexts WHERE id = ?", chosen)
             for table, column in (("head_sets", "head_set"), ("examples", "example")):
                 connection.execute(
                     f"DELETE FROM {table} WHERE id NOT IN (SELECT {column} FROM measurements "
@@ -185,7 +185,7 @@ def _write_csv(path: Path, columns: list[str], rows: Rows) -> int:
 
 
 def _write_parquet(path: Path, columns: list[str], rows: Rows) -> int:
-    # pyarrow is an extra, and slow to import.
+    # pyarrow is an optional dependency, and slow to import.
     try:
         import pyarrow
         import pyarrow.parquet
@@ -193,14 +193,14 @@ def _write_parquet(path: Path, columns: list[str], rows: Rows) -> int:
         raise HeadcountError(
             "Parquet files need pyarrow: run pip install 'headcount[parquet]', or export as csv."
         ) from error
-    kinds = [pyarrow.float64() if name == "value" else pyarrow.string() for name in columns]
-    schema = pyarrow.schema(list(zip(columns, kinds, strict=True)))
+    types = [pyarrow.float64() if name == "value" else pyarrow.string() for name in columns]
+    schema = pyarrow.schema(list(zip(columns, types, strict=True)))
     iterator, count = iter(rows), 0
     with pyarrow.parquet.ParquetWriter(path, schema) as writer:
         while batch := list(islice(iterator, 50_000)):
             arrays = [
-                pyarrow.array(column, kind)
-                for column, kind in zip(zip(*batch, strict=True), kinds, strict=True)
+                pyarrow.array(column, type_)
+                for column, type_ in zip(zip(*batch, strict=True), types, strict=True)
             ]
             writer.write_batch(pyarrow.record_batch(arrays, schema=schema))
             count += len(batch)

@@ -1,10 +1,10 @@
-"""The measurement store: every finished measurement, once.
+"""The measurement store, which keeps every finished measurement once.
 
-A measurement is one number, or one text that the model wrote: what an example gives, in a context,
-with a head set. The *context* is all else that determines it, as a dict of JSON values: model
-fingerprint, tokenizer, dtype, kernel, task and its version, ablation, metric, measurement version.
-A *head set* is one gate per head. An *example* is known by a key that its maker derives from the
-token ids.
+A measurement is one number, or one text that the model wrote, for one context, head set and
+example. The *context* is a dict of JSON values with everything else that determines the
+measurement: model fingerprint, tokenizer, dtype, kernel, task and its version, ablation, metric,
+measurement version. A *head set* is one gate per head. An *example* is identified by a key that the
+caller derives from its token ids.
 
 >>> import tempfile
 >>> folder = tempfile.TemporaryDirectory()
@@ -47,7 +47,7 @@ Gates = Float[np.ndarray, "sets heads"]
 
 
 def describe(gates: Float[np.ndarray, " heads"], layout: HeadLayout | None = None) -> str:
-    """A head set in a few words; without a layout its heads go by number.
+    """A head set in a few words; without a layout, heads are numbered.
 
     >>> describe(np.array([1.0, 0, 1, 1, 0]), HeadLayout((2, 3)))
     'off: 0.1 1.2 (2)'
@@ -75,14 +75,14 @@ class StoreContext:
     layout: HeadLayout | None = None
 
     def read(self, gates: Gates, example_keys: Sequence[str], *, texts: bool = False) -> np.ndarray:
-        """All values or texts that are known, (sets, examples); NaN or None where nothing is."""
+        """All known values or texts, (sets, examples); NaN or None where unknown."""
         table, kind = ("texts", np.object_) if texts else ("measurements", np.float64)
         keys = [digest(row.tobytes()) for row in _plain(gates)]
         cell = np.dtype([("head_set", np.int64), ("example", np.int64), ("value", kind)])
 
         def read(connection: sqlite3.Connection) -> np.ndarray:
             (context,) = _ids(connection, "contexts", [digest(self.text)])
-            # Unknown ones have id -1, which no row has. A key that is asked for twice is one id.
+            # Unknown keys have id -1, which no row has. Repeated keys have the same id.
             sets, set_of = np.unique(_ids(connection, "head_sets", keys), return_inverse=True)
             examples, example_of = np.unique(
                 _ids(connection, "examples", example_keys), return_inverse=True
@@ -91,8 +91,8 @@ class StoreContext:
             known = np.full((len(sets), len(examples)), unknown, dtype=kind)
             present = examples[examples >= 0]
             if len(present):
-                # A task's examples were written together and have neighbouring ids, so a range of
-                # them per head set finds little else, and is faster than asking for each.
+                # A task's examples were written together and have neighbouring ids, so one range
+                # query per head set reads few other rows, and is faster than one query per example.
                 rows = connection.execute(
                     f"SELECT head_set, example, {table}.value FROM json_each(?) AS wanted "
                     f"CROSS JOIN {table} ON context = ? AND head_set = wanted.value "
@@ -115,10 +115,10 @@ class StoreContext:
         example_names: Sequence[str],
         values: Shaped[np.ndarray, "sets examples"],
     ) -> int:
-        """Keep one value per head set and example, all or none; return how many were new.
+        """Store one value per head set and example, all or none; return how many are new.
 
-        Values are numbers, or texts as an array of objects. A measurement that the store already
-        holds stays as it is.
+        Values are numbers, or texts as an array of objects. Measurements that the store already
+        holds are not changed.
         """
         table = "texts" if values.dtype == object else "measurements"
         if table == "measurements" and np.isnan(values).any():
@@ -182,7 +182,7 @@ def _default_path() -> Path:
 class Store(Inventory):
     """The measurements of all models and tasks, in one SQLite file on a local disk.
 
-    Use it as a context manager, or close it. Each process, and each thread, opens its own.
+    Use it as a context manager, or close it. Each process and each thread opens its own `Store`.
     """
 
     def __init__(self, path: str | Path) -> None:
@@ -190,7 +190,7 @@ class Store(Inventory):
 
     @classmethod
     def open(cls, path: str | Path | None = None) -> Store:
-        """Open the store at `path`, at HEADCOUNT_STORE, or in the cache folder: the first given."""
+        """Open the store at `path`, else at HEADCOUNT_STORE, else in the cache folder."""
         return cls(path or _default_path())
 
     @classmethod
@@ -206,7 +206,7 @@ class Store(Inventory):
 
     @property
     def path(self) -> Path:
-        """Where the store is."""
+        """The store's file."""
         return self.database.path
 
     def close(self) -> None:
@@ -224,15 +224,15 @@ class Store(Inventory):
     ) -> StoreContext:
         """The measurements in this context, to read and write.
 
-        `layout` lets listings name the heads that are off. The entries "model", "task", "metric"
-        and "ablation" are those by which `summary` and `clean` know a context.
+        With `layout`, listings name the heads that are off. `summary` and `clean` use the entries
+        "model", "task", "metric" and "ablation".
         """
         if taken := set(COLUMNS) & set(context):
-            raise ValueError(f"an export has its own columns {taken}: name these entries otherwise")
+            raise ValueError(f"the names {taken} are columns of an export: rename these entries")
         return StoreContext(self.database, canonical(context), layout)
 
     def get_document(self, kind: str, context: Mapping[str, Any]) -> Any:
-        """The finished document of this kind and context, such as head scores; None if none is."""
+        """The stored document of this kind and context, such as head scores, or None."""
 
         def get(connection: sqlite3.Connection) -> Any:
             row = connection.execute(
@@ -245,10 +245,10 @@ class Store(Inventory):
         return self.database.run(get)
 
     def put_document(self, kind: str, context: Mapping[str, Any], value: Any) -> None:
-        """Keep a JSON value that is no number per example: head scores, fitted gates.
+        """Store a JSON value that is not one number per example: head scores, fitted gates.
 
-        The context holds what determines it, as for measurements, so two writers write the same;
-        the last one stays, and a reader who no longer understands an old one may replace it.
+        As for measurements, the context determines the value, so two writers write the same value.
+        A new document replaces the old one, so that an outdated format can be overwritten.
         """
         text = json.dumps(value)
 
@@ -262,14 +262,14 @@ class Store(Inventory):
 
 
 def _plain(gates: Gates) -> Gates:
-    """Gates with the same bytes on every machine; adding zero turns -0 into 0."""
+    """Gates as bytes that are equal on every machine; adding zero turns -0 into 0."""
     return (np.ascontiguousarray(gates, dtype=np.float32) + 0).astype("<f4")
 
 
 def _ids(
     connection: sqlite3.Connection, table: str, keys: Sequence[str]
 ) -> Int[np.ndarray, " keys"]:
-    """The row id of each key, -1 for those that the table does not have."""
+    """The row id of each key; -1 for a key that the table does not have."""
     rows = connection.execute(
         f"SELECT wanted.key, {table}.id FROM json_each(?) AS wanted "
         f"CROSS JOIN {table} ON {table}.key = wanted.value",

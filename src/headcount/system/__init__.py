@@ -1,1 +1,1 @@
-"""The machine we run on: cache folder, files, locks, progress bars, wheels."""
+"""The machine: cache folder, files, checksums, progress bars, wheels, transformers' internals."""

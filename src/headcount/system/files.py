@@ -1,4 +1,4 @@
-"""Files that are whole or not there: JSON, CSV and bytes, each written in one way."""
+"""Write JSON, CSV and other files atomically: a reader never sees half a file."""
 
 from __future__ import annotations
 
@@ -20,28 +20,28 @@ from headcount.errors import HeadcountError
 
 @contextmanager
 def replacing(path: str | Path) -> Iterator[Path]:
-    """A path to write to, which takes the place of `path` at once when the block ends.
+    """A temporary path to write to, which replaces `path` when the block ends.
 
-    After an exception the old file is still there, and nothing else.
+    After an exception the old file is unchanged, and the temporary one is deleted.
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    # mkstemp opens exclusively: a link that somebody else put there is not followed.
+    # mkstemp creates a new file: it does not follow a link that somebody else put there.
     handle, name = tempfile.mkstemp(prefix=f".{path.name}-", suffix=".part", dir=path.parent)
     os.close(handle)
-    beside = Path(name)
+    temporary = Path(name)
     try:
-        yield beside
-        beside.chmod(0o666 & ~_umask())  # mkstemp's files are for their owner only
-        beside.replace(path)
+        yield temporary
+        temporary.chmod(0o666 & ~_umask())  # mkstemp lets only the owner read
+        temporary.replace(path)
     finally:
-        beside.unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
 
 
 def write_file(path: str | Path, content: str | bytes) -> Path:
-    """Write a whole file at once: a reader sees the old one or the new one."""
-    with replacing(path) as beside:
-        beside.write_bytes(content.encode() if isinstance(content, str) else content)
+    """Write a file atomically: a reader sees either the old content or the new."""
+    with replacing(path) as temporary:
+        temporary.write_bytes(content.encode() if isinstance(content, str) else content)
     return Path(path)
 
 
@@ -51,16 +51,16 @@ def write_json(path: str | Path, value: Any) -> Path:
 
 
 def write_json_rows(path: str | Path, entries: Mapping[str, Any]) -> Path:
-    """Write a JSON object with a line for each entry, and for each row of an entry that is a table.
+    """Write a JSON object with one line per entry, or one line per row of an entry that is a table.
 
-    A long list of numbers is then one line, and a file of them is small and still easy to compare.
+    A long list of numbers is then one line, so that the file is small and easy to compare.
     """
     lines = [f"{json.dumps(key)}: {_on_lines(_plain(value))}" for key, value in entries.items()]
     return write_file(path, "{\n" + ",\n".join(lines) + "\n}\n")
 
 
 def read_json(path: str | Path, what: str) -> Any:
-    """Read a JSON document; `what` says in the message of a failure what the file should hold."""
+    """Read a JSON document; `what` names the expected content in the error message."""
     try:
         return json.loads(Path(path).read_text(encoding="utf-8"))
     except OSError as error:
@@ -70,9 +70,9 @@ def read_json(path: str | Path, what: str) -> Any:
 
 
 def write_csv(path: str | Path, rows: Sequence[Mapping[str, Any]]) -> Path:
-    """Write rows that all have the same columns; lines end in a line feed.
+    """Write rows with the same columns; lines end in a line feed.
 
-    A path that ends in .gz is compressed; the same rows give the same bytes at any time.
+    A path that ends in .gz is compressed; equal rows always give equal bytes.
     """
     text = io.StringIO(newline="")
     writer = csv.DictWriter(text, list(rows[0]) if rows else [], lineterminator="\n")
@@ -83,19 +83,19 @@ def write_csv(path: str | Path, rows: Sequence[Mapping[str, Any]]) -> Path:
 
 
 def to_json(value: Any) -> str:
-    """A JSON document; numbers that JSON does not have, such as an unknown interval, are null.
+    """A JSON document, in which NaN and infinite numbers are null.
 
     >>> print(to_json({"low": float("nan")}))
     {
       "low": null
     }
     """
-    # Python itself would write NaN, at which other readers of JSON stop.
+    # Python would write NaN, which is not JSON.
     return json.dumps(_plain(value), indent=2, ensure_ascii=False, allow_nan=False)
 
 
 def canonical(value: Mapping[str, Any]) -> str:
-    """The one JSON text of a dict, however it is ordered; its sha256 is the key of a context.
+    """The JSON text of a dict, independent of its order; its sha256 is the key of a context.
 
     >>> canonical({"b": 1, "a": (2.5, None)})
     '{"a":[2.5,null],"b":1}'
@@ -104,7 +104,7 @@ def canonical(value: Mapping[str, Any]) -> str:
 
 
 def digest(data: str | bytes) -> str:
-    """The sha256, in hex."""
+    """The sha256 of a text or bytes, in hex."""
     return hashlib.sha256(data.encode() if isinstance(data, str) else data).hexdigest()
 
 
@@ -115,17 +115,17 @@ def file_digest(path: str | Path) -> str:
 
 
 def safe_name(name: str) -> str:
-    """A name as part of a path: no slashes, and not a step up.
+    """A name that is safe in a path: without slashes, and never the folder above.
 
     >>> safe_name("Qwen/Qwen3-0.6B"), safe_name("..")
     ('Qwen-Qwen3-0.6B', '--')
     """
-    kept = "".join(sign if sign.isalnum() or sign in "-._" else "-" for sign in name)
-    return kept if kept.strip(".") else "-" * len(kept)
+    safe = "".join(sign if sign.isalnum() or sign in "-._" else "-" for sign in name)
+    return safe if safe.strip(".") else "-" * len(safe)
 
 
 def _plain(value: Any) -> Any:
-    """The value in the types that JSON has; what it has no type for as text."""
+    """The value in the types of JSON; values of other types become texts."""
     if isinstance(value, Mapping):
         return {str(key): _plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple | set | frozenset):
@@ -136,14 +136,14 @@ def _plain(value: Any) -> Any:
 
 
 def _on_lines(value: Any) -> str:
-    """JSON with one line for each row of a table, and else on one line."""
+    """The JSON of a value: one line for each row of a table, or one line in all."""
     if isinstance(value, list) and value and isinstance(value[0], list):
         return "[\n" + ",\n".join(json.dumps(row) for row in value) + "\n]"
     return json.dumps(value, ensure_ascii=False, allow_nan=False)
 
 
 def _umask() -> int:
-    """The process's mask for new files, which can only be read by setting it."""
+    """The process's umask, which can only be read by setting it."""
     mask = os.umask(0)
     os.umask(mask)
     return mask

@@ -1,4 +1,4 @@
-"""Where headcount keeps what it need not compute or fetch twice."""
+"""The cache folder, for everything that headcount should not compute or download twice."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from headcount.errors import HeadcountError
 
 
 def cache_dir() -> Path:
-    """HEADCOUNT_CACHE, else the user's cache folder for headcount; made when first asked for."""
-    folder = Path(os.environ.get("HEADCOUNT_CACHE") or _usual()).expanduser()
+    """HEADCOUNT_CACHE, or else headcount's folder in the user's cache; created on first use."""
+    folder = Path(os.environ.get("HEADCOUNT_CACHE") or _default()).expanduser()
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise HeadcountError(
-            f"Cannot make the cache folder {folder} ({error.strerror}): set HEADCOUNT_CACHE to a "
-            "folder that can be written."
+            f"Cannot create the cache folder {folder} ({error.strerror}): set HEADCOUNT_CACHE to a "
+            "folder that you may write to."
         ) from error
     return folder
 
 
-def _usual() -> str:
-    # Asked for only where nobody chose: measuring itself needs torch, transformers and NumPy alone.
+def _default() -> str:
+    # platformdirs is optional: measuring needs only torch, transformers and NumPy.
     try:
         import platformdirs
     except ImportError:

@@ -1,4 +1,4 @@
-"""Progress with time left, on standard error, silent where nobody watches."""
+"""Progress bars with the time left, on standard error; hidden in logs and tests."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def watched() -> bool:
 
 
 def _in_notebook() -> bool:
-    """Whether this very process is a notebook's: others may have its packages loaded as well."""
+    """Whether this process is a notebook's kernel; IPython may be imported elsewhere too."""
     ipython = sys.modules.get("IPython")
     shell = ipython.get_ipython() if ipython is not None else None
     return getattr(shell, "kernel", None) is not None
@@ -41,7 +41,7 @@ def plural(count: int, thing: str) -> str:
 
 
 def duration(seconds: float) -> str:
-    """In words that one can plan by.
+    """A time in words, rounded.
 
     >>> duration(50), duration(600), duration(9000)
     ('50 seconds', '10 minutes', '2.5 hours')

@@ -1,6 +1,6 @@
-"""All that headcount replaces or reads of transformers under names that are not public.
+"""Everything that headcount reads or replaces in transformers under private names.
 
-Each piece is put back when its context ends, and does nothing in versions that lack the name.
+Each replacement is undone when its context ends, and does nothing in versions that lack the name.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ LOGGERS = ("transformers", "huggingface_hub", "accelerate", "peft")
 
 @contextlib.contextmanager
 def quiet_transformers() -> Iterator[None]:
-    """Silence transformers' load reports and progress bars, and put everything back after.
+    """Silence transformers' load reports and progress bars inside this context.
 
-    What those reports warn of (weights that are missing or do not fit) our callers check
-    themselves, and refuse. The bars of hub downloads stay: gigabytes deserve one.
+    The reports warn of missing or mismatched weights, which headcount checks itself. The bars of
+    hub downloads stay, because these may take minutes.
     """
     from transformers.utils import logging as transformers_logging
 
@@ -35,11 +35,11 @@ def quiet_transformers() -> Iterator[None]:
             lambda factory, args, kwargs: empty(*args, **kwargs)
         )
         stack.callback(transformers_logging.set_tqdm_hook, previous)
-        # The older GGUF reader takes its bar from tqdm directly, past the hook.
+        # The older GGUF reader uses tqdm directly, which the hook does not reach.
         stack.enter_context(
             replaced("transformers.modeling_gguf_pytorch_utils", "tqdm", lambda items, **_: items)
         )
-        # A hub repository of pickles must be refused, not sent to a service that converts it.
+        # transformers must not ask the hub's service to convert pickles: headcount refuses them.
         if (before := os.environ.get(CONVERSION)) is None:
             stack.callback(os.environ.pop, CONVERSION, None)
         else:
@@ -50,7 +50,7 @@ def quiet_transformers() -> Iterator[None]:
 
 @contextlib.contextmanager
 def replaced(module: str, name: str, value: Any) -> Iterator[None]:
-    """Put `value` in place of a module's attribute; nothing happens where there is none."""
+    """Replace a module's attribute by `value` in this context, if the attribute exists."""
     with contextlib.ExitStack() as stack:
         with contextlib.suppress(ImportError, AttributeError):
             owner = importlib.import_module(module)
@@ -66,22 +66,22 @@ def attention_configs(module: Any) -> list[Any]:
 
 
 def kernel_of(config: Any) -> str | None:
-    """The attention kernel that a config chooses, as transformers names it."""
+    """The name of the attention kernel that a config chooses."""
     return getattr(config, "_attn_implementation_internal", None)
 
 
 def set_kernel(config: Any, kernel: str) -> None:
     """Let a config choose this kernel.
 
-    Not by `set_attn_implementation`, which would give all of a model's parts the same one, and
-    could not tell afterwards what each of them had.
+    `set_attn_implementation` would change all parts of a model at once, and their former kernels
+    would be lost.
     """
     config._attn_implementation_internal = kernel
 
 
 @contextlib.contextmanager
 def other_attention(module: Any, choose: Callable[[Any, str], str]) -> Iterator[None]:
-    """Run each part with the kernel `choose(config, its own)`; afterwards with its own again."""
+    """Run each part of a model with the kernel `choose(config, kernel)` inside this context."""
     with contextlib.ExitStack() as stack:
         for config in attention_configs(module):
             kernel = str(kernel_of(config))

@@ -178,7 +178,7 @@ def test_what_a_worker_refuses_is_one_sentence(lab: Lab, model: Model, task: Tas
 
 def test_a_model_in_memory_is_refused(lab: Lab, task: Task) -> None:
     model = wrap(tiny_model("llama"), toy_tokenizer())
-    with pytest.raises(HeadcountError, match="wrapped in memory"):
+    with pytest.raises(HeadcountError, match="exists only in memory"):
         evaluate(model, task, single_heads(model)[:1], lab=lab, metric="logprob")
 
 

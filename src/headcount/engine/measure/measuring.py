@@ -86,7 +86,7 @@ class MeasuringJob:
             tokens=tokens or self.plan.tokens,
             device=model.device,
             places=examples,
-            shared_once=SHORTEST_PREFIX if self.plan.cuts.cache else None,
+            shared_once=SHORTEST_PREFIX if self.plan.fast_paths.cache else None,
         )
 
     def parts(
@@ -237,7 +237,7 @@ class Passes:
         if not (gated or untouched):
             return
         runner = self._runner(batch, gated)
-        if untouched or self.plan.cuts.trunk is not None or runner.prefix:
+        if untouched or self.plan.fast_paths.trunk is not None or runner.prefix:
             whole = self.metric.function(runner.whole())
             self._finish(untouched, columns, whole.expand(len(untouched), -1))
         for rows, start in self._passes(runner, gated, self.plan.tokens):

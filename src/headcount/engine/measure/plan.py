@@ -23,18 +23,18 @@ GPU_RATE = 2e14  # operations in a second that a data-centre GPU does without co
 class Plan:
     """The fast paths to take and the tokens to run at once. No plan changes a value.
 
-    `Plan(tokens=512, cuts=PLAIN)` is the plain loop: one head set after the other, every layer, all
-    logits.
+    `Plan(tokens=512, fast_paths=PLAIN)` is the plain loop: one head set after the other, every
+    layer, all logits.
     """
 
     tokens: int
-    cuts: FastPaths = PLAIN
+    fast_paths: FastPaths = PLAIN
     fold: bool = False
     compile: bool = False  # pays for long sweeps on a GPU: compiling takes up to a minute
 
     def prefix(self, batch: Batch) -> int:
         """How many tokens of a batch run once for all its rows."""
-        if not self.cuts.cache or batch.rows < 2:
+        if not self.fast_paths.cache or batch.rows < 2:
             return 0
         shared = batch.shared_prefix()
         return shared if shared >= SHORTEST_PREFIX else 0
@@ -58,16 +58,16 @@ class Plan:
         examples = sum(batch.rows for batch in batches)
         lengths = _span([batch.ids.shape[1] for batch in batches])
         prefixes = [prefix for batch in batches if (prefix := self.prefix(batch))]
-        start = "output projection" if self.cuts.attention else "block"
-        more = " and the last block's MLP" if self.cuts.scored else ""
+        start = "output projection" if self.fast_paths.attention else "block"
+        more = " and the last block's MLP" if self.fast_paths.scored else ""
         steps = [
             f"{_count(sets, 'head set')} × {_count(examples, 'example')} of {lengths} tokens"
             + (f"; {_count(known, 'value')} known already" if known else ""),
             f"passes start at the first gated head, at its {start}"
-            if self.cuts.trunk is not None
+            if self.fast_paths.trunk is not None
             else "every pass runs all blocks",
             f"only at the last positions of each pass: logits{more}"
-            if self.cuts.head
+            if self.fast_paths.head
             else "logits at all positions",
             f"the first {_span(prefixes)} tokens, where a batch (and its ablations) shares them, "
             "once per head set"

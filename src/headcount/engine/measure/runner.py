@@ -97,7 +97,7 @@ class Runner:
         return Scored(logits, *(some.repeat(folds, 1) for some in answers))
 
     def _recorded(self, stretch: _Stretch, cache: Any) -> Tensor:
-        model, trunk = self.model, self.plan.cuts.trunk
+        model, trunk = self.model, self.plan.fast_paths.trunk
         # A user's compiled graph does not see hooks that came after it.
         with torch.compiler.set_stance("force_eager"):
             if trunk is None:
@@ -108,31 +108,31 @@ class Runner:
         return logits
 
     def _gated(self, stretch: _Stretch, gates: Tensor, start: int, cache: Any) -> Tensor:
-        model, cuts = self.model, self.plan.cuts
+        model, paths = self.model, self.plan.fast_paths
         folds = len(gates) // len(stretch.ids)
         module, sites = model.module, model.sites
         with ExitStack() as stack:
             z0 = _repeat(stretch.ablations, folds)
-            if self.compile and cuts.trunk is not None:
+            if self.compile and paths.trunk is not None:
                 on_device = gates.to(model.device)
                 stack.enter_context(static_gating(module, sites, on_device, z0, model.dtype))
-                first = cuts.trunk.block_of[start] + (1 if stretch.kept is not None else 0)
-                last = len(cuts.trunk.blocks) - (1 if cuts.scored else 0)
-                stack.enter_context(compiled_blocks(module, cuts.trunk, first, last))
+                first = paths.trunk.block_of[start] + (1 if stretch.kept is not None else 0)
+                last = len(paths.trunk.blocks) - (1 if paths.scored else 0)
+                stack.enter_context(compiled_blocks(module, paths.trunk, first, last))
             else:
                 stack.enter_context(gating(module, sites, gates, ablations=z0))
-            if stretch.kept is not None and cuts.trunk is not None:
-                options: dict[str, Any] = {"folds": folds, "attention": cuts.attention}
-                replay = replaying(module, cuts.trunk, sites[start], stretch.kept, **options)
+            if stretch.kept is not None and paths.trunk is not None:
+                options: dict[str, Any] = {"folds": folds, "attention": paths.attention}
+                replay = replaying(module, paths.trunk, sites[start], stretch.kept, **options)
                 stack.enter_context(replay)
             return self._run(stretch, stretch.ids.repeat(folds, 1), cache)
 
     def _run(self, stretch: _Stretch, ids: Tensor, cache: Any) -> Tensor:
-        module, cuts = self.model.module, self.plan.cuts
+        module, paths = self.model.module, self.plan.fast_paths
         options: dict[str, Any] = {"use_cache": False}
         if cache is not None:
             options = {"past_key_values": cache, "use_cache": True}
-        with scored_end(module, cuts, stretch.scored):
+        with scored_end(module, paths, stretch.scored):
             output = module(input_ids=ids, **accepted(module, **options))
         logits: Tensor = output.logits
         return logits

@@ -221,7 +221,7 @@ def bears_filling(
 
 @torch.no_grad()
 def bears_gaps(model: Model) -> bool:
-    """Whether prompts go on as they do alone where filling separates them from a shared prefix.
+    """Whether padding between a cached prefix and the rest leaves the logits unchanged.
 
     Proven in a pass over the rest and two steps.
     """

@@ -1,4 +1,4 @@
-"""Many machines: an executor whose workers are processes of a Ray cluster."""
+"""An executor whose workers are processes of a Ray cluster, on one machine or many."""
 
 from headcount.integrations.ray.connect import ray_executor
 

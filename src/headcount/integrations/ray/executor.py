@@ -1,4 +1,4 @@
-"""The executor of a Ray cluster: what each worker does next, and what happens when one dies."""
+"""The executor of a Ray cluster: it gives work to workers, and replaces workers that die."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from headcount.integrations.ray.worker import LoadInstructions, Worker, versions
 from headcount.models.model import Model
 
 LOG = logging.getLogger("headcount.integrations.ray")
-DEATHS = 3  # at one unit, or of as many for each worker in a row before any work is done
-PATIENCE = 180.0  # seconds in which the first worker must have started
-SILENT = 20.0  # of these, before a line says that workers are waited for
-LOOK = 1.0  # seconds between two looks at who has started
-CORES = 4  # of a worker without a GPU, where there are many
+DEATHS = 3  # of workers that end a run: at one unit, or per worker in a row before any work
+PATIENCE = 180.0  # seconds within which the first worker must start
+SILENT = 20.0  # seconds of waiting before a message says so
+LOOK = 1.0  # seconds between two checks whether workers have started
+CORES = 4  # per worker without a GPU, if the cluster has enough
 
 
 @dataclass(frozen=True)
 class Size:
-    """Workers, and the share of the cluster that each takes."""
+    """The number of workers, and the share of the cluster that each takes."""
 
     workers: int
     threads: int
@@ -40,30 +40,32 @@ class Size:
 
 
 def size_for(ray: Any, model: Model, workers: int | None, threads: int | None) -> Size:
-    """Fit so many workers (as many as there is room for) into the cluster."""
+    """Fit `workers` (by default as many as possible) into the cluster."""
     nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
     if model.device.type == "cuda":
         spread = (model.origin or {}).get("device_map") is not None
         return _on_gpus([int(node.get("GPU", 0)) for node in nodes], spread, workers, threads)
     cpus = [int(node.get("CPU", 0)) for node in nodes]
     if sum(cpus) < 1:
-        raise HeadcountError("The Ray cluster has no CPUs to run workers on.")
+        raise HeadcountError(
+            "The Ray cluster has no CPUs for workers: add a machine with ray start."
+        )
     if workers is None:
-        workers = max(min(2, sum(cpus)), sum(max(1, some // CORES) for some in cpus if some))
+        workers = max(min(2, sum(cpus)), sum(max(1, cores // CORES) for cores in cpus if cores))
     share = sum(cpus) / workers
     threads = threads or max(1, min(int(share), max(cpus)))
     return Size(workers, threads, share if share < 1 else min(threads, int(share), max(cpus)), 0)
 
 
 def _on_gpus(gpus: list[int], spread: bool, workers: int | None, threads: int | None) -> Size:
-    """A GPU for each worker, or an equal share of them where a device map spreads the model."""
+    """One GPU per worker, or an equal share of all GPUs if a device map spreads the model."""
     total = sum(gpus)
     if workers is None:
-        workers = max(1, sum(1 for some in gpus if some) if spread else total)
+        workers = max(1, sum(1 for count in gpus if count) if spread else total)
     if workers > total:
         raise HeadcountError(
             f"{workers} worker{'s' if workers > 1 else ''} on GPUs need as many GPUs, and the Ray "
-            f"cluster has {total or 'none'}: ask for fewer --workers, or use --device cpu."
+            f"cluster has {total or 'none'}: give fewer --workers, or use --device cpu."
         )
     each = min(total // workers, max(gpus)) if spread else 1
     return Size(workers, threads or 1, 1, each)
@@ -71,8 +73,10 @@ def _on_gpus(gpus: list[int], spread: bool, workers: int | None, threads: int | 
 
 @dataclass(eq=False)
 class _WorkerState:
-    """What is known of a worker: it introduces itself (until then it has no host), loads the model,
-    then does units, each by its number."""
+    """What is known of a worker, which introduces itself, loads the model, and then does units.
+
+    `host` is empty until it has introduced itself; `unit` is the number of its present unit.
+    """
 
     actor: Any
     host: str = ""
@@ -82,9 +86,9 @@ class _WorkerState:
 
 
 class RayExecutor:
-    """Workers as actors on a Ray cluster, each with loaded models that stay in memory.
+    """Workers that are Ray actors and keep their models in memory.
 
-    A worker that dies is replaced, and its unit is done again by whoever is free first.
+    A worker that dies is replaced, and the next free worker repeats its unit.
     """
 
     def __init__(self, ray: Any, workers: int | None, threads: int | None) -> None:
@@ -94,11 +98,11 @@ class RayExecutor:
         self._size: Size | None = None
 
     def workers(self, model: Model) -> int:
-        """How many workers there are, or will be, for this model."""
+        """How many workers run this model."""
         return self.size(model).workers
 
     def size(self, model: Model) -> Size:
-        """What each worker takes of the cluster; the first model that is measured decides."""
+        """The share of each worker in the cluster, which the first measured model decides."""
         if self._size is None:
             self._size = size_for(self.ray, model, self.most, self.threads)
         return self._size
@@ -106,7 +110,7 @@ class RayExecutor:
     def run(
         self, model: Model, job: Job, units: Sequence[Unit], keep: Callable[[Unit, Any], None]
     ) -> None:
-        """Let the workers do every unit once, and hand on its results when it is finished."""
+        """Let workers do every unit once; its results go to `keep` when it is finished."""
         instructions, size = LoadInstructions.of(model), self.size(model)
         while len(self.pool) < min(size.workers, len(units)):
             self.start(size)
@@ -117,7 +121,7 @@ class RayExecutor:
         actor = self.ray.remote(Worker).options(
             num_cpus=size.cpus,
             num_gpus=size.gpus,
-            max_restarts=0,  # a worker that died is replaced here, where its unit is known
+            max_restarts=0,  # `_Run` replaces a dead worker, because it knows the unit
             scheduling_strategy="SPREAD",
         )
         self.pool.append(_WorkerState(actor.remote(size.threads)))
@@ -136,7 +140,7 @@ class RayExecutor:
 
 @dataclass(eq=False)
 class _Run:
-    """The units of one job on their way to workers and back."""
+    """One run of a job: hands its units to workers and takes the results."""
 
     executor: RayExecutor
     instructions: LoadInstructions
@@ -145,15 +149,15 @@ class _Run:
     units: Sequence[Unit]
     keep: Callable[[Unit, Any], None]
     calls: dict[Any, _WorkerState] = field(default_factory=dict)
-    deaths: Counter[int] = field(default_factory=Counter)  # of workers, by the unit's number
-    early_deaths: int = 0  # in a row, before any work
-    started: float = field(default_factory=time.monotonic)  # when a worker was last seen at work
-    said: bool = False  # that workers are waited for
+    deaths: Counter[int] = field(default_factory=Counter)  # unit's number → workers that died at it
+    early_deaths: int = 0  # workers in a row that died before any work
+    started: float = field(default_factory=time.monotonic)  # the last time a worker was at work
+    warned: bool = False  # that the cluster has no room yet
 
     def carry_out(self) -> None:
-        """Do every unit; results go to `keep` in the order in which units are finished."""
+        """Do every unit; results go to `keep` in the order in which units finish."""
         ray, idle = self.executor.ray, list(self.executor.pool)
-        # In a list, or Ray would send the job with every unit.
+        # Inside a list, Ray sends only a reference to the job with every unit.
         self.reference = next(self.executor.jobs), [ray.put(self.job)]
         self.left, self.waiting = len(self.units), deque(range(len(self.units)))
         while self.left:
@@ -166,7 +170,7 @@ class _Run:
                 worker = self.calls.pop(future)
                 try:
                     answer = ray.get(future)
-                except ray.exceptions.RayTaskError as error:  # not a death
+                except ray.exceptions.RayTaskError as error:  # the worker is alive
                     if isinstance(error.cause, HeadcountError):
                         raise HeadcountError(str(error.cause)) from None
                     raise
@@ -177,7 +181,7 @@ class _Run:
                 idle.append(worker)
 
     def _next(self, worker: _WorkerState) -> None:
-        """Give a worker what it does next."""
+        """Give a worker its next task: introduce itself, load the model, or do a unit."""
         worker.unit, key = None, self.instructions.key
         if not worker.host:
             future = worker.actor.introduce.remote(versions())
@@ -189,7 +193,7 @@ class _Run:
         self.calls[future] = worker
 
     def _take(self, worker: _WorkerState, answer: Any) -> None:
-        """Take what a worker answers."""
+        """Process a worker's answer."""
         if not worker.host:
             worker.host, worker.process = answer
         elif worker.unit is None:
@@ -201,8 +205,8 @@ class _Run:
                 self.keep(self.units[worker.unit], result)
 
     def _replace(self, worker: _WorkerState, error: Exception) -> _WorkerState:
-        """Another worker for one that has died; its unit goes back to the front."""
-        self.executor.stop(worker)  # perhaps only its result was lost
+        """Replace a worker that died; its unit is the next to be done."""
+        self.executor.stop(worker)  # it may be alive, if only its result was lost
         if worker.unit is None:
             self.early_deaths += 1
             if "creation task" in str(error) or self.early_deaths >= DEATHS * self.size.workers:
@@ -221,25 +225,25 @@ class _Run:
         return self.executor.start(self.size)
 
     def _check_start(self) -> None:
-        """Wait for workers that cannot start yet, but not for ever."""
+        """Warn, and then give up, if the cluster has no room for any worker."""
         if any(worker.host for worker in self.calls.values()):
             self.started = time.monotonic()
         waited = time.monotonic() - self.started
         if waited > PATIENCE:
             raise HeadcountError(
                 f"No worker could start within {PATIENCE:.0f} seconds: the cluster has no room for "
-                f"{self.size.needs} (ray status shows what it has)."
+                f"{self.size.needs}: give fewer --workers or add machines (see ray status)."
             )
-        if waited > SILENT and not self.said:
-            self.said = True
+        if waited > SILENT and not self.warned:
+            self.warned = True
             LOG.warning("Waiting for the cluster to have room for %s.", self.size.needs)
 
 
 def _why(error: Exception) -> str:
-    """What Ray says of a death, in one sentence."""
-    said = str(error)
-    if "ModuleNotFoundError" in said or "ImportError" in said:
-        return "not every machine of the cluster has headcount, in this version."
-    if "creation task" in said:
-        return said.strip().splitlines()[-1]
-    return "the process ended without a word (killed, out of memory, or its machine is gone)."
+    """Why a worker died, in one sentence."""
+    message = str(error)
+    if "ModuleNotFoundError" in message or "ImportError" in message:
+        return "install this version of headcount on every machine of the cluster."
+    if "creation task" in message:
+        return message.strip().splitlines()[-1]
+    return "the process ended without a message (killed, out of memory, or its machine is down)."

@@ -1,6 +1,6 @@
-"""A worker: a process that loads models as instructed and does units of jobs with them.
+"""A worker: a process that loads models and does units of jobs with them.
 
-It is given work only where it has the same versions as the process that asks, and the same model.
+A worker is used only if it has the same versions and the same model as the main process.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ WORDS = {"weights": "model file", "device": "kind of device", "kernel": "attenti
 
 @dataclass(frozen=True)
 class LoadInstructions:
-    """How to load a model, and by what to know that it is the right one.
+    """How a worker loads a model, and how it checks that it is the same model.
 
-    Its fast paths are proven once, by the process that asks: for the same weights and versions they
-    hold in a worker too.
+    The main process proves the model's fast paths: with the same weights and versions, the proof
+    holds in a worker too.
     """
 
     name: str
@@ -39,11 +39,11 @@ class LoadInstructions:
 
     @classmethod
     def of(cls, model: Model) -> LoadInstructions:
-        """Instructions by which a worker loads this model."""
+        """Instructions to load this model."""
         if model.origin is None:
             raise HeadcountError(
-                f"{model.name} was wrapped in memory, and workers can only load a model by "
-                "themselves: save it and use load_model, or measure without a cluster."
+                f"{model.name} exists only in memory, and workers load models from files: save it "
+                "and use load_model, or measure without a cluster."
             )
         options = dict(model.origin)
         path = Path(options["spec"]).expanduser()
@@ -55,11 +55,11 @@ class LoadInstructions:
 
     @property
     def key(self) -> str:
-        """What workers remember the model by."""
+        """The key of the model in a worker's memory."""
         return digest(canonical({"options": repr(sorted(self.options.items())), **self.identity}))
 
     def load(self) -> Model:
-        """Load the model here; refuse one that is not the same."""
+        """Load the model in this worker; refuse a model that differs from the main process's."""
         where = f"The worker on {platform.node()}"
         try:
             model = load_model(**self.options)
@@ -69,36 +69,38 @@ class LoadInstructions:
             raise HeadcountError(
                 f"{where} has {wrong} for {self.name}: give every machine the same model."
             )
-        vars(model)["fast_paths"] = self.fast_paths  # else they would be proven anew when asked for
+        vars(model)["fast_paths"] = self.fast_paths  # replaces the lazy proof
         return model
 
 
 def versions() -> dict[str, str]:
-    """The versions that determine a value."""
+    """The versions that influence a measured value."""
     modules = ("headcount", "torch", "transformers")
     numbers = {name: str(import_module(name).__version__) for name in modules}
     return {**numbers, "measurement version": str(MEASUREMENT)}
 
 
-def _differences(there: Mapping[str, str], here: Mapping[str, str]) -> str:
-    """What a worker has and what it should have, in words; empty where all is the same."""
+def _differences(worker: Mapping[str, str], wanted: Mapping[str, str]) -> str:
+    """How a worker differs from what is wanted, in words; empty if it does not."""
     return " and ".join(
-        f"{WORDS.get(name, name)} {there.get(name, 'none')[:20]} (here {value[:20]})"
-        for name, value in here.items()
-        if there.get(name) != value
+        f"{WORDS.get(name, name)} {worker.get(name, 'none')[:20]} (here {value[:20]})"
+        for name, value in wanted.items()
+        if worker.get(name) != value
     )
 
 
 class Worker:
-    """What runs in each worker process; Ray makes an actor of it."""
+    """The class that runs in each worker process, as a Ray actor."""
 
     def __init__(self, threads: int) -> None:
         import_module("torch").set_num_threads(threads)
         self.models: dict[str, Model] = {}
-        self.job: tuple[int, Callable[[Any, Emit], None]] | None = None  # the last one, ready
+        self.job: tuple[int, Callable[[Any, Emit], None]] | None = (
+            None  # the last job and its function
+        )
 
     def introduce(self, wanted: Mapping[str, str]) -> tuple[str, int]:
-        """The machine's name and the number of the process; refuse where versions differ."""
+        """The machine's name and the process id; refused if versions differ."""
         if wrong := _differences(versions(), wanted):
             where = f"The worker on {platform.node()}"
             raise HeadcountError(f"{where} has {wrong}: install the same versions there.")
@@ -109,7 +111,7 @@ class Worker:
         self.models[instructions.key] = instructions.load()
 
     def do(self, model: str, number: int, job: Sequence[Any], work: Any) -> list[Any]:
-        """All results of one unit; the job is a reference, in a list so that it is fetched once."""
+        """All results of one unit; `job` holds a reference, which is fetched once per job."""
         if self.job is None or self.job[0] != number:
             (reference,) = job
             self.job = number, import_module("ray").get(reference).ready(self.models[model])

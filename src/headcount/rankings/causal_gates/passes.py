@@ -99,7 +99,7 @@ def load_prompts(model: Model, encoded: Sequence[Encoded]) -> LoadedPrompts:
 
 @torch.no_grad()
 def blind_to_what_follows(model: Model) -> bool:
-    """Whether a prompt gives the same logits when other tokens follow it: then these may be any.
+    """Whether right padding needs no mask, because later tokens do not change a prompt's logits.
 
     Filling up at the end needs no mask in such a model, and fused attention stays on.
     """
@@ -184,7 +184,7 @@ class GatedPasses:
         """What one pass adds to the gradient."""
         leaf = logits.detach().requires_grad_()
         rows = torch.arange(len(logits), device=logits.device)
-        # A product with ones and zeros in place of an index: its derivative adds up in one order.
+        # One-hot matmul instead of indexing: its backward pass is deterministic.
         chosen = (laid.rows[some.places, None] == rows).float()  # (places, rows)
         try:
             with torch.enable_grad():

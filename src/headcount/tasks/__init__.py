@@ -1,7 +1,7 @@
-"""What models are asked: examples, tasks, their token ids, and one file per task family.
+"""Tasks: what models are asked. Examples, their token ids, and one file per family of tasks.
 
-A task is made by name for the tokenizer at hand, or read from a file (JSON Lines, or the JSON
-layout of clean and corrupt prompts):
+A task is made by its name for a tokenizer, or read from a file (JSON Lines, or the JSON layout of
+clean and corrupt prompts):
 
     make_task("ioi", tokenizer, n=100)
     make_task("my/questions.jsonl", tokenizer)
@@ -46,7 +46,7 @@ __all__ = [
 ]
 
 TASKS: Registry[Task] = Registry("task")
-"""Task factories: each takes the tokenizer, and its settings by keyword or as one config."""
+"""Task factories: each takes the tokenizer, and its settings as keywords or as one config."""
 
 _OURS: tuple[tuple[str, str, Callable[..., Task], type | None], ...] = (
     ("ioi", "IOI", templates.ioi, templates.TemplateSettings),
@@ -72,9 +72,9 @@ for _key, _name, _factory, _config in _OURS:
 
 
 def make_task(spec: str | os.PathLike[str] | Task, tokenizer: Tokenizer, **settings: Any) -> Task:
-    """Make a task from its name, from the path of a file, or pass a ready one through.
+    """Make a task from its name or from the path of a file; return a `Task` as it is.
 
-    All settings of the factory, chosen or default, are kept in the task's `parameters`.
+    The task's `parameters` hold all settings of its factory, given ones and defaults.
 
     >>> from headcount import load_model, make_task
     >>> task = make_task("ioi", load_model("smollm2-135m-q4").tokenizer, n=100)
@@ -84,15 +84,15 @@ def make_task(spec: str | os.PathLike[str] | Task, tokenizer: Tokenizer, **setti
     if isinstance(spec, Task):
         if settings:
             raise HeadcountError(
-                f'The task "{spec.name}" is already made: settings ({", ".join(settings)}) go with '
-                "the name of a task."
+                f'The task "{spec.name}" is already made: settings ({", ".join(settings)}) can '
+                "be given only together with the name of a task."
             )
         return spec
     return task_factory(spec, **settings)(tokenizer)
 
 
 def task_factory(spec: str | os.PathLike[str], **settings: Any) -> Callable[[Tokenizer], Task]:
-    """What makes a task for a tokenizer; refuses names, settings and files that are not there."""
+    """A function that makes the task; unknown names and settings and missing files are refused."""
     key = os.fspath(spec)
     if key not in TASKS.entries and key.endswith(".json"):
         key, settings = "circuit", {"path": key, **settings}
@@ -102,6 +102,6 @@ def task_factory(spec: str | os.PathLike[str], **settings: Any) -> Callable[[Tok
     parameters = entry.bind(**settings)
     if parameters.get("path") and key != "hub":
         with opened(Path(parameters["path"])):
-            pass  # refused before anything long is begun
+            pass  # refuse a missing file before a model is loaded
     own = entry.arguments(parameters)
     return lambda tokenizer: replace(entry.function(tokenizer, **own), parameters=parameters)

@@ -283,7 +283,7 @@ def test_a_run_that_was_cut_goes_on(
         ({"tasks": ("iio",)}, "Did you mean"),
         ({"tasks": ()}, "at least one task"),
         ({"rankings": ("patchin",)}, "Did you mean"),
-        ({"rankings": ("random",)}, "beside every ranking"),
+        ({"rankings": ("random",)}, "includes random orders"),
         ({"per": "prmpt"}, "Did you mean"),
         ({"per": "prompt", "rankings": ("attention-induction",)}, "no scores by prompt"),
         ({"counts": (1000,)}, "Cannot choose 1000"),

@@ -25,41 +25,42 @@ PRESETS: dict[str, dict[str, Any]] = {
 class Config:
     """Learned causal gates split heads into facilitating, irrelevant and interfering ones.
 
-    Gates come from the folder `gates`, else from those that headcount brings along, else they are
-    fitted, as with `refit`; what takes longer than half an hour is fitted with `refit` only.
+    Gates are read from the folder `gates`, else taken from those that come with headcount, else
+    fitted. Fits that take longer than half an hour need `refit`.
     """
 
     tasks: tuple[str | Task, ...] = setting(
-        tuple(ROWS), "tasks by name, or .jsonl files; one row each"
+        tuple(ROWS), "tasks by name, or .jsonl files; the figure has one row for each"
     )
     counts: tuple[int, ...] | None = setting(
-        None, "numbers of ablated heads; 0, 2, 4, … 50 unless given"
+        None, "numbers of ablated heads (default: 0, 2, 4, … 50)"
     )
-    seeds: int = setting(10, "fits, from different starts")
-    n: int = setting(0, "validation prompts; 0 takes all")
-    plain: bool = setting(True, "the curve from the whole model as well")
+    seeds: int = setting(10, "number of fits, from different random starts")
+    n: int = setting(0, "number of validation prompts; 0 takes all")
+    plain: bool = setting(True, "also measure the curves that start from the whole model")
     gates: str = setting("", "folder of fitted gates")
-    refit: bool = setting(False, "fit gates, however long that takes")
-    updates: int = setting(500, "updates of each of the two stages of a fit")
-    batch: int = setting(64, "prompts of an update")
+    refit: bool = setting(False, "fit the gates, however long that takes")
+    updates: int = setting(500, "updates in each of the two stages of a fit")
+    batch: int = setting(64, "prompts in each update")
     variant: str = setting(
         "published",
-        "published, or released: as the published code fits, with learning rate 1 and gradients "
+        "published: as in the paper; released: as in its code, with learning rate 1 and gradients "
         "clipped to norm 1",
         choices=("published", "released"),
     )
-    compiled: bool = setting(False, "compiled blocks, on a GPU")
-    task_settings: Mapping[str, Any] | None = setting(None, "settings of every task")
+    compiled: bool = setting(False, "compile the model's blocks, on a GPU")
+    task_settings: Mapping[str, Any] | None = setting(None, "settings for all tasks")
 
     def __post_init__(self) -> None:
         if not self.tasks:
-            raise HeadcountError("The study needs at least one task.")
+            raise HeadcountError("The study needs at least one task: name one, such as syntax.")
         if self.seeds < 1 or self.n < 0:
             raise HeadcountError(
-                f"The study needs at least 1 seed, and n of 0 or more: not {self.seeds}, {self.n}."
+                "The study needs seeds of at least 1 and n of at least 0, not "
+                f"seeds={self.seeds}, n={self.n}."
             )
 
     @property
     def bases(self) -> tuple[Base, ...]:
-        """What curves start from."""
+        """What the curves start from: soft gates, and with `plain` also the whole model."""
         return ("soft", "plain") if self.plain else ("soft",)

@@ -1,4 +1,4 @@
-"""The settings of `heads-kept`."""
+"""The settings of the study `heads-kept`, and its presets."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from headcount.errors import HeadcountError, unknown
 from headcount.registry import setting
 
-UNITS = ("task", "prompt")  # what heads are ranked for
+UNITS = ("task", "prompt")  # heads are ranked once per task, or once per prompt
 PRESETS: dict[str, dict[str, Any]] = {
     "quick": {"rankings": ("patching",), "n": 12, "ranked": 3, "pool": 400, "seeds": 2},
     "full": {
@@ -29,36 +29,41 @@ class Config:
 
     tasks: tuple[str, ...] = setting(
         ("greater-than", "ioi", "docstring", "ioi-long"),
-        "one panel each: names, or files of clean and corrupt prompts",
+        "tasks by name, or files of clean and corrupt prompts; the figure has one panel for each",
     )
     rankings: tuple[str, ...] = setting(
-        ("patching",), "the first makes the figure, others are compared", option="ranking"
+        ("patching",),
+        "rankings; the first makes the figure, the others are compared with it",
+        option="ranking",
     )
     counts: tuple[int, ...] | None = setting(
-        None, "numbers of heads kept; shares of all heads unless given"
+        None, "numbers of heads kept (default: fixed shares of all heads)"
     )
-    seeds: int = setting(3, "random orders")
-    n: int = setting(100, "prompts of the test split that are tested")
-    ranked: int = setting(16, "prompts of the ranking split that heads are ranked on")
-    pool: int = setting(600, "prompts of each task that are made, from which both are drawn")
+    seeds: int = setting(3, "number of random orders")
+    n: int = setting(100, "number of test prompts that are measured")
+    ranked: int = setting(16, "number of ranking prompts that heads are ranked on")
+    pool: int = setting(
+        600, "number of prompts of each task, from which test and ranking prompts are drawn"
+    )
     per: str = setting(
-        "task", "one ranking for the task, or for each tested prompt its own", choices=UNITS
+        "task", "one ranking for the whole task, or one for each test prompt", choices=UNITS
     )
-    threshold: float = setting(0.9, "the explained effect that counts as enough")
+    threshold: float = setting(0.9, "explained effect that the kept heads must reach")
     metric: str = setting(
         "auto",
-        "of logits; auto: mass_difference where right answers are several, else logit_difference",
+        "logit metric; auto: mass_difference for tasks with several right answers, else "
+        "logit_difference",
     )
-    fine: bool = setting(False, "some ninety counts, where none are given")
-    task_settings: Mapping[str, Any] | None = setting(None, "settings of the tasks")
+    fine: bool = setting(False, "about ninety counts, unless counts are given")
+    task_settings: Mapping[str, Any] | None = setting(None, "settings for all tasks")
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be measured on any model."""
+        """Refuse settings that no model can be measured with."""
         if not self.tasks or not self.rankings:
-            raise HeadcountError("The study needs at least one task and one ranking.")
+            raise HeadcountError("The study needs at least one task and one ranking: name them.")
         if "random" in self.rankings:
             raise HeadcountError(
-                "Random orders are drawn beside every ranking: choose another one."
+                "Every run includes random orders: choose a ranking other than random."
             )
         if self.per not in UNITS:
             raise unknown("choice of per", self.per, UNITS)
@@ -68,4 +73,4 @@ class Config:
                 f"not n={self.n}, ranked={self.ranked}, seeds={self.seeds}."
             )
         if not 0 < self.threshold < 1:
-            raise HeadcountError(f"The threshold lies between 0 and 1, not at {self.threshold}.")
+            raise HeadcountError(f"Choose a threshold between 0 and 1, not {self.threshold}.")

@@ -17,32 +17,36 @@ FRACTIONS = (16 / 1024, 32 / 1024, 64 / 1024, 128 / 1024)  # of the published mo
 class Config:
     """TopK against RandomK masking on cognitive functions.
 
-    The first ranking makes the figure and the claims; further ones are drawn beside it, where a
-    function's items allow them.
+    The first ranking makes the figure and the claims. A second figure compares it with further
+    rankings, for those functions whose items suit them.
     """
 
-    functions: tuple[str, ...] = setting(PANELS, "cognitive functions, or all")
+    functions: tuple[str, ...] = setting(PANELS, "cognitive functions by name, or all")
     rankings: tuple[str, ...] = setting(
-        ("attribution",), "rankings, or all but the learned gates", option="ranking"
+        ("attribution",), "rankings by name, or all (without the learned gates)", option="ranking"
     )
     counts: tuple[int, ...] | None = setting(
-        None, "numbers of masked heads (the published fractions of all heads)"
+        None, "numbers of masked heads (default: the published fractions of all heads)"
     )
-    seeds: int = setting(3, "random draws")
-    n: int = setting(0, "items of each function; 0 means all")
+    seeds: int = setting(3, "number of random draws")
+    n: int = setting(0, "number of items of each function; 0 means all")
     scope: str = setting(
-        "all", "what is masked: all positions, or only decoding steps", choices=("all", "decode")
+        "all",
+        "positions at which heads are masked: all, or only decoding steps",
+        choices=("all", "decode"),
     )
-    epsilon: float = setting(0.0, "what masked heads are multiplied by")
+    epsilon: float = setting(0.0, "factor that multiplies the outputs of masked heads")
     accuracy: str = setting("exact_match", "the first metric: exact_match or published_accuracy")
     similarity: str = setting(
-        "auto", "the second metric; auto: comet where its program is found, else similarity"
+        "auto", "the second metric; auto: comet if its program is installed, else similarity"
     )
     task_settings: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if not self.functions or not self.rankings:
-            raise HeadcountError("The study needs at least one function and one ranking.")
+            raise HeadcountError(
+                "The study needs at least one function and one ranking: name them."
+            )
         if self.counts is not None and not any(self.counts):
             raise HeadcountError(
                 "The study compares masked heads with the whole model: name a count above 0."
@@ -52,7 +56,7 @@ class Config:
 PRESETS: dict[str, dict[str, Any]] = {
     "quick": {"functions": PANELS, "n": 48, "seeds": 3},
     "full": {"functions": ("all",), "n": 0, "seeds": 10},
-    # As published, but for what is a bug there: TopK heads stay out of the random draws.
+    # As published, except for a bug: here, TopK heads are kept out of the random draws.
     "paper": {
         "functions": PANELS,
         "n": 0,

@@ -1,4 +1,4 @@
-"""Head curves: value against number of heads, with intervals as bands; one alone, or panels."""
+"""Head curves: a metric against the number of heads, with intervals as bands."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# Of a single curve: solid for the ranking under test, dashed for controls.
+# The series of a single curve: solid lines for the ranking, broken lines for controls.
 SINGLE: dict[str, dict[str, Any]] = {
     "top": {"colour": style.BLUE, "linestyle": "-", "marker": "o"},
     "bottom": {"colour": style.GREEN, "linestyle": "-", "marker": "s"},
     "random": {"colour": style.GREY, "linestyle": "--", "marker": "o"},
     "matched": {"colour": style.ORANGE, "linestyle": ":", "marker": "^"},
 }
-WIDE = 4  # panels in a row
+WIDE = 4  # the largest number of panels in a row
 MARKERS = "osD^vPX*"
 TOP: dict[str, Any] = {"linestyle": "-", "marker": "o", "markersize": 4, "linewidth": 1.6}
 LOOKS = {
@@ -43,18 +43,18 @@ def plot_curve(
     shares: bool = False,
     title: str | None = None,
 ) -> Figure:
-    """Draw the tidy table of a curve, with the intervals of all its points as bands.
+    """Draw the tidy table of a curve, with the intervals of its points as bands.
 
-    `heads` is how many the model has; values that are `shares` are drawn from 0 to 1.
+    `heads` is the number of heads of the model. With `shares`, the y axis goes from 0 to 1.
     """
     figure = style.new_figure(6.4, 4.8)
     axes = figure.add_subplot()
-    for name, look in SINGLE.items():
+    for name, line_style in SINGLE.items():
         points = style.points_of(rows, name)
         if points:
             draws = max(row["draws"] for row in rows if row["series"] == name)
             label = style.SERIES[name] + (f" (mean of {draws} draws)" if draws > 1 else "")
-            style.draw_line(axes, points, label=label, band=0.15, markersize=5, **look)
+            style.draw_line(axes, points, label=label, band=0.15, markersize=5, **line_style)
     counts = sorted({row["count"] for row in rows})
     style.count_axis(axes, counts, "symlog", linthresh=1)
     axes.set(xlabel=f"Number of heads {verb} (of {heads})", ylabel=metric)
@@ -62,16 +62,16 @@ def plot_curve(
         axes.set_ylim(-0.03, 1.03)
     first = rows[0]
     title = title or f"{first['task']} · {first['model']} · ranked by {ranking}"
-    axes.set_title(fill(title, 56))  # as many signs as the figure is wide
+    axes.set_title(fill(title, 56))  # the figure is about 56 characters wide
     axes.grid(alpha=0.25)
     figure.legend(loc="outside upper center", ncols=2, frameon=False)
-    note = f"bands: 95 % intervals · n = {first['n']} · ablation: {ablation}"
-    style.small_print(figure, note, signs=96)
+    note = f"bands: 95 % intervals · n = {first['n']} examples · ablation: {ablation}"
+    style.small_print(figure, note, width=96)
     return figure
 
 
 class _Line(NamedTuple):
-    """A line of a panel, and how it looks."""
+    """A line of a panel and its style."""
 
     points: Points
     label: str
@@ -83,9 +83,9 @@ class _Line(NamedTuple):
 def plot_panels(
     panels: Mapping[str, Sequence[tuple[str, Sequence[Row]]]], *, total: int, note: str = ""
 ) -> Figure:
-    """Draw score against the number of masked heads on a log-2 axis, in the published form.
+    """Draw scores against the number of masked heads on a log-2 axis, as in the published figure.
 
-    Each panel has the tidy tables of one or two metrics under their short names: the first is blue,
+    Each panel has the tidy tables of one or two metrics, by short name. The first metric is blue,
     the second red; TopK is solid, RandomK dashed, the layer-matched control dotted without markers.
     """
     lines = {
@@ -96,7 +96,7 @@ def plot_panels(
         ]
         for title, tables in panels.items()
     }
-    small = f"of {total} heads · bands: 95 % intervals{' · ' if note else ''}{note}"
+    small = f"model of {total} heads · bands: 95 % intervals{' · ' if note else ''}{note}"
     return _plot(lines, "Score", small, metrics=2)
 
 
@@ -104,36 +104,36 @@ def plot_panels(
 def plot_rankings(
     panels: Mapping[str, Mapping[str, Sequence[Row]]], *, total: int, metric: str, note: str = ""
 ) -> Figure:
-    """TopK by several rankings in each panel, and RandomK of the first as a grey band.
+    """Draw TopK of several rankings in each panel, and RandomK of the first ranking in grey.
 
-    A ranking looks the same in all panels, also where a panel lacks others.
+    A ranking has the same colour and marker in all panels, even if some panels lack rankings.
     """
-    looks = _looks(dict.fromkeys(name for tables in panels.values() for name in tables))
+    styles = _styles(dict.fromkeys(name for tables in panels.values() for name in tables))
     lines = {}
     for title, tables in panels.items():
         best = {name: style.points_of(rows, "top") for name, rows in tables.items()}
         control = style.points_of(next(iter(tables.values())), "random")
-        lines[title] = [_Line(points, name, *looks[name]) for name, points in best.items()]
+        lines[title] = [_Line(points, name, *styles[name]) for name, points in best.items()]
         lines[title].append(_Line(control, "RandomK", "#777777", LOOKS["random"]))
-    small = f"TopK by ranking · of {total} heads{' · ' if note else ''}{note}"
+    small = f"TopK by each ranking · model of {total} heads{' · ' if note else ''}{note}"
     return _plot(lines, metric, small, metrics=1)
 
 
-def _looks(names: Iterable[str]) -> dict[str, tuple[str, dict[str, Any]]]:
-    """A colour and a marker for each name: markers differ where colours come again."""
-    looks = {}
+def _styles(names: Iterable[str]) -> dict[str, tuple[str, dict[str, Any]]]:
+    """A colour-blind-safe colour and a marker for each name; repeated colours change the marker."""
+    styles = {}
     for number, name in enumerate(names):
-        turn, place = divmod(number, len(style.PALETTE))
+        turn, colour = divmod(number, len(style.PALETTE))
         marker = MARKERS[(number + turn) % len(MARKERS)]
-        looks[name] = (style.PALETTE[place], {**TOP, "marker": marker})
-    return looks
+        styles[name] = (style.PALETTE[colour], {**TOP, "marker": marker})
+    return styles
 
 
 def _plot(
     panels: Mapping[str, Sequence[_Line]], label: str, small_print: str, *, metrics: int
 ) -> Figure:
     wide, high = min(WIDE, len(panels)), ceil(len(panels) / WIDE)
-    # A single panel is as wide as the longest name in its legend, which then is one column.
+    # A single panel must be wide enough for a legend of one column.
     size = (3.1 * wide + 0.4, 3.1 * high + 0.7) if len(panels) > 1 else (4.4, 4.4)
     figure = style.new_figure(*size)
     grid = figure.subplots(high, wide, squeeze=False, sharey=True).ravel().tolist()
@@ -142,12 +142,12 @@ def _plot(
     for axes, (title, lines) in zip(grid, panels.items(), strict=False):
         for line in lines:
             if line.points:
-                places = _places([count for count, *_ in line.points])
-                points = [(places[n], value, low, high) for n, value, low, high in line.points]
+                x_of = _on_log_axis([count for count, *_ in line.points])
+                points = [(x_of[n], value, low, high) for n, value, low, high in line.points]
                 style.draw_line(axes, points, line.colour, label=line.label, **line.look)
-        places = _places(sorted({count for line in lines for count, *_ in line.points}))
+        x_of = _on_log_axis(sorted({count for line in lines for count, *_ in line.points}))
         axes.set_xscale("log", base=2)
-        axes.set_xticks(list(places.values()), [str(count) for count in places])
+        axes.set_xticks(list(x_of.values()), [str(count) for count in x_of])
         axes.minorticks_off()
         axes.set(title=title, xlabel="# Masked Heads")
         axes.set(ylim=(-0.03, 1.03), yticks=[0, 0.2, 0.4, 0.6, 0.8, 1.0])
@@ -159,21 +159,23 @@ def _plot(
     return figure
 
 
-def _places(counts: Sequence[float]) -> dict[float, float]:
-    """Zero has no place on a logarithmic axis: it stands one step before the first count."""
+def _on_log_axis(counts: Sequence[float]) -> dict[float, float]:
+    """The x of each count; 0, which a log axis cannot show, stands one step before the first."""
     return {count: count or min((c for c in counts if c), default=2) / 2 for count in counts}
 
 
 def _legend(figure: Figure, grid: Sequence[Axes], metrics: int) -> None:
-    """One legend over all panels, with a row for each metric where the figure is wide enough."""
+    """Draw one legend above all panels, with a row for each metric if the figure is wide enough."""
     handles = {
         label: handle
         for axes in grid
         for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)
     }
-    labels = sorted(handles, key="RandomK".__eq__)  # a panel may have rankings that others lack
+    labels = sorted(handles, key="RandomK".__eq__)  # RandomK comes last
     wide = ceil(len(labels) / metrics)
-    room = int(figure.get_figwidth() / (0.085 * max(map(len, labels))))  # inches of a sign
+    room = int(
+        figure.get_figwidth() / (0.085 * max(map(len, labels)))
+    )  # a character is 0.085 inches
     columns = wide if wide <= room else max(1, min(room, 2) if metrics > 1 else room)
     if columns == wide:
         labels = style.row_by_row(labels, wide)

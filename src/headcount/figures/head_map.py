@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
 @figure_of_texts
 def plot_head_map(values: Sequence[float], counts: Sequence[int], *, title: str = "") -> Figure:
-    """One cell per head: blue above zero, orange below, stronger the farther from it.
+    """Draw one cell per head: blue above zero, orange below, darker farther from zero.
 
-    `values` are in the order of all heads; `counts` are the heads of each layer.
+    `values` has one number per head, layer by layer; `counts` has the number of heads per layer.
     """
     from matplotlib.colors import LinearSegmentedColormap
 
@@ -39,7 +39,7 @@ def plot_head_map(values: Sequence[float], counts: Sequence[int], *, title: str 
 
 
 def whole_ticks(axes: Axes) -> None:
-    """Ticks at whole numbers alone: layers and heads have no halves."""
+    """Put ticks at whole numbers only, since layers and heads are numbered."""
     from matplotlib.ticker import MaxNLocator
 
     for axis in (axes.xaxis, axes.yaxis):
@@ -47,7 +47,7 @@ def whole_ticks(axes: Axes) -> None:
 
 
 def by_layer(values: Sequence[float], counts: Sequence[int]) -> np.ndarray:
-    """One row for each layer; NaN where a layer has fewer heads than another.
+    """Arrange values in one row per layer; NaN fills layers with fewer heads than the largest.
 
     >>> by_layer([1, 2, 3], [2, 1])
     array([[ 1.,  2.],

@@ -277,8 +277,12 @@ def test_folders_without_a_result_are_refused(tmp_path: Path) -> None:
         read_result(tmp_path)
     other = '{"study": "s", "versions": {}, "model": []}'
     for text, words in (
-        *(("{", "Cannot read"), ("[]", "not what a run"), ("{}", "not what a run")),
-        (other, "not what a run"),
+        *(
+            ("{", "Cannot read"),
+            ("[]", "not written by headcount"),
+            ("{}", "not written by headcount"),
+        ),
+        (other, "not written by headcount"),
     ):
         (tmp_path / "run.json").write_text(text)
         with pytest.raises(HeadcountError, match=words):

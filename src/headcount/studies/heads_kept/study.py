@@ -115,9 +115,5 @@ def conclude(cases: Mapping[tuple[str, str], Case], config: Config, results: Res
 
 
 KIND = StudyKind(
-    "heads-kept",
-    Config,
-    PRESETS,
-    ("smollm2-135m-q4", "sparse:smollm2-135m-q4"),
-    describe,
+    "heads-kept", Config, PRESETS, ("smollm2-135m-q4", "sparse:smollm2-135m-q4"), describe
 )

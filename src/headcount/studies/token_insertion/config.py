@@ -17,13 +17,7 @@ PRESETS: dict[str, dict[str, Any]] = {
     "quick": {"n": 60, "prompts": 12},
     "full": {"n": 400, "prompts": 32},
     # As published, except for the sampling settings: the paper takes those of each model.
-    "paper": {
-        "tasks": ("math-500",),
-        "prompts": 32,
-        "temperature": 0.6,
-        "top_p": 0.95,
-        "seeds": 5,
-    },
+    "paper": {"tasks": ("math-500",), "prompts": 32, "temperature": 0.6, "top_p": 0.95, "seeds": 5},
 }
 
 

@@ -18,13 +18,7 @@ from headcount.errors import counted
 from headcount.heads import Head
 from headcount.models.model import Model
 from headcount.report.study import Study
-from headcount.studies.description import (
-    Description,
-    Results,
-    StudyKind,
-    StudyRequest,
-    text_metric,
-)
+from headcount.studies.description import Description, Results, StudyKind, StudyRequest, text_metric
 from headcount.studies.token_insertion.claims import judge_claims
 from headcount.studies.token_insertion.config import PRESETS, Config
 from headcount.studies.token_insertion.figure import draw

@@ -140,7 +140,7 @@ def test_bad_inserts_are_a_sentence() -> None:
         Insert(length=-1)
     with pytest.raises(HeadcountError, match="in two pieces"):
         with_insert(Task("t", 1, (Example("0", "a", " b"),)), tokenizer, Insert())
-    with pytest.raises(HeadcountError, match="makes no tokens of the insert"):
+    with pytest.raises(HeadcountError, match="no tokens that decode to the insert"):
         insert_ids(word_level(), "/", 3)  # a sign that it does not know
     assert len(insert_ids(unigram(), "he", 9)) == 9
 

@@ -26,7 +26,8 @@ Verdict = Literal["supported", "refuted", "undecided", "not comparable", "not te
 class Claim:
     """One statement, what was published about it, what was measured, and the verdict.
 
-    `reason` is the rule behind a verdict that an interval alone does not explain.
+    `reason` is the rule behind a verdict that an interval alone does not explain, or says why there
+    is no interval.
     """
 
     claim: str
@@ -38,9 +39,17 @@ class Claim:
     reason: str = ""
 
     @classmethod
-    def of(cls, claim: str, published: str | None, found: Interval, verdict: Verdict) -> Claim:
-        """A claim that was judged by an interval."""
-        return cls(claim, published, found.value, found.low, found.high, verdict)
+    def of(
+        cls,
+        claim: str,
+        published: str | None,
+        interval: Interval,
+        verdict: Verdict,
+        if_unknown: str = "",
+    ) -> Claim:
+        """A claim that was judged by an interval; `if_unknown` says why the interval is missing."""
+        reason = "" if interval.known else if_unknown or _why_unknown(interval)
+        return cls(claim, published, interval.value, interval.low, interval.high, verdict, reason)
 
     @classmethod
     def of_all(
@@ -66,6 +75,12 @@ class Claim:
     def not_tested(cls, claim: str, published: str | None, reason: str) -> Claim:
         """A claim about something that was not run."""
         return cls(claim, published, math.nan, math.nan, math.nan, "not tested", reason)
+
+
+def _why_unknown(interval: Interval) -> str:
+    if interval.n < 2:
+        return "There is no interval: resampling needs at least two clusters of examples."
+    return "There is no interval: the statistic divides by a mean that may be 0."
 
 
 def judge(

@@ -25,6 +25,15 @@ def did_you_mean(name: str, options: Iterable[str]) -> str:
     return f' Did you mean "{close[0]}"?' if close else ""
 
 
+def counted(number: int, noun: str) -> str:
+    """A number with its noun, in the plural unless the number is 1.
+
+    >>> counted(1, "random draw"), counted(3, "random draw"), counted(0, "head")
+    ('1 random draw', '3 random draws', '0 heads')
+    """
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
 def unknown(kind: str, name: str, known: Iterable[str]) -> HeadcountError:
     """The error for an unknown name, with the known names and a suggestion.
 

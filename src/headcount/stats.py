@@ -54,6 +54,8 @@ class Interval:
         return not (math.isnan(self.low) or math.isnan(self.high))
 
     def __str__(self) -> str:
+        if not self.known:
+            return "unknown" if math.isnan(self.value) else f"{self.value:.3g} (no interval)"
         return f"{self.value:.3g} [{self.low:.3g}, {self.high:.3g}]"
 
 

@@ -87,7 +87,7 @@ def test_axes_say_what_they_show() -> None:
     assert right.get_ylabel() == "Share of the best K in common"
     assert [label.get_text() for label in right.get_xticklabels()] == ["1", "2", "4", "8", "16"]
     (legend,) = figure.legends
-    assert "chance, 95 % of draws" in [text.get_text() for text in legend.get_texts()]
+    assert "random rankings: 95 % interval" in [text.get_text() for text in legend.get_texts()]
     assert figure.get_suptitle() == "ioi · tiny"
 
 

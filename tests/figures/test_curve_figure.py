@@ -120,7 +120,7 @@ def test_accuracies_are_drawn_from_zero_to_one() -> None:
 def test_the_note_tells_the_number_of_examples_and_the_ablation() -> None:
     figure = made_up(ablation="mean over 3 prompts").figure()
     (note,) = [text.get_text() for text in figure.texts]
-    assert note == "bands: 95 % intervals · n = 40 · ablation: mean over 3 prompts"
+    assert note == "bands: 95 % intervals · n = 40 examples · ablation: mean over 3 prompts"
 
 
 def test_intervals_that_are_not_known_leave_a_gap() -> None:

@@ -45,8 +45,8 @@ def test_counts_stand_inside_the_panel(needed: tuple[int, ...], text: str) -> No
     ("value", "low", "said"),
     [
         (0.0, -0.5, ""),
-        (0.0, -3.0, "some bands go on beyond the frame"),
-        (-2.0, -3.0, "some curves go on beyond the frame"),
+        (0.0, -3.0, "some bands continue beyond the frame"),
+        (-2.0, -3.0, "some curves continue beyond the frame"),
     ],
 )
 def test_what_is_cut_off_is_said(value: float, low: float, said: str) -> None:

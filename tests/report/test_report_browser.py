@@ -108,7 +108,7 @@ def test_roles_have_signs_beside_their_colours(page: Any) -> None:
 def test_layers_can_be_sorted(page: Any) -> None:
     first_row = "all => all.slice(0, 3).map(one => one.dataset.head)"
     assert page.eval_on_selector_all(".cell", first_row) == ["0.0", "1.0", "2.0"]
-    page.get_by_label("Sort each layer by it").check()
+    page.get_by_label("Sort each layer by this score").check()
     assert page.eval_on_selector_all(".cell", first_row) == ["0.0", "1.2", "2.2"]
     page.get_by_label("Colour by").select_option(label="effect when removed")
     assert page.eval_on_selector_all(".cell", first_row) == ["0.3", "1.2", "2.1"]

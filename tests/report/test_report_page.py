@@ -208,7 +208,7 @@ def test_long_tables_say_where_the_rest_is(tmp_path: Path) -> None:
     folder = write_sample(tmp_path / "one")
     (folder / "curves.csv").write_text("count,value\n" + "1,0.5\n" * 700)
     text = write_page([folder], folder / "report.html").read_text()
-    assert "100 more rows are in curves.csv." in text
+    assert "curves.csv has all 700 rows; the first 600 are shown here." in text
 
 
 def test_the_command_finds_results_below_a_folder(
@@ -277,8 +277,12 @@ def test_folders_without_a_result_are_refused(tmp_path: Path) -> None:
         read_result(tmp_path)
     other = '{"study": "s", "versions": {}, "model": []}'
     for text, words in (
-        *(("{", "Cannot read"), ("[]", "not what a run"), ("{}", "not what a run")),
-        (other, "not what a run"),
+        *(
+            ("{", "Cannot read"),
+            ("[]", "not written by headcount"),
+            ("{}", "not written by headcount"),
+        ),
+        (other, "not written by headcount"),
     ):
         (tmp_path / "run.json").write_text(text)
         with pytest.raises(HeadcountError, match=words):

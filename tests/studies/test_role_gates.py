@@ -99,7 +99,7 @@ def test_gates_of_other_weights_are_noted(tmp_path: Path) -> None:
     ("file", "words"),
     [
         (None, r"has no gates of tiny on toy-0: it needs tiny/toy-0\.json"),
-        ("seeds", "have 3 seeds, not 4: ask for fewer"),
+        ("seeds", "have 3 seeds, not 4: lower --seeds"),
         ("model", "of another model: they have 6 heads in 2 layers, and tiny has 8 in 2"),
         ("task", "fitted to the task toy-1, not to toy-0"),
         ("nan", "between 0 and 1"),
@@ -169,7 +169,7 @@ def test_hours_of_fitting_need_to_be_asked_for(own: Path, monkeypatch: pytest.Mo
     with pytest.raises(
         HeadcountError,
         match=r"for tiny on toy-0, toy-1, and fitting them takes about 5\.0 hours on this "
-        r"machine: say --refit .*--set gates=FOLDER",
+        r"machine: add --refit .*--set gates=FOLDER",
     ):
         announce(fits, False, Lab())
     told: list[str] = []

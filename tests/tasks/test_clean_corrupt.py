@@ -50,7 +50,7 @@ def test_prompts_are_read(tmp_path: Path) -> None:
         ({"prompts": [GOOD | {"corrupt": None}]}, 'the field "corrupt" must hold a text'),
         (
             {"prompts": [GOOD | {"answers": []}]},
-            "need one text or more",
+            "each need at least one text",
         ),
         ({"prompts": [GOOD | {"answers": " Mary"}]}, '"answers" must be a list'),
         ({"prompts": [GOOD | {"wrong_answers": [1]}]}, '"wrong_answers" must be a list'),
@@ -73,7 +73,7 @@ def test_other_bad_input(tmp_path: Path) -> None:
     path = write(tmp_path, {"prompts": [GOOD]})
     with pytest.raises(HeadcountError, match="has 1 prompts, not 2"):
         make_task(path, tiny.byte_level(), n=2)
-    with pytest.raises(HeadcountError, match="not -1: ask for fewer, or 0 for all"):
+    with pytest.raises(HeadcountError, match=r"not -1: ask for 1 to \d+, or 0 for all"):
         make_task(path, tiny.byte_level(), n=-1)
     (tmp_path / "latin.json").write_bytes(b'{"prompts": "\xe4"}')
     with pytest.raises(HeadcountError, match="not UTF-8"):

@@ -104,7 +104,7 @@ def test_some_of_the_items() -> None:
     [
         ({"shots": 13}, "from 0 to 12 shots"),
         ({"shots": 2, "draw": 3}, "draws 0 to 2"),
-        ({"shots": 2, "n": 1000}, "ask for fewer"),
+        ({"shots": 2, "n": 1000}, "or 0 for all"),
     ],
 )
 def test_what_cannot_be_done_is_a_sentence(settings: dict[str, int], words: str) -> None:

@@ -132,15 +132,15 @@ def test_what_changes_nothing_changes_no_key() -> None:
 def test_bad_inserts_are_a_sentence() -> None:
     tokenizer = byte_level()
     task = some_task()
-    with pytest.raises(HeadcountError, match="at least one sign"):
+    with pytest.raises(HeadcountError, match="at least one character"):
         with_insert(task, tokenizer, Insert("  "))
     with pytest.raises(HeadcountError, match=r'no place "betwen".*Did you mean'):
         Insert(place="betwen")  # type: ignore[arg-type]
     with pytest.raises(HeadcountError, match="from 0 to"):
         Insert(length=-1)
-    with pytest.raises(HeadcountError, match="in pieces"):
+    with pytest.raises(HeadcountError, match="in two pieces"):
         with_insert(Task("t", 1, (Example("0", "a", " b"),)), tokenizer, Insert())
-    with pytest.raises(HeadcountError, match="makes no tokens of the insert"):
+    with pytest.raises(HeadcountError, match="no tokens that decode to the insert"):
         insert_ids(word_level(), "/", 3)  # a sign that it does not know
     assert len(insert_ids(unigram(), "he", 9)) == 9
 
@@ -149,5 +149,5 @@ def test_a_prompt_that_is_not_its_own() -> None:
     tokenizer = byte_level()
     task = some_task()
     one, other, *_ = encode(task, tokenizer)
-    with pytest.raises(HeadcountError, match="is not its own"):
+    with pytest.raises(HeadcountError, match="more than one inserted run"):
         locate(other, one)

@@ -112,7 +112,7 @@ class Stutter(PreTrainedTokenizerFast):
 
 
 def test_names_that_merge_with_a_comma_are_refused() -> None:
-    with pytest.raises(HeadcountError, match="writes a name differently from place to place"):
+    with pytest.raises(HeadcountError, match="splits a name differently in different places"):
         make_task("ioi", tiny.metaspace("always", commas=True), n=88)
 
 

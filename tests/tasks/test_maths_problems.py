@@ -99,7 +99,7 @@ def test_solved_problems_of_ours_stand_in_front_of_those_of_a_file(tmp_path: Pat
         ({"problem": "What?"}, 'line 2: the field "answer" is missing, and a problem without'),
         ({"problem": "What?", "answer": ""}, '"answer" must hold a text'),
         ({"problem": "What?", "answer": None}, '"answer" must hold a text'),
-        ({"question": "What?", "answer": "so\nand so"}, "no final answer behind ####"),
+        ({"question": "What?", "answer": "so\nand so"}, "no final answer after ####"),
         ({"answer": "2"}, r'the field "problem" \(or "question"\) is missing'),
     ],
 )
@@ -114,7 +114,7 @@ def test_bad_settings() -> None:
         ({"level": "hard"}, "no level"),
         ({"shots": 9}, "from 0 to 8 shots"),
         ({"n": 10_000}, "items, not 10000"),
-        ({"instruction": " "}, "must be a text"),
+        ({"instruction": " "}, "must not be empty"),
     ):
         with pytest.raises(HeadcountError, match=words):
             make_task("word-problems", byte_level(), **settings)

@@ -145,12 +145,12 @@ def asking(**changes: Any) -> dict[str, Any]:
         ("csqa", asking(stem=""), '"stem" must hold a text'),
         ("csqa", asking(choices="chair"), "must list objects"),
         ("csqa", asking(choices=[{"label": "A"}]), 'a choice: the field "text" is missing'),
-        ("csqa", asking(choices=[{"label": "A", "text": "x"}]), "a wrong one beside the answer"),
+        ("csqa", asking(choices=[{"label": "A", "text": "x"}]), "wrong option besides the answer"),
         ("csqa", {**columns(0), "choices": {"label": ["A"], "text": []}}, "as many labels as"),
         ("csqa", no(lines(0), "output"), 'the field "output" is missing'),
         ("csqa", {"input": "What?", "output": "a"}, 'an option such as "a: chair"'),
         ("csqa", {"input": "What?\nchair", "output": "a"}, 'an option such as "a: chair"'),
-        ("csqa", {"input": "What?\na: x\nb: x", "output": "a"}, "a wrong one beside the answer"),
+        ("csqa", {"input": "What?\na: x\nb: x", "output": "a"}, "wrong option besides the answer"),
     ],
 )
 def test_bad_records(tmp_path: Path, kind: str, record: Any, words: str) -> None:

@@ -205,8 +205,8 @@ def test_letters_need_the_answer_among_the_options() -> None:
     [
         ({"shots": 9}, "from 0 to 8 shots, not 9"),
         ({"shots": -1}, "from 0 to 8 shots"),
-        ({"n": 1000}, "has 64 items, not 1000: ask for fewer"),
-        ({"n": -1}, "ask for fewer"),
+        ({"n": 1000}, "has 64 items, not 1000: ask for 1 to 64"),
+        ({"n": -1}, "or 0 for all"),
     ],
 )
 def test_what_cannot_be_done_is_a_sentence(settings: dict[str, int], words: str) -> None:

@@ -142,9 +142,9 @@ def test_the_long_prompts_are_whole() -> None:
         ("greater-than", "neither years as two tokens .* choose another task"),
         (
             "docstring",
-            "argument names are one token for this tokenizer, and the task",
+            "argument names are single tokens for this tokenizer, and the task",
         ),
-        ("ioi-long", "none of the long prompts with 40 to 100 tokens"),
+        ("ioi-long", "no long prompt has 40 to 100 tokens"),
     ],
 )
 def test_a_tokenizer_without_aligned_corrupted_prompts_is_refused(name: str, words: str) -> None:

@@ -17,14 +17,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from headcount.cli.common import Answer, lab_from, tell_store
-from headcount.errors import HeadcountError
+from headcount.errors import HeadcountError, counted
 from headcount.lab import Lab
 from headcount.models.model import Model, load_model
 from headcount.report import write_page
 from headcount.report.study import versions
 from headcount.studies import STUDIES, study_kind
 from headcount.studies.description import Description, resume_key
-from headcount.system.progress import duration, plural
+from headcount.system.progress import duration
 
 PRESET = "quick"
 BESIDE = 15.0  # seconds of each study that go into resampling, figures and pages
@@ -90,7 +90,7 @@ class _Demo:
         claims = read_claims(folder)
         counts = Counter(claim["verdict"] for claim in claims)
         words = ", ".join(f"{count} {verdict}" for verdict, count in counts.items())
-        self.tell(f"{plural(len(claims), 'claim')}: {words} · {how} · {folder / 'report.html'}")
+        self.tell(f"{counted(len(claims), 'claim')}: {words} · {how} · {folder / 'report.html'}")
 
     def left(self, names: list[str]) -> float:
         """About how many seconds these studies take."""

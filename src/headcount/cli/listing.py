@@ -14,12 +14,11 @@ from datetime import datetime
 from typing import Any
 
 from headcount.cli.common import Answer, table
-from headcount.errors import HeadcountError
+from headcount.errors import HeadcountError, counted
 from headcount.store import Store
 from headcount.store.inventory import Summary
 from headcount.system.bundled import clear_cache, list_cache
 from headcount.system.paths import cache_dir
-from headcount.system.progress import plural
 
 SHORT = 12  # characters of an entry in which two rows differ: it may be a hash
 MINUTE = "%Y-%m-%d %H:%M"
@@ -91,7 +90,7 @@ def store(arguments: Namespace) -> Answer:
             if not arguments.path:
                 raise HeadcountError("Name the file to write: headcount store export values.csv")
             count, path = opened.export(arguments.path), arguments.path
-            text = f"Wrote {plural(count, 'measurement')} to {path}"
+            text = f"Wrote {counted(count, 'measurement')} to {path}"
             return Answer({"measurements": count, "path": path}, text)
         if arguments.action == "clean":
             return _clean(arguments, opened)
@@ -135,7 +134,7 @@ def _clean(arguments: Namespace, store: Store) -> Answer:
     if everything and (model or task):
         raise HeadcountError("Give either --everything, or --model and --task, not both.")
     count = store.clean(model=model, task=task, everything=everything)
-    return Answer({"removed": count}, f"Removed {plural(count, 'measurement')}.")
+    return Answer({"removed": count}, f"Removed {counted(count, 'measurement')}.")
 
 
 def report(arguments: Namespace) -> Answer:
@@ -145,5 +144,5 @@ def report(arguments: Namespace) -> Answer:
     below = (result for folder in arguments.folders for result in find_results(folder))
     results = list(dict.fromkeys(below))
     path = write_page(results, arguments.out)
-    text = f"{plural(len(results), 'result')}: {path}"
+    text = f"{counted(len(results), 'result')}: {path}"
     return Answer({"page": path, "results": results}, text)

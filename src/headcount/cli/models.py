@@ -11,6 +11,7 @@ from pathlib import Path
 from headcount.cli.common import Answer, gates_from, model_from
 from headcount.cli.parser import chosen_settings, parse_settings
 from headcount.engine.write.decode import generate as decode
+from headcount.errors import counted
 from headcount.figures.edges import plot_edges
 from headcount.figures.style import save_figure
 from headcount.models.export import export as export_model
@@ -21,7 +22,6 @@ from headcount.sparse.settings import Settings
 from headcount.sparse.sparsify import Sparsified
 from headcount.sparse.sparsify import sparsify as make_sparse_model
 from headcount.system.files import write_csv
-from headcount.system.progress import plural
 
 
 def doctor(arguments: Namespace) -> Answer:
@@ -69,7 +69,7 @@ def geometry(model: Model) -> list[str]:
         span, into = f"layer {first.index}", first.module
         if others:
             span, into = f"layers {first.index}–{others[-1].index}", module
-        lines.append(f"{span}: {plural(heads, 'head')} of size {size}, into {into}")
+        lines.append(f"{span}: {counted(heads, 'head')} of size {size}, into {into}")
     return lines
 
 
@@ -98,7 +98,7 @@ def export(arguments: Namespace) -> Answer:
     off = int((gates == 0).sum())
     return Answer(
         {"folder": folder, "heads_off": off},
-        f"{model.name} without {plural(off, 'head')}: {folder}\n"
+        f"{model.name} without {counted(off, 'head')}: {folder}\n"
         "It was loaded again, and computes the same logits as the gated model.",
     )
 

@@ -1,1 +1,1 @@
-"""Figures: tables in, matplotlib figures out; imports nothing else of the package."""
+"""Figures: plain tables in, matplotlib figures out. Imports nothing else of the package."""

@@ -1,4 +1,4 @@
-"""Head curves: value against number of heads, with intervals as bands; one alone, or panels."""
+"""Head curves: a metric against the number of heads, with intervals as bands."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# Of a single curve: solid for the ranking under test, dashed for controls.
+# The series of a single curve: solid lines for the ranking, broken lines for controls.
 SINGLE: dict[str, dict[str, Any]] = {
     "top": {"colour": style.BLUE, "linestyle": "-", "marker": "o"},
     "bottom": {"colour": style.GREEN, "linestyle": "-", "marker": "s"},
     "random": {"colour": style.GREY, "linestyle": "--", "marker": "o"},
     "matched": {"colour": style.ORANGE, "linestyle": ":", "marker": "^"},
 }
-WIDE = 4  # panels in a row
+WIDE = 4  # the largest number of panels in a row
 MARKERS = "osD^vPX*"
 TOP: dict[str, Any] = {"linestyle": "-", "marker": "o", "markersize": 4, "linewidth": 1.6}
 LOOKS = {
@@ -50,22 +50,22 @@ def draw_curve(
     alone = axes is None
     axes = axes or style.new_figure(6.4, 4.8).add_subplot()
     names = dict.fromkeys(row["series"] for row in rows)
-    others = _looks(name for name in names if name not in SINGLE)
-    looks = SINGLE | {name: {"colour": colour, **look} for name, (colour, look) in others.items()}
+    others = _styles(name for name in names if name not in SINGLE)
+    lines = SINGLE | {name: {"colour": colour, **look} for name, (colour, look) in others.items()}
     drawn = max(row.get("draws", 1) for row in rows)
-    for name, look in looks.items():
+    for name, look in lines.items():
         points = sorted(style.points_of(rows, name))
         if points:
             draws = max(row.get("draws", 1) for row in rows if row["series"] == name)
             several = f" (mean of {draws} draws)" * (alone and draws > 1)
-            label = style.SERIES.get(name, name) + several
+            label = f"{style.SERIES.get(name, name)}{several}"
             style.draw_line(axes, points, label=label, band=0.15, **{"markersize": 5, **look})
     counts = sorted({row["count"] for row in rows})
     style.count_axis(axes, counts, "symlog", linthresh=1)
     axes.set(xlabel=xlabel, ylabel=ylabel)
     if shares:
         axes.set_ylim(-0.03, 1.03)
-    axes.set_title(fill(title, style.signs_across(axes)))
+    axes.set_title(fill(title, style.characters_across(axes)))
     axes.grid(alpha=0.25)
     fewest, most = (some(row["n"] for row in rows) for some in (min, max))
     n = f"{fewest}" if fewest == most else f"{fewest} to {most}"
@@ -77,7 +77,7 @@ def draw_curve(
 
 
 class _Line(NamedTuple):
-    """A line of a panel, and how it looks."""
+    """A line of a panel and its style."""
 
     points: Points
     label: str
@@ -89,9 +89,9 @@ class _Line(NamedTuple):
 def plot_panels(
     panels: Mapping[str, Sequence[tuple[str, Sequence[Row]]]], *, total: int, note: str = ""
 ) -> Figure:
-    """Draw score against the number of masked heads on a log-2 axis, in the published form.
+    """Draw scores against the number of masked heads on a log-2 axis, as in the published figure.
 
-    Each panel has the tidy tables of one or two metrics under their short names: the first is blue,
+    Each panel has the tidy tables of one or two metrics, by short name. The first metric is blue,
     the second red; TopK is solid, RandomK dashed, the layer-matched control dotted without markers.
     """
     lines = {
@@ -102,7 +102,7 @@ def plot_panels(
         ]
         for title, tables in panels.items()
     }
-    small = f"of {total} heads · bands: 95 % intervals{' · ' if note else ''}{note}"
+    small = f"model of {total} heads · bands: 95 % intervals{' · ' if note else ''}{note}"
     return _plot(lines, "Score", small, metrics=2)
 
 
@@ -110,36 +110,36 @@ def plot_panels(
 def plot_rankings(
     panels: Mapping[str, Mapping[str, Sequence[Row]]], *, total: int, metric: str, note: str = ""
 ) -> Figure:
-    """TopK by several rankings in each panel, and RandomK of the first as a grey band.
+    """Draw TopK of several rankings in each panel, and RandomK of the first ranking in grey.
 
-    A ranking looks the same in all panels, also where a panel lacks others.
+    A ranking has the same colour and marker in all panels, even if some panels lack rankings.
     """
-    looks = _looks(dict.fromkeys(name for tables in panels.values() for name in tables))
+    styles = _styles(dict.fromkeys(name for tables in panels.values() for name in tables))
     lines = {}
     for title, tables in panels.items():
         best = {name: style.points_of(rows, "top") for name, rows in tables.items()}
         control = style.points_of(next(iter(tables.values())), "random")
-        lines[title] = [_Line(points, name, *looks[name]) for name, points in best.items()]
+        lines[title] = [_Line(points, name, *styles[name]) for name, points in best.items()]
         lines[title].append(_Line(control, "RandomK", "#777777", LOOKS["random"]))
-    small = f"TopK by ranking · of {total} heads{' · ' if note else ''}{note}"
+    small = f"TopK by each ranking · model of {total} heads{' · ' if note else ''}{note}"
     return _plot(lines, metric, small, metrics=1)
 
 
-def _looks(names: Iterable[str]) -> dict[str, tuple[str, dict[str, Any]]]:
-    """A colour and a marker for each name: markers differ where colours come again."""
-    looks = {}
+def _styles(names: Iterable[str]) -> dict[str, tuple[str, dict[str, Any]]]:
+    """A colour-blind-safe colour and a marker for each name; repeated colours change the marker."""
+    styles = {}
     for number, name in enumerate(names):
-        turn, place = divmod(number, len(style.PALETTE))
+        turn, colour = divmod(number, len(style.PALETTE))
         marker = MARKERS[(number + turn) % len(MARKERS)]
-        looks[name] = (style.PALETTE[place], {**TOP, "marker": marker})
-    return looks
+        styles[name] = (style.PALETTE[colour], {**TOP, "marker": marker})
+    return styles
 
 
 def _plot(
     panels: Mapping[str, Sequence[_Line]], label: str, small_print: str, *, metrics: int
 ) -> Figure:
     wide, high = min(WIDE, len(panels)), ceil(len(panels) / WIDE)
-    # A single panel is as wide as the longest name in its legend, which then is one column.
+    # A single panel must be wide enough for a legend of one column.
     size = (3.1 * wide + 0.4, 3.1 * high + 0.7) if len(panels) > 1 else (4.4, 4.4)
     figure = style.new_figure(*size)
     grid = figure.subplots(high, wide, squeeze=False, sharey=True).ravel().tolist()
@@ -148,12 +148,12 @@ def _plot(
     for axes, (title, lines) in zip(grid, panels.items(), strict=False):
         for line in lines:
             if line.points:
-                places = _places([count for count, *_ in line.points])
-                points = [(places[n], value, low, high) for n, value, low, high in line.points]
+                x_of = _on_log_axis([count for count, *_ in line.points])
+                points = [(x_of[n], value, low, high) for n, value, low, high in line.points]
                 style.draw_line(axes, points, line.colour, label=line.label, **line.look)
-        places = _places(sorted({count for line in lines for count, *_ in line.points}))
+        x_of = _on_log_axis(sorted({count for line in lines for count, *_ in line.points}))
         axes.set_xscale("log", base=2)
-        axes.set_xticks(list(places.values()), [str(count) for count in places])
+        axes.set_xticks(list(x_of.values()), [str(count) for count in x_of])
         axes.minorticks_off()
         axes.set(title=title, xlabel="# Masked Heads")
         axes.set(ylim=(-0.03, 1.03), yticks=[0, 0.2, 0.4, 0.6, 0.8, 1.0])
@@ -165,21 +165,23 @@ def _plot(
     return figure
 
 
-def _places(counts: Sequence[float]) -> dict[float, float]:
-    """Zero has no place on a logarithmic axis: it stands one step before the first count."""
+def _on_log_axis(counts: Sequence[float]) -> dict[float, float]:
+    """The x of each count; 0, which a log axis cannot show, stands one step before the first."""
     return {count: count or min((c for c in counts if c), default=2) / 2 for count in counts}
 
 
 def _legend(figure: Figure, grid: Sequence[Axes], metrics: int) -> None:
-    """One legend over all panels, with a row for each metric where the figure is wide enough."""
+    """Draw one legend above all panels, with a row for each metric if the figure is wide enough."""
     handles = {
         label: handle
         for axes in grid
         for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)
     }
-    labels = sorted(handles, key="RandomK".__eq__)  # a panel may have rankings that others lack
+    labels = sorted(handles, key="RandomK".__eq__)  # RandomK comes last
     wide = ceil(len(labels) / metrics)
-    room = int(figure.get_figwidth() / (0.085 * max(map(len, labels))))  # inches of a sign
+    room = int(
+        figure.get_figwidth() / (0.085 * max(map(len, labels)))
+    )  # a character is 0.085 inches
     columns = wide if wide <= room else max(1, min(room, 2) if metrics > 1 else room)
     if columns == wide:
         labels = style.row_by_row(labels, wide)

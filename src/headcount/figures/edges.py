@@ -1,4 +1,4 @@
-"""How edges shut while a model is trained: open edges and held-out loss against steps."""
+"""Sparse post-training: open edges and held-out loss against training steps."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Log = Sequence[Mapping[str, float]]
 
 @figure_of_texts
 def plot_edges(log: Log, *, control: Log = (), title: str = "Sparse post-training") -> Figure:
-    """Two panels over the same steps: open edges (hard gates), and loss on text not trained on."""
+    """Draw two panels over the same steps: open edges (hard gates), and loss on held-out text."""
     from matplotlib.ticker import LogFormatter
 
     figure = new_figure(6.4, 6.0)
@@ -29,7 +29,7 @@ def plot_edges(log: Log, *, control: Log = (), title: str = "Sparse post-trainin
     edges.plot(_column(shown, "step"), averaged, color=BLUE, label="averaged weights", **dots)
     edges.set(yscale="log", ylabel="Open edges (%)", title=title)
     edges.yaxis.set_major_formatter(LogFormatter())
-    edges.yaxis.set_minor_formatter(LogFormatter())  # labels where a decade has few others
+    edges.yaxis.set_minor_formatter(LogFormatter())  # also between decades, which may have no label
     edges.grid(alpha=0.25, which="both")
     loss.plot(steps, _column(log, "constraint_loss"), color=BLUE, label="sparse")
     if control:

@@ -41,7 +41,7 @@ def draw_head_map(
 
 
 def whole_ticks(axes: Axes) -> None:
-    """Ticks at whole numbers alone: layers and heads have no halves."""
+    """Put ticks at whole numbers only, since layers and heads are numbered."""
     from matplotlib.ticker import MaxNLocator
 
     for axis in (axes.xaxis, axes.yaxis):
@@ -49,7 +49,7 @@ def whole_ticks(axes: Axes) -> None:
 
 
 def by_layer(values: Sequence[float], counts: Sequence[int]) -> np.ndarray:
-    """One row for each layer; NaN where a layer has fewer heads than another.
+    """Arrange values in one row per layer; NaN fills layers with fewer heads than the largest.
 
     >>> by_layer([1, 2, 3], [2, 1])
     array([[ 1.,  2.],

@@ -1,6 +1,6 @@
-"""How values show themselves in a notebook: small HTML that loads nothing and runs nothing.
+"""The HTML of values in a notebook: small, without scripts or anything loaded from outside.
 
-Every text is escaped. Colours are laid over the page's own, so that light and dark both work.
+Every text is escaped. Colours are translucent, so that they work on light and dark pages.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ STYLE = (
 
 
 def frame(title: str, *parts: str) -> str:
-    """A title over parts that are HTML already.
+    """A title above parts, which must already be escaped HTML.
 
     >>> frame("a < b")[-36:]
     '<strong>a &lt; b</strong></p></div>\\n'
@@ -39,12 +39,12 @@ def frame(title: str, *parts: str) -> str:
 
 
 def side_by_side(*parts: str) -> str:
-    """Parts in a row, or below each other where there is no room."""
+    """Parts side by side, or below each other where there is no room."""
     return f'<div class="side">{"".join(f"<div>{part}</div>" for part in parts)}</div>'
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[object]], numbers: int = 0) -> str:
-    """A table; its last `numbers` columns are set as numbers."""
+    """A table whose last `numbers` columns are aligned as numbers."""
     kinds = [""] * (len(header) - numbers) + [' class="n"'] * numbers
 
     def line(tag: str, cells: Sequence[object]) -> str:
@@ -57,7 +57,7 @@ def table(header: Sequence[str], rows: Sequence[Sequence[object]], numbers: int 
 
 
 def picture(figure: Figure, alt: str = "figure") -> str:
-    """A figure as an image within the page; of few colours, so that notebooks stay small."""
+    """A figure as an image inside the HTML, with few colours to keep notebooks small."""
     from PIL import Image
 
     drawn, file = io.BytesIO(), io.BytesIO()
@@ -68,7 +68,7 @@ def picture(figure: Figure, alt: str = "figure") -> str:
 
 
 def decimals(most: float) -> int:
-    """Digits behind the point that show three figures of the largest value.
+    """The decimal places that show three significant digits of the largest value.
 
     >>> decimals(0.81), decimals(161.0), decimals(0.0)
     (3, 0, 2)

@@ -1,4 +1,4 @@
-"""Accuracy with and without inserts as grouped bars, beside two charts of attention profiles."""
+"""Accuracy with and without inserts as grouped bars, next to two charts of attention profiles."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 SHORT = {"w/o": "None", "w/ Mless": "Mless", "w/ Mful": "Mful"}
-OTHER = "#999999"  # the colour of a series that is not published
+OTHER = "#999999"  # the colour of series that the published figure lacks
 
 
 @dataclass(frozen=True)
 class Bar:
-    """A share in percent, and the ends of its whisker."""
+    """A percentage, and the ends of its whisker."""
 
     value: float
     low: float
@@ -31,14 +31,14 @@ class Bar:
 
 @dataclass(frozen=True, eq=False)
 class Profiles:
-    """One head's profiles: the full sequence of each series, and where its insert stands."""
+    """The profiles of one head: each series over the full prompt, and the inserted positions."""
 
     title: str
     full: Mapping[str, Float[np.ndarray, "_"]]
     spans: Mapping[str, Sequence[int]]
 
     def original(self, series: str) -> Float[np.ndarray, "tokens"]:
-        """The profile without the inserted places."""
+        """The profile without the inserted positions."""
         return np.delete(self.full[series], list(self.spans[series]))
 
 
@@ -50,7 +50,10 @@ def plot_inserts(
     title: str,
     note: str = "",
 ) -> Figure:
-    """Bars by model on the left; on the right original tokens above, the full sequence below."""
+    """Draw bars by model on the left; on the right the profiles of the first model.
+
+    The upper chart shows the original tokens, the lower one the full sequence.
+    """
     wide = 3.6 + 1.5 * len(bars)
     figure = new_figure(wide + (6.2 if profiles else 0), 4.9)
     if profiles is None:
@@ -68,12 +71,12 @@ def _bars(axes: Axes, bars: Mapping[str, Mapping[str, Bar]], title: str) -> None
     width = 0.8 / len(series)
     for number, name in enumerate(series):
         x = [model - 0.4 + width * (number + 0.5) for model in range(len(bars))]
-        own = [of_model[name] for of_model in bars.values()]
-        heights = [bar.value for bar in own]
+        of_series = [of_model[name] for of_model in bars.values()]
+        heights = [bar.value for bar in of_series]
         axes.bar(x, heights, width * 0.94, label=name, color=INSERTS.get(name, OTHER))
-        _whiskers(axes, x, own, fmt="none", ecolor="#333333", linewidth=1)
-        for at, bar in zip(x, own, strict=True):
-            top = (at, max(bar.value, np.nan_to_num(bar.high)))
+        _whiskers(axes, x, of_series, fmt="none", ecolor="#333333", linewidth=1)
+        for centre, bar in zip(x, of_series, strict=True):
+            top = (centre, max(bar.value, np.nan_to_num(bar.high)))
             how: dict[str, Any] = {"textcoords": "offset points", "ha": "center", "fontsize": 8}
             axes.annotate(f"{bar.value:.1f}", top, xytext=(0, 3), **how)
     for model, of_model in enumerate(bars.values()):
@@ -89,7 +92,7 @@ def _bars(axes: Axes, bars: Mapping[str, Mapping[str, Bar]], title: str) -> None
 
 
 def _whiskers(axes: Axes, x: Sequence[float], bars: Sequence[Bar], **how: Any) -> None:
-    """Draw the ends of intervals; an unknown one has no length."""
+    """Draw intervals as whiskers; an unknown interval gets a whisker of length 0."""
     ends = np.array([[bar.value - bar.low, bar.high - bar.value] for bar in bars]).T  # (2, bars)
     yerr = np.nan_to_num(ends).clip(min=0)
     axes.errorbar(x, [bar.value for bar in bars], yerr=yerr, capsize=3, **how)
@@ -124,21 +127,21 @@ def _filled(axes: Axes, values: Float[np.ndarray, "tokens"], name: str) -> None:
 def plot_sweep(
     lines: Mapping[str, Sequence[tuple[str, Bar]]], *, label: str, title: str, note: str = ""
 ) -> Figure:
-    """Accuracy against the length or the place of the insert, one line for each kind of it."""
+    """Draw accuracy against the length or the place of the insert, one line per series."""
     figure = new_figure(6.4, 4.4)
     axes = figure.add_subplot()
     ticks = list(dict.fromkeys(x for points in lines.values() for x, _ in points))
-    joined = label.startswith("Tokens")  # lengths follow each other, places do not
+    joined = label.startswith("Tokens")  # lengths are ordered, places are not
     dots = {"marker": "o", "markersize": 4}
     for number, (name, points) in enumerate(lines.items()):
         shift = 0.06 * (number - (len(lines) - 1) / 2)
         x = [ticks.index(tick) + shift for tick, _ in points]
-        look = {"color": INSERTS.get(name), "linestyle": "-" if joined else "none", **dots}
-        _whiskers(axes, x, [bar for _, bar in points], label=name, **look)
+        line_style = {"color": INSERTS.get(name), "linestyle": "-" if joined else "none", **dots}
+        _whiskers(axes, x, [bar for _, bar in points], label=name, **line_style)
     axes.set_xticks(range(len(ticks)), ticks)
     axes.set(xlabel=label, ylabel="Accuracy (%)", title=title)
     axes.set_ylim(bottom=0)
     axes.grid(alpha=0.25)
     axes.legend(frameon=False)
-    small_print(figure, note, signs=108)
+    small_print(figure, note, width=108)
     return figure

@@ -1,4 +1,4 @@
-"""Heads kept: explained effect against the number of heads, dense and sparse side by side."""
+"""Heads kept: explained effect against the number of heads, of one model or two."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-BOTTOM, TOP = -0.6, 2.2  # what lies beyond is cut off: the explained effect may pass 2
+BOTTOM, TOP = -0.6, 2.2  # the y axis ends here, even if explained effects or bands go beyond
 
 
 @dataclass(frozen=True)
 class Line:
-    """One model's curve, the same in random order, and the heads that it needs."""
+    """The curve of one model, its curve in random order, and the heads that it needs."""
 
     label: str
     points: Points
     random: Points
-    needed: float  # NaN where it cannot be known
+    needed: float  # NaN if unknown
 
 
 @dataclass(frozen=True)
 class KeptPanel:
-    """One task: one line, or two and the ratio of the heads that they need."""
+    """One task: the line of one model, or of two models with the ratio of the heads they need."""
 
     title: str
     lines: Sequence[Line]
@@ -39,16 +39,16 @@ class KeptPanel:
 
 @style.figure_of_texts
 def plot_kept(panels: Sequence[KeptPanel], *, threshold: float, note: str = "") -> Figure:
-    """Draw the published form: four panels, bands over prompts, a dashed line at the threshold.
+    """Draw one panel per task as published, with bands and a dashed line at the threshold.
 
-    The dashed line joins the two curves and bears the ratio of the heads needed, with both counts
-    below it. With one model it marks that model's count. Random orders are thin lines.
+    With two models, the dashed line joins their curves; its label gives the ratio of the heads
+    needed and both counts. With one model, it ends at that model's count. Random orders are thin.
     """
     figure = style.new_figure(3.1 * len(panels) + 0.4, 3.7)
     grid = figure.subplots(1, len(panels), squeeze=False, sharey=True)[0]
-    values, ends = [0.0, 1.0], [0.0, 1.0]  # of curves, and of their bands, where these are known
+    values, ends = [0.0, 1.0], [0.0, 1.0]  # y values of curves, and ends of their bands
     for number, (axes, panel) in enumerate(zip(grid, panels, strict=True)):
-        # As published: a pair of colours for the first two panels, another for the others.
+        # As published: the first two panels share a pair of colours, the others another pair.
         for line, colour in zip(panel.lines, style.PAIRS[min(number // 2, 1)], strict=False):
             style.draw_line(axes, line.points, colour, band=0.2, label=line.label)
             if line.random:
@@ -61,7 +61,7 @@ def plot_kept(panels: Sequence[KeptPanel], *, threshold: float, note: str = "") 
         axes.set(title=panel.title, xlabel="Number of Heads Kept", yticks=[0.0, 0.5, 1.0])
         axes.set_xlim(left=0)
         axes.grid(alpha=0.25)
-    # A row for each pair of colours.
+    # The legend has one row for each pair of colours.
     columns = min(len(grid), 4)
     pairs = [zip(*axes.get_legend_handles_labels(), strict=True) for axes in grid[:4:2]]
     entries = style.row_by_row(list(chain(*pairs)), columns)
@@ -71,23 +71,23 @@ def plot_kept(panels: Sequence[KeptPanel], *, threshold: float, note: str = "") 
     grid[0].set(ylabel="Explained Effect", ylim=(bottom, top))
     if lowest < BOTTOM or highest > TOP:
         cut = "bands" if all(bottom <= value <= top for value in values) else "curves"
-        note = f"{note} · some {cut} go on beyond the frame".removeprefix(" · ")
+        note = f"{note} · some {cut} continue beyond the frame".removeprefix(" · ")
     style.small_print(figure, note)
     return figure
 
 
 def _threshold(axes: Axes, panel: KeptPanel, threshold: float) -> None:
     needed = [line.needed for line in panel.lines]
-    if any(math.isnan(count) for count in needed):  # nothing to mark
+    if any(math.isnan(count) for count in needed):  # there is nothing to mark
         return
     total = max(count for line in panel.lines for count, *_ in line.points)
     counts = " / ".join(f"all {total}" if count == total else f"{count:.0f}" for count in needed)
     left, right = (0.0, needed[0]) if len(needed) == 1 else (min(needed), max(needed))
     axes.plot([left, right], [threshold] * 2, color="black", linestyle="--", linewidth=1.2)
-    text = f"{counts} heads"
-    if panel.ratio is not None and left < total:  # with all heads on both sides it tells nothing
+    text = "1 head" if counts == "1" else f"{counts} heads"
+    if panel.ratio is not None and left < total:  # if both models need all heads, 1x is no result
         text = f"{panel.ratio:.1f}x\n{text}"
-    # Beside the end of the line or, where there is no room, in the corner that curves leave free.
+    # Next to the end of the line or, without room there, in the corner that has no curves.
     corner = right > 0.6 * total
     axes.annotate(
         text,

@@ -1,4 +1,4 @@
-"""Head roles: what ablating heads in their order changes, and where the roles lie."""
+"""Head roles: the effect of ablating heads in the order of each role, and a map of the roles."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
 @style.figure_of_texts
 def plot_roles(panels: Mapping[tuple[str, str], Mapping[str, Points]], *, note: str = "") -> Figure:
-    """The published grid: one row per task, one column per model, one line per role.
+    """Draw the published grid: one row per task, one column per model, one line per role.
 
-    `panels` has the line of each role, by task and model. All panels of a row share their y axis.
+    `panels` maps task and model to the line of each role. The panels of a row share their y axis.
     """
     rows = list(dict.fromkeys(row for row, _ in panels))
     columns = list(dict.fromkeys(column for _, column in panels))
@@ -31,8 +31,8 @@ def plot_roles(panels: Mapping[tuple[str, str], Mapping[str, Points]], *, note: 
     for (i, j), axes in np.ndenumerate(grid):
         axes.axhline(0, color="#888888", linewidth=0.7)
         for role, points in panels.get((rows[i], columns[j]), {}).items():
-            look: dict[str, Any] = {"linewidth": 1.6, "label": role.capitalize()}
-            style.draw_line(axes, points, style.ROLES[role], band=0.18, **look)
+            line_style: dict[str, Any] = {"linewidth": 1.6, "label": role.capitalize()}
+            style.draw_line(axes, points, style.ROLES[role], band=0.18, **line_style)
         axes.grid(alpha=0.25)
         axes.margins(x=0.02)
     for axes, column in zip(grid[0], columns, strict=True):
@@ -46,9 +46,9 @@ def plot_roles(panels: Mapping[tuple[str, str], Mapping[str, Points]], *, note: 
     figure.supylabel("Δ Log Probability of Target Response", fontsize=10)
     how: dict[str, Any] = {"title": "Metric", "ncols": 3, "fontsize": 9, "handlelength": 1.6}
     style.legend_above(figure, *grid[0, 0].get_legend_handles_labels(), **how)
-    if note:  # in lines of about equal length
+    if note:  # break it into lines of about equal length
         lines = ceil(len(note) / int(17 * size[0]))
-        style.small_print(figure, note, signs=ceil(len(note) / lines) + 6, size=6.5)
+        style.small_print(figure, note, width=ceil(len(note) / lines) + 6, size=6.5)
     return figure
 
 
@@ -56,10 +56,10 @@ def plot_roles(panels: Mapping[tuple[str, str], Mapping[str, Points]], *, note: 
 def plot_role_maps(
     maps: Mapping[tuple[str, str], np.ndarray], counts: Mapping[str, Sequence[int]]
 ) -> Figure:
-    """Layer × head, coloured by role; what no role claims is grey.
+    """Draw maps of layer × head, coloured by role; undecided heads are grey.
 
-    `maps` has one role's name per head, by task and model; `counts` the heads per layer of each
-    model. One row per model, one column per task.
+    `maps` maps task and model to the role of each head; `counts` has the heads per layer of each
+    model. The figure has one row per model and one column per task.
     """
     from matplotlib.colors import ListedColormap
     from matplotlib.patches import Patch

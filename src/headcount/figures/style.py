@@ -1,8 +1,7 @@
-"""What figures share: colours, lines with bands, small print, and files.
+"""The shared style of figures: colours, lines with bands, small print, and files.
 
-Names of models, tasks and rankings are texts, not formulas: `figure_of_texts` says so to
-matplotlib, which otherwise reads what stands between two dollar signs as TeX, and stops if it is
-none.
+Matplotlib reads text between two dollar signs as TeX, and fails if it is not TeX. Names of models,
+tasks and rankings are plain text, so `figure_of_texts` switches this off.
 """
 
 from __future__ import annotations
@@ -22,17 +21,17 @@ Points = Sequence[tuple[float, float, float, float]]  # count, value, low, high
 Arguments = ParamSpec("Arguments")
 Drawn = TypeVar("Drawn", "Figure", "Axes")
 
-# Okabe and Ito's colours, which colour-blind readers can tell apart, and one more.
+# The colour-blind-safe colours of Okabe and Ito, and one more.
 BLUE, ORANGE, GREEN = "#0072B2", "#D55E00", "#009E73"
 PALETTE = (BLUE, ORANGE, GREEN, "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#882255")
 GREY = "#555555"
-# As in the figures that the studies follow.
+# The colours of the published figures that the studies follow.
 METRICS = ("#1f5fbf", "#c8281e")
 PAIRS = (("#1f77b4", "#ff7f0e"), ("#2ca02c", "#e377c2"))
 ROLES = {"facilitation": "#2a9d4a", "irrelevance": "#3067c4", "interference": "#d0342c"}
 UNDECIDED = "#dddddd"
 INSERTS = {"w/o": "#8064a2", "w/ Mless": "#2a9d8f", "w/ Mful": "#9ecae1", "ARM": "#e0a03c"}
-# The series of a curve, as legends name them.
+# The names of the series of a curve in legends.
 SERIES = {
     "top": "TopK",
     "bottom": "BottomK",
@@ -42,7 +41,7 @@ SERIES = {
 
 
 def figure_of_texts(plot: Callable[Arguments, Drawn]) -> Callable[Arguments, Drawn]:
-    """Have every text of the figure that `plot` draws printed as it is, dollar signs too."""
+    """Decorate `plot` so that the figure prints every text as it is, including dollar signs."""
 
     @wraps(plot)
     def plain(*arguments: Arguments.args, **options: Arguments.kwargs) -> Drawn:
@@ -55,7 +54,7 @@ def figure_of_texts(plot: Callable[Arguments, Drawn]) -> Callable[Arguments, Dra
 
 
 def new_figure(wide: float, high: float) -> Figure:
-    """An empty figure of so many inches; matplotlib is loaded only when something is drawn."""
+    """An empty figure, sized in inches; matplotlib is imported here because it loads slowly."""
     from matplotlib.figure import Figure
 
     return Figure(figsize=(wide, high), layout="constrained")
@@ -75,15 +74,15 @@ def shown(figure: Figure) -> Figure:
 
 
 def points_of(rows: Sequence[Row], series: str) -> Points:
-    """The points of one series of a tidy table."""
+    """The points of one series in a tidy table."""
     wanted = [row for row in rows if row["series"] == series]
     return [(row["count"], row["value"], row["low"], row["high"]) for row in wanted]
 
 
-def draw_line(axes: Axes, points: Points, colour: str, *, band: float = 0.0, **look: Any) -> None:
-    """Draw a line and, where `band` is its opacity, the intervals around it."""
+def draw_line(axes: Axes, points: Points, colour: str, *, band: float = 0.0, **style: Any) -> None:
+    """Draw a line and, unless `band` is 0, the intervals around it as a band of that opacity."""
     x, value, low, high = zip(*points, strict=True)
-    axes.plot(x, value, color=colour, **look)
+    axes.plot(x, value, color=colour, **style)
     if band and len(points) == 1:  # a band would have no width
         axes.vlines(x, low, high, color=colour)
     elif band:
@@ -91,7 +90,7 @@ def draw_line(axes: Axes, points: Points, colour: str, *, band: float = 0.0, **l
 
 
 def count_axis(axes: Axes, counts: Sequence[int], scale: str, **options: Any) -> None:
-    """A tick at every count that has room; where there are many, on a scale of twos."""
+    """Put a tick at every count that has room; with many counts, use a log-2 scale."""
     if len(counts) > 2 and counts[-1] > 8:
         axes.set_xscale(scale, base=2, **options)
     axes.get_xlim()  # brings the places below up to date
@@ -105,7 +104,7 @@ def count_axis(axes: Axes, counts: Sequence[int], scale: str, **options: Any) ->
 
 
 def legend_above(figure: Figure, handles: Sequence[Any], labels: Sequence[str], **how: Any) -> None:
-    """Put a legend above all panels, where it hides no curve."""
+    """Put a legend above all panels, where it covers no curve."""
     figure.legend(handles, labels, loc="outside upper center", frameon=False, **how)
 
 
@@ -117,20 +116,22 @@ def legend_and_note(axes: Axes, note: str, *, alone: bool) -> None:
     """
     if alone:
         figure_of(axes).legend(loc="outside upper center", ncols=2, frameon=False)
-        small_print(figure_of(axes), note, signs=12 * signs_across(axes) // 7)
+        small_print(figure_of(axes), note, width=12 * characters_across(axes) // 7)
     else:
-        title = fill(note.replace("n = ", "n\u00a0=\u00a0"), max(24, 4 * signs_across(axes) // 3))
+        title = fill(
+            note.replace("n = ", "n\u00a0=\u00a0"), max(24, 4 * characters_across(axes) // 3)
+        )
         small: dict[str, Any] = {"title_fontsize": 7, "fontsize": 7, "alignment": "left"}
         axes.legend(title=title, framealpha=0.7, **small)
 
 
-def signs_across(axes: Axes) -> int:
-    """How many signs of a title have room in the width of the axes."""
+def characters_across(axes: Axes) -> int:
+    """How many characters of a title fit into the width of the axes."""
     return max(12, int(11.3 * axes.get_window_extent().width / axes.figure.dpi))
 
 
 def row_by_row(entries: Sequence[Any], columns: int) -> list[Any]:
-    """Order entries for a legend that is read row by row: matplotlib fills it column by column.
+    """Reorder the entries of a legend to read row by row; matplotlib fills it by columns.
 
     >>> row_by_row("abcde", 3)
     ['a', 'd', 'b', 'e', 'c']
@@ -138,15 +139,15 @@ def row_by_row(entries: Sequence[Any], columns: int) -> list[Any]:
     return [entries[i] for start in range(columns) for i in range(start, len(entries), columns)]
 
 
-def small_print(figure: Figure, text: str, *, signs: int | None = None, size: float = 7) -> None:
-    """Print a note below the panels, in as many lines as it takes; nothing where there is none."""
+def small_print(figure: Figure, text: str, *, width: int | None = None, size: float = 7) -> None:
+    """Print a note below the panels, in lines of `width` characters (default: the figure's)."""
     if text:
-        wide = int(17 * figure.get_figwidth()) if signs is None else signs
-        figure.supxlabel(fill(text, wide), fontsize=size, color="#666666")
+        width = int(17 * figure.get_figwidth()) if width is None else width
+        figure.supxlabel(fill(text, width), fontsize=size, color="#666666")
 
 
 def save_figure(figure: Figure, folder: str | Path, name: str = "figure") -> list[Path]:
-    """Write PNG, SVG and PDF; the same figure gives the same bytes."""
+    """Write PNG, SVG and PDF; the same figure always gives the same bytes."""
     import matplotlib
 
     paths = []
@@ -164,8 +165,8 @@ def save_figure(figure: Figure, folder: str | Path, name: str = "figure") -> lis
 
 
 def _fewer_colours(path: Path) -> None:
-    """Keep a picture's 256 main colours: a third of the bytes, and no difference to the eye."""
-    from PIL import Image  # matplotlib brings it along
+    """Reduce a PNG to 256 colours: a third of the bytes, without a visible difference."""
+    from PIL import Image  # a dependency of matplotlib
 
     with Image.open(path) as picture:
         palette = picture.convert("RGB").quantize(256, method=Image.Quantize.MAXCOVERAGE)

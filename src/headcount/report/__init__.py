@@ -1,4 +1,4 @@
-"""Results as a web page: one file, nothing loaded from outside, everything escaped."""
+"""Finished results: their folders, and a web page in one file that loads nothing from outside."""
 
 from __future__ import annotations
 

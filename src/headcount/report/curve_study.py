@@ -1,4 +1,4 @@
-"""A single curve as a result like any other: the same folder, the same page."""
+"""A single curve as a `Study`, so that it gets the same folder and page as a study."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def curve_study(
     settings: Mapping[str, Any],
     claims: Sequence[Claim] = (),
 ) -> Study:
-    """Everything about a curve; what it was made with goes over what `settings` asked for."""
+    """Make a `Study` of a curve; the settings the curve was made with override `settings`."""
     scores = {curve.scores.ranking: curve.scores}
     clusters = task.split("ranking").clusters
     return Study(
@@ -60,9 +60,9 @@ def value_rows(
     clusters: Int[np.ndarray, "examples"],
     **facts: str,
 ) -> list[dict[str, Any]]:
-    """Every value behind some points, with the cluster that its example belongs to.
+    """One row for every value of every example, with the cluster of the example.
 
-    `raw` has the values by series and count; `facts` are the same in all rows.
+    `raw` maps series and count to values; `facts` are columns that are the same in all rows.
     """
     columns = ("series", "count", "draw", "example", "cluster", "value")
     return [

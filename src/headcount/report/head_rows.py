@@ -1,4 +1,4 @@
-"""What a run knows about each head: the tidy table in its folder, and what a page makes of it."""
+"""The table of heads: what a run knows about each head, in `heads.csv` and on the page."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from headcount.heads import HeadLayout, HeadScores
 from headcount.report.read import Result, number
 
 COLUMNS = ("model", "task", "layer", "head", "score", "value", "low", "high", "label")
-# Rankings that take out one head at a time: their score is what the metric loses.
+# Rankings that remove one head at a time: their score is the loss of the metric.
 MEASURED = ("ablation", "patching")
 REMOVED = "effect when removed"
 ROLE = "role"
-DIGITS = 6  # significant ones: scores/ has them all
+DIGITS = 6  # significant digits in the table; the files in scores/ have all digits
 
 
 def head_rows(
@@ -28,11 +28,11 @@ def head_rows(
     clusters: Sequence[Any] | np.ndarray | None = None,
     roles: Sequence[str] | np.ndarray | None = None,
 ) -> list[dict[str, Any]]:
-    """One row for each head and score, with its 95 % interval where the score has samples.
+    """One row for each head and score, with its 95 % interval if the score has samples.
 
-    A score that was measured by removing each head is there twice: as a ranking, and with its sign
-    turned as the effect when removed. `clusters` are those of the ranked examples; `roles` are the
-    names of each head's role. A label says what a score is of, or names the role.
+    A score that was measured by removing each head occurs twice: as a ranking, and with the
+    opposite sign as the effect when removed. `clusters` are the clusters of the ranking examples;
+    `roles` has the role of each head. The label names the metric and ablation, or the role.
 
     >>> scores = HeadScores(HeadLayout((1, 1)), np.array([0.5, 0.0]), "ablation")
     >>> for row in head_rows("model", "task", {"ablation": scores}):
@@ -44,20 +44,21 @@ def head_rows(
     """
     columns: list[tuple[str, HeadLayout, Any, Any, Sequence[str]]] = []
     removed = []
-    for name, its in scores.items():
-        # By the clusters of the examples, where the samples are one for each of these.
-        samples = -1 if its.samples is None else len(its.samples)
+    for name, score in scores.items():
+        # Clusters belong to examples, so they are used only if there is one sample per example.
+        samples = -1 if score.samples is None else len(score.samples)
         fits = clusters is not None and samples == len(clusters)
-        ends = its.intervals(clusters if fits else None)  # (heads, 2)
-        said = its.parameters
-        words = [said.get("metric"), said.get("ablation") and f"ablation {said['ablation']}"]
-        labels = [", ".join(str(word) for word in words if word)] * its.layout.total
-        columns.append((name, its.layout, its.values, ends, labels))
-        if its.ranking in MEASURED:
-            removed.append((REMOVED, its.layout, -its.values, -ends[:, ::-1], labels))
+        ends = score.intervals(clusters if fits else None)  # (heads, 2)
+        settings = score.parameters
+        ablation = settings.get("ablation")
+        words = [settings.get("metric"), ablation and f"ablation {ablation}"]
+        labels = [", ".join(str(word) for word in words if word)] * score.layout.total
+        columns.append((name, score.layout, score.values, ends, labels))
+        if score.ranking in MEASURED:
+            removed.append((REMOVED, score.layout, -score.values, -ends[:, ::-1], labels))
     if roles is not None:
         layout = next(iter(scores.values())).layout
-        best = np.max([its.values for its in scores.values()], axis=0)  # (heads,)
+        best = np.max([score.values for score in scores.values()], axis=0)  # (heads,)
         unknown = np.full((layout.total, 2), np.nan)
         columns.insert(0, (ROLE, layout, best, unknown, list(map(str, roles))))
     rows = (
@@ -69,14 +70,14 @@ def head_rows(
 
 
 def _short(value: float) -> float:
-    return float(f"{value:.{DIGITS}g}") + 0.0  # no minus before a zero
+    return float(f"{value:.{DIGITS}g}") + 0.0  # turns -0.0 into 0.0
 
 
 def head_data(results: Sequence[Result], names: Sequence[str]) -> list[dict[str, Any]]:
-    """Models, each with its groups (a study and a task), each with its scores.
+    """The data of the map of heads: models, their groups (a study and a task), and their scores.
 
-    Scores have one value per head in the order of the layout, with ends of intervals where they
-    have them. `names` tell the results apart.
+    A score has one value per head, in the order of the layout, and the ends of its intervals if
+    they are known. `names` has a different name for each result.
     """
     models: dict[tuple[str, tuple[int, ...]], dict[str, Any]] = {}
     for result, name in zip(results, names, strict=True):
@@ -98,12 +99,12 @@ def top_heads(result: Result, count: int = 4) -> tuple[str, str, list[str]] | No
     if not result.heads:
         return None
     model, task = result.heads[0]["model"], result.heads[0]["task"]
-    own = [row for row in result.heads if (row["model"], row["task"]) == (model, task)]
-    score = next((row["score"] for row in own if row["score"] != ROLE), None)
+    rows = [row for row in result.heads if (row["model"], row["task"]) == (model, task)]
+    score = next((row["score"] for row in rows if row["score"] != ROLE), None)
     values = [
         (-value, int(row["layer"]), int(row["head"]))
-        for row in own
-        if row["score"] == score and (value := _seen(row["value"])) is not None
+        for row in rows
+        if row["score"] == score and (value := _rounded(row["value"])) is not None
     ]
     return model, task, [f"{layer}.{head}" for _, layer, head in sorted(values)[:count]]
 
@@ -116,14 +117,14 @@ def _counts(rows: Sequence[Mapping[str, str]]) -> tuple[int, ...]:
 
 
 def _score(name: str, rows: Sequence[Mapping[str, str]], counts: Sequence[int]) -> dict[str, Any]:
-    """One score of all heads: its values, the ends of intervals where known, and what it is of."""
-    own = {(int(row["layer"]), int(row["head"])): row for row in rows if row["score"] == name}
+    """One score of all heads: its values, the ends of known intervals, and its label or roles."""
+    by_head = {(int(row["layer"]), int(row["head"])): row for row in rows if row["score"] == name}
     heads = [(layer, head) for layer, count in enumerate(counts) for head in range(count)]
 
     def column(key: str) -> list[float | None]:
-        return [_seen(own[head][key]) if head in own else None for head in heads]
+        return [_rounded(by_head[head][key]) if head in by_head else None for head in heads]
 
-    labels = [own[head].get("label", "") if head in own else None for head in heads]
+    labels = [by_head[head].get("label", "") if head in by_head else None for head in heads]
     score: dict[str, Any] = {"name": name, "note": "", "values": column("value")}
     ends = {key: column(key) for key in ("low", "high")}
     if any(end is not None for end in ends["low"]):
@@ -135,7 +136,7 @@ def _score(name: str, rows: Sequence[Mapping[str, str]], counts: Sequence[int]) 
     return score
 
 
-def _seen(text: str) -> float | None:
-    """A number in four digits, which is what a reader sees; None where it is unknown."""
+def _rounded(text: str) -> float | None:
+    """A number rounded to the four digits that the page shows; None if it is unknown."""
     value = number(text)
     return float(f"{value:.4g}") if value is not None and math.isfinite(value) else None

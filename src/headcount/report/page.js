@@ -1,7 +1,7 @@
 
 "use strict";
 (() => {
-  // An element with attributes, text and children; text is never read as HTML.
+  // Make an element with attributes, text and children; text is never parsed as HTML.
   const make = (tag, attributes = {}, ...children) => {
     const element = document.createElement(tag);
     for (const [name, value] of Object.entries(attributes)) {
@@ -13,7 +13,8 @@
     return element;
   };
 
-  // Copying. Pages from a file have no clipboard in some browsers: then the old way, then by hand.
+  // Copying. In some browsers a page opened from a file has no clipboard: then try the old command,
+  // and at last show the text so that the reader can copy it.
   const copy = async (text, button) => {
     const tell = (word) => {
       const before = button.dataset.word;
@@ -23,7 +24,7 @@
     try {
       await navigator.clipboard.writeText(text);
       return tell("Copied");
-    } catch { /* not there, or not allowed */ }
+    } catch { /* the clipboard is missing or forbidden */ }
     const area = make("textarea", { class: "by-hand", readonly: true, "aria-label": "To copy" });
     area.value = text;
     (button.closest("section, header") ?? document.body).append(area);
@@ -43,7 +44,7 @@
   const tsv = (rows) => rows.map((row) => row.map((cell) =>
     String(cell ?? "").replace(/[\t\r\n]+/g, " ")).join("\t")).join("\n") + "\n";
 
-  // Sorting: every heading becomes a button. Unknown values stay last, whichever way.
+  // Sorting: every heading becomes a button. Unknown values stay last in both directions.
   const compare = (one, other) => {
     if (typeof one === "number" && typeof other === "number") return one - other;
     return String(one).localeCompare(String(other), undefined, { numeric: true });
@@ -66,7 +67,7 @@
       const button = make("button", { type: "button" }, ...th.childNodes);
       button.addEventListener("click", () => {
         const now = th.getAttribute("aria-sort");
-        // Numbers are asked for from the highest down, names from the first on.
+        // The first click sorts numbers from the highest down, and names from A to Z.
         set(column, now ? now === "ascending" : th.classList.contains("number"));
       });
       th.replaceChildren(button);
@@ -102,7 +103,8 @@
   if (!view) return;
   const models = JSON.parse(document.getElementById("head-data").textContent);
   const SIGNS = { facilitation: "+", interference: "−", irrelevance: "·" };
-  const FIRST = 15; // rows of the table before all are asked for
+  const FIRST = 15; // rows that the table shows at first
+  const counted = (number, noun) => `${number} ${noun}${number === 1 ? "" : "s"}`;
   const state = { model: 0, group: 0, score: 0, within: false, all: false, column: 1, down: true };
   const choose = (changes) => {
     Object.assign(state, changes);
@@ -138,7 +140,8 @@
   };
   const role = (one, number) => one.labels?.[number] ?? null;
   const isRole = (one) => Boolean(one.labels);
-  // What is lost without a head is below zero: there the lowest matter most. Roles go by name.
+  // Whether high values come first. The effect when removed is negative for heads that matter, so
+  // its lowest values come first; roles are sorted by name.
   const falls = (one) => one.name !== "effect when removed" && !isRole(one);
   const valueOf = (one, number) => (isRole(one) ? role(one, number) : one.values[number]);
 
@@ -180,7 +183,7 @@
     const box = make("input", { type: "checkbox" });
     box.checked = state.within;
     box.addEventListener("change", () => { state.within = box.checked; drawMap(); });
-    controls.append(make("label", {}, box, "Sort each layer by it"));
+    controls.append(make("label", {}, box, "Sort each layer by this score"));
   };
 
   const drawMap = () => {
@@ -241,7 +244,7 @@
         const count = one.labels.filter((label) => label === name).length;
         const key = make("span", { class: `key ${name in SIGNS ? name : "none"}` },
           SIGNS[name] ?? "");
-        legend.append(make("span", {}, key, `${name}: ${count} heads`));
+        legend.append(make("span", {}, key, `${name}: ${counted(count, "head")}`));
       }
       return;
     }
@@ -251,8 +254,8 @@
     const ends = [below ? shown(-span) : "0", above || !below ? shown(span) : "0"];
     const kind = below && above ? "both" : below ? "down" : "up";
     legend.append(make("span", {}, ends[0], make("span", { class: `ramp ${kind}` }), ends[1]));
-    const said = one.note ? ` (${one.note})` : "";
-    legend.append(make("span", {}, `${one.name}${said}; colours grow with the square root`));
+    const note = one.note ? ` (${one.note})` : "";
+    legend.append(make("span", {}, `${one.name}${note}; colour ∝ square root of the score`));
     const order = falls(one) ? "highest on top" : "lowest on top";
     legend.append(make("span", {}, "layers from left to right, "
       + (state.within ? order : "heads from top to bottom")));
@@ -301,7 +304,7 @@
     const number = event.target.dataset?.number;
     show(number === undefined ? null : Number(number));
   });
-  // A finger that is lifted leaves the map, and what it asked for stays until it asks elsewhere.
+  // Lifting a finger also fires "pointerleave": keep the tip open until the next touch.
   grid.addEventListener("pointerleave", (event) => {
     if (event.pointerType !== "touch") show(null);
   });
@@ -347,7 +350,7 @@
         row.addEventListener("pointerleave", () => cells[number].classList.remove("at"));
         return row;
       }));
-      more.textContent = state.all ? `Show the first ${FIRST}` : `Show all ${numbers.length} heads`;
+      more.textContent = state.all ? `Show the first ${FIRST}` : `Show all ${counted(numbers.length, "head")}`;
     };
     more.addEventListener("click", () => { state.all = !state.all; fill(); });
     const set = headings(sheet, (column, down) => {

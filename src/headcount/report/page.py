@@ -1,8 +1,8 @@
 """One self-contained web page about one result or several.
 
-Nothing is loaded from outside: the policy allows the page's own style and script, by their hashes,
-and pictures that are in the page itself. The template escapes whatever comes from a model, a file
-or a user. Without JavaScript everything but the map can be read.
+The page loads nothing from outside: its content security policy allows only its own style and
+script, by their hashes, and pictures inside the page. The template escapes every text that comes
+from a model, a file or a user. Without JavaScript, everything but the map of heads can be read.
 """
 
 from __future__ import annotations
@@ -20,14 +20,15 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from headcount.errors import counted
 from headcount.report.head_rows import head_data
 from headcount.report.page_texts import CAPTIONS, QUESTIONS, SOURCES, VERDICTS, next_commands
 from headcount.report.read import Result, number, read_result
 from headcount.system.files import write_file
 
-MOST_ROWS = 600  # of a table on the page; its file has them all
-OWN = ("heads", "head-view", "head-data", "go-on", "settings")  # ids of the page itself
-# Of run.json, what the page does not show among the settings.
+MOST_ROWS = 600  # rows of a table on the page; the file has all rows
+OWN = ("heads", "head-view", "head-data", "go-on", "settings")  # ids that results must not get
+# Entries of run.json that the table of settings leaves out, because the page shows them elsewhere.
 ELSEWHERE = ("notes", "title", "figures", "tables", "command", "study", "asked")
 
 
@@ -37,13 +38,13 @@ def write_page(
     *,
     failures: Mapping[str, str] | None = None,
 ) -> Path:
-    """Write the page about the results in `folders`; `failures` says what could not be finished."""
+    """Write the page about the results in `folders`; `failures` has reasons by name of a study."""
     results = [read_result(folder, seen_from=Path(path).parent) for folder in folders]
     return write_file(path, page(results, failures))
 
 
 def page(results: Sequence[Result], failures: Mapping[str, str] | None = None) -> str:
-    """The page as text."""
+    """The page as HTML."""
     style, script = (
         (files("headcount.report") / name).read_text(encoding="utf-8")
         for name in ("page.css", "page.js")
@@ -82,8 +83,11 @@ def _environment() -> Environment:
         "tally": lambda claims: Counter(str(claim.get("verdict")) for claim in claims),
     }
     environment.globals |= {
-        "question": lambda study: QUESTIONS.get(study, study),  # one's own has only a name
+        "question": lambda study: QUESTIONS.get(
+            study, study
+        ),  # a user's study has no question, only a name
         "sources": SOURCES,
+        "counted": counted,
         "next_commands": next_commands,
         "captions": CAPTIONS,
         "verdicts": VERDICTS,
@@ -93,18 +97,18 @@ def _environment() -> Environment:
 
 
 def _ids(results: Sequence[Result]) -> list[str]:
-    """The names of the studies; those of one name are told apart by a number."""
+    """The id of each result on the page: the name of its study, with a number if it repeats."""
     seen = Counter(OWN)
     names = []
     for result in results:
-        key = "".join(sign if sign.isalnum() or sign in "-_" else "-" for sign in result.study)
+        key = "".join(char if char.isalnum() or char in "-_" else "-" for char in result.study)
         seen[key] += 1
         names.append(key if seen[key] == 1 else f"{key}-{seen[key]}")
     return names
 
 
 def _columns(rows: Sequence[Mapping[str, Any]]) -> list[tuple[str, bool]]:
-    """The names of a table's columns, and whether all that is shown of one are numbers."""
+    """The names of a table's columns, and whether each column holds only numbers."""
     return [
         (name, all(number(row.get(name)) is not None or not row.get(name) for row in rows))
         for name in rows[0]
@@ -118,7 +122,7 @@ def _settings(run: Mapping[str, Any]) -> list[dict[str, str]]:
 
 
 def _flat(value: Any, name: str) -> Iterator[tuple[str, str]]:
-    """The settings in `value` and in all that is within it, each with its whole name."""
+    """Flatten nested settings into pairs of a full name ("model · heads") and a text."""
     if isinstance(value, Mapping) and value:
         for key, item in value.items():
             yield from _flat(item, f"{name} · {key}")
@@ -131,19 +135,19 @@ def _flat(value: Any, name: str) -> Iterator[tuple[str, str]]:
 
 
 def short(value: Any) -> str:
-    """A number as it is read: whole ones whole, others to three places, small ones to two digits.
+    """A number for readers: integers unchanged, others with three decimals or two digits.
 
     >>> [short(text) for text in ("12", "0.123456", "0.00012", None, "nan", 2.0)]
     ['12', '0.123', '0.00012', '', '', '2.000']
     >>> short(-0.5)
     '−0.500'
     """
-    read = number(value)
-    if read is None or not math.isfinite(read):
+    parsed = number(value)
+    if parsed is None or not math.isfinite(parsed):
         return ""
     if isinstance(value, int) or str(value).lstrip("-").isdecimal():
         return str(value).replace("-", "−")
-    return (f"{read:.2g}" if 0 < abs(read) < 0.01 else f"{read:.3f}").replace("-", "−")
+    return (f"{parsed:.2g}" if 0 < abs(parsed) < 0.01 else f"{parsed:.3f}").replace("-", "−")
 
 
 def _hash(text: str) -> str:

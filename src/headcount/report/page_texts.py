@@ -1,4 +1,4 @@
-"""What a page says beside a result: the question, its source, captions, and commands to go on."""
+"""The texts of a page: each study's question and source, captions, and commands to try next."""
 
 from __future__ import annotations
 
@@ -10,17 +10,15 @@ from headcount.report.head_rows import top_heads
 from headcount.report.read import Result
 from headcount.tasks import TASKS
 
-OTHER = "Qwen/Qwen3-0.6B"  # stands for the reader's own model
+OTHER = "Qwen/Qwen3-0.6B"  # an example of another model, for the commands
 QUESTIONS = {
-    "masked-heads": (
-        "Do the heads that rank highest for a skill matter more than as many random ones?"
-    ),
-    "heads-kept": "How many heads must stay to explain what the model does?",
-    "head-roles": "Which heads help with a task, which do not matter, and which are in the way?",
+    "masked-heads": ("Do the heads that rank highest for a skill matter more than random heads?"),
+    "heads-kept": "How many heads must be kept to explain what the model does?",
+    "head-roles": "Which heads help with a task, which do not matter, and which interfere?",
     "token-insertion": (
-        "What do meaningless tokens in a prompt do to the answers, and to attention?"
+        "How do meaningless tokens in a prompt change the answers and the attention?"
     ),
-    "curve": "What is lost as more and more heads are masked?",
+    "curve": "How much does the model lose as more and more heads are masked?",
 }
 SOURCES = {
     "masked-heads": "After “Cognitive Mirrors” (Ma et al., NeurIPS 2025), Figure 3.",
@@ -34,14 +32,14 @@ SOURCES = {
     ),
 }
 CAPTIONS = {
-    "rankings": "Accuracy under other rankings of the heads.",
-    "zero": "The same with zero in the place of absent heads.",
-    "plain": "The same from the whole model instead of soft gates.",
-    "roles": "The role of each head, by the mean of its scores.",
+    "rankings": "TopK accuracy with several rankings of the heads.",
+    "zero": "Explained effect against heads kept, with zero ablation of all other heads.",
+    "plain": "Effect of ablating heads in the whole model, without soft gates.",
+    "roles": "The role of each head, by its mean score over seeds.",
     "sweep-length": "Accuracy against the length of the insert.",
     "sweep-position": "Accuracy against the place of the insert.",
 }
-# Each verdict, and the sign beside its word.
+# The symbol that the page shows next to each verdict.
 VERDICTS = {
     "supported": "✓",
     "refuted": "✗",
@@ -52,29 +50,30 @@ VERDICTS = {
 
 
 def next_commands(result: Result, *, brief: bool = False) -> list[tuple[str, str]]:
-    """What each command is for, and the command; the `brief` ones are about the study itself."""
+    """Commands to try next, each with its purpose; `brief` leaves out those about single heads."""
     again = str(result.run["command"])
-    commands = [("This result again; what is stored is not computed twice.", again)] * bool(again)
+    commands = [("Make this result again; stored values are reused.", again)] * bool(again)
     if result.study == "curve":
-        commands.append(("Four published studies, and one page over all.", "headcount demo --all"))
+        commands.append(("Run four published studies.", "headcount demo --all"))
     else:
         run = f"headcount run {shlex.quote(result.study)}"
         commands += [
-            ("The same on a model of your own.", f"{run} --model {OTHER}"),
-            ("In full size, on a GPU where there is one.", f"{run} --preset full"),
+            ("Run this study on another model.", f"{run} --model {OTHER}"),
+            ("Run this study in full size, if possible on a GPU.", f"{run} --preset full"),
         ]
     best = top_heads(result)
     if best is None or not best[2]:
         return commands
     _, task, heads = best
     model = shlex.quote(_model(result.run))
-    if result.study == "token-insertion":  # its scores say what changes, not what matters
+    if result.study == "token-insertion":  # its scores say which heads change, not which matter
         layer, _, head = heads[0].partition(".")
         drawn = f"headcount run token-insertion --model {model} --layer {layer} --head {head}"
-        return [*commands, ("The attention of the head that changes most.", drawn)]
+        return [*commands, ("Draw the attention of the head that changes most.", drawn)]
     named = " ".join(heads)
     on_task = f"--model {model} --task {task}"
-    without = f"What {task} loses without the {len(heads)} heads that rank highest here."
+    best_heads = "head that ranks" if len(heads) == 1 else f"{len(heads)} heads that rank"
+    without = f"Measure what {task} loses without the {best_heads} highest here."
     ablate = f"headcount ablate {on_task} --heads {named} --metric logprob"
     others = f"headcount compare {on_task} --ranking attribution integrated-gradients"
     prompt = "--prompt 'The capital of France is'"
@@ -83,14 +82,14 @@ def next_commands(result: Result, *, brief: bool = False) -> list[tuple[str, str
     known = task in TASKS.entries  # a task of the user's own may need more than its name
     commands += [(without, ablate)] * known
     if not brief:
-        commands += [("Do other rankings find the same heads?", others)] * known
+        commands += [("Check whether other rankings find the same heads.", others)] * known
         commands += [("Let the model write without these heads.", write)]
-        commands += [("Keep the model without them as an ordinary checkpoint.", keep)]
+        commands += [("Save the model without these heads as an ordinary checkpoint.", keep)]
     return commands
 
 
 def _model(run: Mapping[str, Any]) -> str:
-    """As the command line takes it: what the run's own command says, else the model's name."""
+    """The model for `--model`: that of the run's own command, else the name of the model."""
     try:
         words = shlex.split(run["command"])
     except ValueError:  # a quote that is not closed

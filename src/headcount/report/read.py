@@ -1,4 +1,4 @@
-"""A finished result, read back from its folder: what a page is made of."""
+"""Read a finished result back from its folder, to make a page of it."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from typing import Any
 from headcount.errors import HeadcountError
 
 Rows = Sequence[Mapping[str, str]]
-LARGE = 400_000  # bytes of a drawing, above which its picture is taken instead
-# What a page needs of run.json, and the type of each.
+LARGE = 400_000  # bytes: of a larger SVG file, the page shows the PNG file instead
+# The entries of run.json that a page needs, and their types.
 RUN: dict[str, type] = {
     **dict.fromkeys(("study", "title", "command"), str),
     **dict.fromkeys(("settings", "model", "tables", "versions"), dict),
@@ -26,7 +26,7 @@ RUN: dict[str, type] = {
 
 @dataclass(frozen=True, eq=False)
 class Result:
-    """What a study, or a curve, has left in a folder; `folder` is relative to the page's."""
+    """The files of a study or a curve; `folder` is relative to the folder of the page."""
 
     folder: str
     study: str
@@ -39,20 +39,20 @@ class Result:
     figures: Mapping[str, tuple[str, bytes]] = field(default_factory=dict)  # media type, file
 
     def file(self, name: str) -> str:
-        """The path of one of its files, as seen from the page."""
+        """The path of a file of the result, relative to the page."""
         return name if self.folder == "." else f"{self.folder}/{name}"
 
 
 def read_result(folder: str | Path, *, seen_from: str | Path | None = None) -> Result:
-    """Read a folder that a study or a curve has written."""
+    """Read the folder that a study or a curve has written."""
     folder = Path(folder)
     run = _json(folder, "run.json")
     known = isinstance(run, dict) and {"study", "versions"} <= run.keys()
     if not known or not all(isinstance(run.setdefault(key, RUN[key]()), RUN[key]) for key in RUN):
-        raise HeadcountError(f"{folder / 'run.json'} is not what a run of headcount leaves behind.")
+        raise HeadcountError(f"{folder / 'run.json'} was not written by headcount: run it again.")
     claims = _json(folder, "claims.json") if (folder / "claims.json").exists() else []
     if not isinstance(claims, list) or not all(isinstance(claim, dict) for claim in claims):
-        raise HeadcountError(f"{folder / 'claims.json'} is not a list of claims.")
+        raise HeadcountError(f"{folder / 'claims.json'} is not a list of claims: run it again.")
     return Result(
         folder=_relative(folder, seen_from),
         study=run["study"],
@@ -67,7 +67,7 @@ def read_result(folder: str | Path, *, seen_from: str | Path | None = None) -> R
 
 
 def find_results(folder: str | Path) -> list[Path]:
-    """The folder itself where it holds a result, else those below it that do."""
+    """The folder itself if it holds a result, else all folders below it that hold one."""
     folder = Path(folder)
     if (folder / "run.json").exists():
         return [folder]
@@ -80,21 +80,21 @@ def find_results(folder: str | Path) -> list[Path]:
 
 
 def _inside(folder: Path, name: object) -> Path:
-    """The path of a file of the folder itself: no name in it, and no link, may lead elsewhere.
+    """The path of a file in the folder; a name or link that leads out of the folder is refused.
 
-    Whoever made the folder chose the names in its run.json, and what they name stands on the page.
+    The names come from run.json, which may come from a stranger, and the page shows these files.
     """
     path = folder / str(name)
     if path.name != name or path.resolve().parent != folder.resolve():
         raise HeadcountError(
-            f"{folder} speaks of {name}, which is not a file inside it: remove that from its "
-            "run.json, or put the file there."
+            f"The run.json in {folder} names {name}, which is not a file inside it: remove that "
+            "name, or put the file into the folder."
         )
     return path
 
 
 def _picture(folder: Path, name: object) -> tuple[str, bytes] | None:
-    """The drawing, which is sharp in print, unless it is large; the picture else."""
+    """The SVG file, which is sharp in print, or the PNG file if the SVG file is large."""
     drawing, picture = _inside(folder, f"{name}.svg"), _inside(folder, f"{name}.png")
     if drawing.exists() and (drawing.stat().st_size <= LARGE or not picture.exists()):
         return "image/svg+xml", drawing.read_bytes()
@@ -112,7 +112,7 @@ def _json(folder: Path, name: str) -> Any:
 
 
 def _csv(folder: Path, name: str) -> list[dict[str, str]]:
-    """The rows of a table, which may be packed: heads.csv or heads.csv.gz."""
+    """The rows of a table, which may be compressed: heads.csv or heads.csv.gz."""
     path, packed = _inside(folder, name), _inside(folder, f"{name}.gz")
     if not path.exists() and not packed.exists():
         return []
@@ -125,7 +125,7 @@ def _csv(folder: Path, name: str) -> list[dict[str, str]]:
 
 
 def number(value: object) -> float | None:
-    """The number in a cell of a table; None where it holds none."""
+    """The number in a cell of a table; None if the cell holds no number."""
     try:
         return float(value)  # type: ignore[arg-type]
     except (TypeError, ValueError):

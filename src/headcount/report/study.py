@@ -1,4 +1,4 @@
-"""A finished result, of a study or of one curve, and the one writer of result folders."""
+"""The finished result of a study or a curve, and the only writer of result folders."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ DRAWN = ("series", "count", "value", "low", "high", "n")
 
 
 class Saved(Protocol):
-    """What writes itself into a file: a ranking, or gates."""
+    """An object that writes itself into a file: a ranking, or gates."""
 
     def save(self, path: str | Path) -> None:
-        """Write it to `path`, and make its folder."""
+        """Write the object to `path`, and make the folder if needed."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,14 +45,14 @@ class Study:
 
     rows      the tidy table: one row for each point of each curve
     claims    what was published, what was measured, and the verdict
-    figures   pictures by the name of their files; the first is the study's own
+    figures   figures by file name; the first is the main figure
     settings  every setting that the numbers depend on
-    model     what each model is, by its name: `Model.facts`
-    scores    rankings and gates by the names of their files
-    heads     what is known about each head, as `head_rows` makes it
+    model     the facts of each model by its name: `Model.facts`
+    scores    rankings and gates by file name
+    heads     the table of heads, made by `head_rows`
     notes     sentences that a reader must know: what was left out, what differs from the paper
-    tables    further tables by title, which is also the name of their files
-    values    every value behind the points, one row for each example
+    tables    further tables by title, from which their file names are made
+    values    the value of every example, from which the points are made
     """
 
     name: str
@@ -164,12 +164,12 @@ class Study:
         asked: str = "",
         page: str = "report.html",
     ) -> list[Path]:
-        """Write all that the study has; returns the paths, the picture first and the page last.
+        """Write all files of the study; return their paths, the figure first and the page last.
 
-        `command` makes the same result again. `asked` is the key by which a finished run is known
-        again. run.json comes after all that it speaks of, so that a folder that has one is whole.
-        The page, whose name is `page`, is made of the other files, and `headcount report` can make
-        it again.
+        `command` makes the same result again. `asked` is the key that identifies a finished run.
+        run.json is written after all files that it names, so that a folder with a run.json is
+        complete. The page, whose file name is `page`, is made of the other files; `headcount
+        report` can make it again.
         """
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
@@ -208,7 +208,7 @@ def _ends(low: float, high: float) -> str:
 
 
 def versions() -> dict[str, str]:
-    """The version of everything that may move a number in its last digits."""
+    """The versions of all packages that may change the last digits of a number."""
     packages = ("torch", "transformers", "numpy", "tokenizers")
     ours = {"headcount": __version__, "python": platform.python_version()}
     return ours | {package: version(package) for package in packages}

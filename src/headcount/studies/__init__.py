@@ -1,6 +1,6 @@
-"""The studies: each describes what it measures, concludes from it, and leaves one folder behind.
+"""The studies: each describes what it measures, concludes from the results and saves one folder.
 
-This file is light: a study is imported when it is asked for.
+A study's module is imported only when the study is used, so that importing this file stays cheap.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from headcount.errors import unknown
 if TYPE_CHECKING:
     from headcount.studies.description import StudyKind
 
-# What each study is about, by its name; its module is in the folder of that name.
+# The subject of each study, by its name; the folder of that name holds its modules.
 STUDIES = {
     "masked-heads": "TopK against RandomK masking on cognitive functions",
     "heads-kept": "explained effect against heads kept, in a dense and a sparse model",
@@ -22,24 +22,24 @@ STUDIES = {
 }
 
 
-_KINDS: dict[str, StudyKind] = {}  # those that somebody registered
+_KINDS: dict[str, StudyKind] = {}  # studies that users registered
 
 
 def register_study(kind: StudyKind, summary: str) -> None:
-    """Enter a study of one's own under its name."""
+    """Register a user's study under its name."""
     if kind.key in STUDIES:
         raise ValueError(f"study {kind.key!r} is registered twice")
     STUDIES[kind.key], _KINDS[kind.key] = summary, kind
 
 
 def study_kind(name: str) -> StudyKind:
-    """The study of this name, imported."""
+    """Import the study of this name."""
     kind: StudyKind = _KINDS[name] if name in _KINDS else _part(name, "study").KIND
     return kind
 
 
 def study_config(name: str) -> type:
-    """The dataclass of a study's settings; it is light."""
+    """The dataclass of a study's settings; this does not import the study itself."""
     config: type = _KINDS[name].config if name in _KINDS else _part(name, "config").Config
     return config
 

@@ -1,8 +1,8 @@
-"""What every study is: a config, the requests that it describes, and what it concludes from them.
+"""The skeleton of every study: a config, the requests that it makes, and its conclusions.
 
-A study's config is one frozen dataclass. From it come the command line, the table in the docs, the
-settings in `run.json` and the key by which a finished run is known again. `describe` turns models
-and a config into a `Description`, which can be counted before it is carried out.
+A study's config is one frozen dataclass. The command line, the table in the docs, the settings in
+`run.json` and the key that identifies a finished run are all derived from it. `describe` turns
+models and a config into a `Description`, whose cost can be counted before it is carried out.
 """
 
 from __future__ import annotations
@@ -26,27 +26,28 @@ Results = Mapping[Hashable, Any]
 
 
 class StudyRequest(Protocol):
-    """Something that a study asks for: it can be counted, and carried out in a lab."""
+    """A measurement that a study needs: it can be counted, and carried out in a lab."""
 
     def count(self, counter: Counter) -> None:
         """Tell the counter what will be measured."""
 
     def result(self, lab: Lab) -> Any:
-        """Carry it out."""
+        """Carry the request out."""
 
 
 @dataclass(frozen=True, eq=False)
 class Tolerated:
-    """A request for which another one may be refused: its result is then the refusal itself.
+    """A request that needs another one `first`, which may be refused.
 
-    A failure of the request itself ends the study as any other does.
+    If `first` raises a `HeadcountError`, such as a ranking that does not suit the task, that error
+    is the result and the study goes on. An error of `request` itself ends the study.
     """
 
     first: StudyRequest
     request: StudyRequest
 
     def count(self, counter: Counter) -> None:
-        """Count both, unless the first is refused."""
+        """Count both requests, unless the first is refused."""
         try:
             self.first.count(counter)
         except HeadcountError:
@@ -54,7 +55,7 @@ class Tolerated:
         self.request.count(counter)
 
     def result(self, lab: Lab) -> Any:
-        """Its result, or the refusal."""
+        """The result of `request`, or the error that refused `first`."""
         try:
             self.first.result(lab)
         except HeadcountError as refusal:
@@ -64,12 +65,12 @@ class Tolerated:
 
 @dataclass(frozen=True, eq=False)
 class Description:
-    """All that a study will measure, in order, and what it makes of the results.
+    """Everything that a study will measure, in order, and the function that concludes from it.
 
-    requests   by a key that `conclude` finds their results under
-    conclude   estimates, claims, tables and figures: nothing is measured any more
-    before     a last look before anything is measured, such as a refusal of many hours
-    sayings    what the lab says when it comes to a request
+    requests   the requests by key; `conclude` gets their results under the same keys
+    conclude   makes estimates, claims, tables and figures from the results, and measures nothing
+    before     is called before the first request; it may refuse, for example a run of many hours
+    sayings    messages that the lab prints before the requests of these keys
     """
 
     requests: Mapping[Hashable, StudyRequest]
@@ -78,11 +79,11 @@ class Description:
     sayings: Mapping[Hashable, str] = field(default_factory=dict)
 
     def cost(self, lab: Lab) -> Cost:
-        """What the study will measure, at most."""
+        """An upper bound of what the study will measure."""
         return lab.cost(self.requests.values())
 
     def carry_out(self, lab: Lab) -> Study:
-        """Measure all requests, and conclude."""
+        """Carry out all requests, and conclude from their results."""
         self.before(lab)
         results = {}
         with lab.remembering() as remembering:
@@ -97,7 +98,7 @@ class Description:
 class StudyKind:
     """A registered study.
 
-    key       as the command line names it
+    key       the name of the study on the command line
     config    the dataclass of its settings
     presets   settings by the name of the preset
     models    what it runs on unless told otherwise
@@ -113,7 +114,7 @@ class StudyKind:
     check: Callable[[Any], object] = lambda config: None
 
     def configure(self, preset: str = "quick", **settings: Any) -> Any:
-        """The config of a preset with some settings in place of its own; refuses others by name."""
+        """The config of a preset with some settings replaced; unknown settings are refused."""
         if preset not in self.presets:
             raise unknown(f"preset of {self.key}", preset, self.presets)
         known = {item.name: item.default for item in dataclasses.fields(self.config)}
@@ -130,7 +131,7 @@ class StudyKind:
 
 
 def resume_key(study: str, config: Any, models: Sequence[Model]) -> str:
-    """What a finished run is known by: the study, its whole config, and the models' weights."""
+    """The key that identifies a finished run: a hash of study, config, and the models' weights."""
     facts = {
         "study": study,
         "config": to_json(dataclasses.asdict(config)),
@@ -140,12 +141,12 @@ def resume_key(study: str, config: Any, models: Sequence[Model]) -> str:
 
 
 def columns(interval: Interval) -> dict[str, float]:
-    """An interval as columns of a table."""
+    """An interval as three columns of a table."""
     return {"value": interval.value, "low": interval.low, "high": interval.high}
 
 
 def span_text(numbers: Sequence[int]) -> str:
-    """From the least to the most of some numbers.
+    """The smallest and the largest of some numbers, as text.
 
     >>> span_text([60, 48, 52]), span_text([16, 16])
     ('48 to 60', '16')
@@ -155,19 +156,19 @@ def span_text(numbers: Sequence[int]) -> str:
 
 
 def text_metric(name: str, instead: str) -> TextMetric:
-    """A metric of written texts; refuses those that are read off logits."""
+    """The metric of this name, which must grade written texts; logit metrics are refused."""
     metric = get_metric(name)
     if not isinstance(metric, TextMetric):
         raise HeadcountError(
-            f"{name} is read off logits, and this study grades texts: choose {instead}."
+            f"The metric {name} scores logits, and this study grades texts: choose {instead}."
         )
     return metric
 
 
 def only_model(models: Sequence[Model], study: str) -> Model:
-    """The one model of a study whose figure shows one."""
+    """The single model of a study whose figure shows one model."""
     if len(models) != 1:
         raise HeadcountError(
-            f"{study} takes one model at a time, not {len(models)}: run it once for each."
+            f"{study} takes one model at a time, not {len(models)}: run the study once per model."
         )
     return models[0]

@@ -1,4 +1,4 @@
-"""Run a study by its name, or count what it would measure."""
+"""Run a study by its name, or count what the study would measure."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Models = Model | str | Sequence[Model | str] | None
 def describe_study(
     name: str, models: Models = None, *, preset: str = "quick", **settings: Any
 ) -> Description:
-    """What a study would measure, on one model or several; settings go over those of the preset."""
+    """Describe what a study would measure; `settings` replace those of the preset."""
     kind = study_kind(name)
     config = kind.configure(preset, **settings)  # refuses before a model is loaded
     given = [models] if isinstance(models, Model | str) else models or kind.models
@@ -36,7 +36,7 @@ def run_study(
     lab: Lab | None = None,
     **settings: Any,
 ) -> Study:
-    """Run a study by its name, on one model or several; settings go over those of the preset.
+    """Run a study by its name, on one model or several; `settings` replace those of the preset.
 
     >>> from headcount import load_model, run_study
     >>> model = load_model("smollm2-135m-q4")
@@ -46,11 +46,11 @@ def run_study(
     >>> study.claims[0].verdict in ("supported", "refuted", "undecided")
     True
 
-    `study.save(folder)` writes figures, tables, claims and report.
+    `study.save(folder)` writes the figures, tables, claims and the report.
     """
     return describe_study(name, models, preset=preset, **settings).carry_out(lab or Lab())
 
 
 def study_cost(name: str, models: Models = None, *, lab: Lab | None = None, **more: Any) -> Cost:
-    """What `run_study` with these arguments would measure at most; nothing is measured."""
+    """An upper bound of what `run_study` would measure with these arguments; it runs nothing."""
     return describe_study(name, models, **more).cost(lab or Lab())

@@ -31,15 +31,6 @@ def _in_notebook() -> bool:
     return getattr(shell, "kernel", None) is not None
 
 
-def plural(count: int, thing: str) -> str:
-    """A number of things.
-
-    >>> plural(1, "head"), plural(2000, "head")
-    ('1 head', '2,000 heads')
-    """
-    return f"{count:,} {thing}{'s' * (count != 1)}"
-
-
 def duration(seconds: float) -> str:
     """A time in words, rounded.
 

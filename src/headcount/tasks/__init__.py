@@ -1,7 +1,7 @@
-"""What models are asked: examples, tasks, their token ids, and one file per task family.
+"""Tasks: what models are asked. Examples, their token ids, and one file per family of tasks.
 
-A task is made by name for the tokenizer at hand, or read from a file (JSON Lines, or the JSON
-layout of clean and corrupt prompts):
+A task is made by its name for a tokenizer, or read from a file (JSON Lines, or the JSON layout of
+clean and corrupt prompts):
 
     make_task("ioi", model, n=100)
     make_task("my/questions.jsonl", model)
@@ -46,7 +46,7 @@ __all__ = [
 ]
 
 TASKS: Registry[Task] = Registry("task")
-"""Task factories: each takes the tokenizer, and its settings by keyword or as one config."""
+"""Task factories: each takes the tokenizer, and its settings as keywords or as one config."""
 
 _OURS: tuple[tuple[str, str, Callable[..., Task], type | None], ...] = (
     ("ioi", "IOI", templates.ioi, templates.TemplateSettings),
@@ -85,8 +85,8 @@ def make_task(spec: str | os.PathLike[str] | Task, model: Any, **settings: Any) 
     if isinstance(spec, Task):
         if settings:
             raise HeadcountError(
-                f'The task "{spec.name}" is already made: settings ({", ".join(settings)}) go with '
-                "the name of a task."
+                f'The task "{spec.name}" is already made: settings ({", ".join(settings)}) can '
+                "be given only together with the name of a task."
             )
         return spec
     tokenizer = getattr(model, "tokenizer", model)
@@ -98,7 +98,7 @@ def make_task(spec: str | os.PathLike[str] | Task, model: Any, **settings: Any) 
 
 
 def task_factory(spec: str | os.PathLike[str], **settings: Any) -> Callable[[Tokenizer], Task]:
-    """What makes a task for a tokenizer; refuses names, settings and files that are not there."""
+    """A function that makes the task; unknown names and settings and missing files are refused."""
     key = os.fspath(spec)
     if key not in TASKS.entries and key.endswith(".json"):
         key, settings = "circuit", {"path": key, **settings}
@@ -108,6 +108,6 @@ def task_factory(spec: str | os.PathLike[str], **settings: Any) -> Callable[[Tok
     parameters = entry.bind(**settings)
     if parameters.get("path") and key != "hub":
         with opened(Path(parameters["path"])):
-            pass  # refused before anything long is begun
+            pass  # refuse a missing file before a model is loaded
     own = entry.arguments(parameters)
     return lambda tokenizer: replace(entry.function(tokenizer, **own), parameters=parameters)

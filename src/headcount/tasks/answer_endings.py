@@ -1,7 +1,7 @@
-r"""Where a written answer ends by what it says, beside stop strings and the number of its tokens.
+r"""Endings: rules that end a written answer by its text, besides stop strings and a token limit.
 
-An answer to a problem ends with its box: \boxed{…}, once the braces are balanced and something
-stands between them. An empty box is how prompts name the box, and does not count.
+The answer to a maths problem ends with its box, \boxed{…}, once the braces are balanced and not
+empty. Prompts write an empty box when they ask for one, so an empty box does not count.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _BOX = re.compile(r"\\(?:boxed|fbox)\s*\{")
 
 
 def box_end(text: str) -> int | None:
-    r"""The place behind the first complete box, or None.
+    r"""The index right after the first complete box, or None.
 
     >>> box_end(r"so \boxed{\frac{1}{2}} it is"), box_end(r"\boxed{} and \boxed{\frac{1}{2}")
     (22, None)
@@ -24,37 +24,38 @@ def box_end(text: str) -> int | None:
 
 
 def boxed(text: str) -> str | None:
-    r"""What stands in the last complete box, or None.
+    r"""The content of the last complete box, or None.
 
     >>> boxed(r"first \boxed{3}, then \boxed{\frac{1}{2}}")
     '\\frac{1}{2}'
     """
-    found = [content for content, _ in _boxes(text)]
-    return found[-1] if found else None
+    contents = [content for content, _ in _boxes(text)]
+    return contents[-1] if contents else None
 
 
 def _boxes(text: str) -> list[tuple[str, int]]:
     """Content and end of every complete box that is not empty, in the order of the text."""
-    found = []
+    boxes = []
     for start in (match.end() for match in _BOX.finditer(text)):
-        depth, place = 1, start
-        while depth and place < len(text):
-            if text[place] == "\\":
-                place += 1  # what follows is the name of a sign, such as \{
+        depth, end = 1, start
+        while depth and end < len(text):
+            if text[end] == "\\":
+                end += 1  # skip the escaped character: the brace of \{ opens nothing
             else:
-                depth += {"{": 1, "}": -1}.get(text[place], 0)
-            place += 1
-        content = text[start : place - 1].strip()
+                depth += {"{": 1, "}": -1}.get(text[end], 0)
+            end += 1
+        content = text[start : end - 1].strip()
         if not depth and content:
-            found.append((content, place))
-    return found
+            boxes.append((content, end))
+    return boxes
 
 
 ENDINGS: dict[str, tuple[str, Callable[[str], int | None]]] = {"boxed": ("}", box_end)}
-"""By name: a sign that the last token of an end holds, and the place behind the end, or None."""
+"""By name: a character that the last token of an ending contains, and the function that finds the
+index right after the ending (None where the text has not ended)."""
 
 
 def check_ending(name: str) -> None:
-    """Refuse an ending that there is not; "" is none."""
+    """Refuse an unknown ending; "" stands for no ending."""
     if name and name not in ENDINGS:
         raise unknown("ending", name, ENDINGS)

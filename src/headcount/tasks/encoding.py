@@ -1,16 +1,16 @@
-"""Tasks as token ids, for the tokenizer at hand.
+"""Tasks as token ids, for a given tokenizer.
 
-Tokenisation is a contract. Prompt and target are encoded apart and joined as ids, so no token ever
-spans the border between them and every prompt has the same ids whatever follows it:
+Tokenisation is a contract. Prompt and target are encoded separately and joined as ids, so no token
+spans the border between them, and a prompt has the same ids whatever follows it:
 
-    ids     = [what stands in front] + [the prompt] + [the target]
+    ids     = [prefix] + [prompt] + [target]
     scored  = the positions that predict the target: len(prompt) - 1, ..., len(ids) - 2
 
-Where an example has its prompt in pieces, these too are encoded apart and joined as ids: what is
-put between two of them merges with neither, and leaves their ids as they are.
+The pieces of a prompt, where an example has them, are also encoded separately and joined as ids: a
+text that is inserted between two pieces merges with neither and leaves their ids unchanged.
 
-What stands in front is the task's BOS rule. It is found by asking the tokenizer, not from its
-settings, and nothing (EOS, SEP) is ever put behind a prompt.
+The task's BOS rule decides the prefix. With "auto" the tokenizer is asked to encode a text, because
+its settings do not tell reliably. Nothing (EOS, SEP) is ever appended to a prompt.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ from headcount.errors import HeadcountError
 from headcount.system.files import digest
 from headcount.tasks.task import Example, Task, Tokenizer, quoted
 
-# Texts that a continuation is tried after, in this order: letters may merge with a text that
-# starts with a letter, line ends with one that starts with a line end.
+# A continuation is encoded after each of these texts in turn, until one does not merge with it: a
+# letter may merge with a text that starts with a letter, a line end with one that starts with it.
 ANCHORS = ("a", "\n", ":", "(")
-MARK = "\ue000"  # between the pieces of a prompt while a chat template writes it
+MARK = "\ue000"  # separates the pieces of a prompt while the chat template is applied
 ADVICE = "choose a text that it can write, with a space in front of a word"
 
 
 @dataclass(frozen=True)
 class Encoded:
-    """One example as token ids; `prompt` and `corrupted` start with what stands in front.
+    """One example as token ids; `prompt` and `corrupted` include the prefix (BOS).
 
-    `borders` are the places in the prompt where its pieces start, and where the last one ends.
+    `borders` are the indices in the prompt where its pieces start, and where the last piece ends.
     """
 
     example: Example
@@ -50,7 +50,7 @@ class Encoded:
 
     @property
     def length(self) -> int:
-        """How many tokens are run: the last one of the target is only predicted."""
+        """The number of tokens that are run: the target's last token is only predicted."""
         return len(self.prompt) + len(self.target) - 1
 
     @cached_property
@@ -62,10 +62,10 @@ class Encoded:
 
 
 def encode(task: Task, tokenizer: Tokenizer) -> list[Encoded]:
-    """Encode every example of `task`, and check that prompt and answer, joined, read as written.
+    """Encode every example of `task`, and check that prompt and answer, joined, decode as written.
 
-    With a chat template, the space in front of a target is dropped where the template ends in white
-    space itself: a reply on a new line starts with "Mary", not with " Mary".
+    Where a chat template ends in white space, the target loses its leading space: a reply on a new
+    line starts with "Mary", not with " Mary".
 
     >>> from tokenizers import Tokenizer, models, pre_tokenizers
     >>> from transformers import PreTrainedTokenizerFast
@@ -83,10 +83,10 @@ def encode(task: Task, tokenizer: Tokenizer) -> list[Encoded]:
 def continuation_ids(tokenizer: Tokenizer, text: str, *, inner: bool = False) -> tuple[int, ...]:
     """The ids of `text` as it continues a prompt, the same after every prompt.
 
-    Some tokenizers put a space of their own before each text ("▁" of SentencePiece), which must
-    appear once before a word and not at all within a line. So the text is encoded behind an anchor,
-    and counts when the anchor's own ids come out unchanged in front of it and the rest reads as
-    the text. Within a prompt (`inner`), the ids that the text has alone are tried first.
+    Some tokenizers put a space before every text they encode ("▁" of SentencePiece). A continuation
+    must not get that space. So the text is encoded after a short anchor text; the result counts if
+    the anchor keeps its ids and the remaining ids decode to the text. Within a prompt (`inner`),
+    the ids of the text alone are tried first.
     """
     ids = _continuation(tokenizer, text, inner)
     if ids is None:
@@ -99,7 +99,7 @@ def continuation_ids(tokenizer: Tokenizer, text: str, *, inner: bool = False) ->
 def _continuation(tokenizer: Tokenizer, text: str, inner: bool = False) -> tuple[int, ...] | None:
     anchors = [(anchor, ids) for anchor in ANCHORS if (ids := _plain_ids(tokenizer, anchor))]
 
-    def behind_an_anchor() -> tuple[int, ...] | None:
+    def after_an_anchor() -> tuple[int, ...] | None:
         for anchor, start in anchors:
             both = _plain_ids(tokenizer, anchor + text)
             ids = both[len(start) :]
@@ -112,12 +112,12 @@ def _continuation(tokenizer: Tokenizer, text: str, inner: bool = False) -> tuple
         return ids if any(_continues(tokenizer, start, ids, text) for _, start in anchors) else None
 
     if inner:
-        return alone() or behind_an_anchor()
-    return behind_an_anchor() or alone()
+        return alone() or after_an_anchor()
+    return after_an_anchor() or alone()
 
 
 class _Encoder:
-    """The examples of one task as ids; texts that come again are looked up once."""
+    """Encodes the examples of one task; a text that occurs several times is encoded once."""
 
     def __init__(self, task: Task, tokenizer: Tokenizer) -> None:
         self.tokenizer = tokenizer
@@ -127,7 +127,7 @@ class _Encoder:
         self.piece = cache(partial(continuation_ids, tokenizer, inner=True))
 
     def encode(self, example: Example) -> Encoded:
-        """All texts of an example."""
+        """Encode all texts of an example."""
         borders: tuple[int, ...] = ()
         if example.pieces:
             parts = self._in_chat(example) if self.in_chat else self._plain(example)
@@ -147,8 +147,8 @@ class _Encoder:
 
     def _prompt(self, example: Example, text: str) -> tuple[int, ...]:
         if self.in_chat:
-            said = _chat(self.tokenizer, text, tokenize=True, return_dict=True)
-            ids = tuple(said["input_ids"])
+            inputs = _chat(self.tokenizer, text, tokenize=True, return_dict=True)
+            ids = tuple(inputs["input_ids"])
         else:
             ids = _plain_ids(self.tokenizer, text)
         if not ids:
@@ -171,27 +171,27 @@ class _Encoder:
         return ids
 
     def _plain(self, example: Example) -> list[tuple[int, ...]]:
-        """What stands in front and the ids of each piece: the first starts a text, others go on."""
+        """The prefix and the ids of each piece: the first starts a text, the others continue it."""
         first, *others = example.pieces
         start = _plain_ids(self.tokenizer, first) if isinstance(first, str) else first
         return [self.front, start, *map(self._piece, others)]
 
     def _in_chat(self, example: Example) -> list[tuple[int, ...]]:
-        """What the template writes in front, the ids of each piece, and what it writes behind."""
+        """The ids that the template writes first, those of each piece, and those it writes last."""
         texts = [piece if isinstance(piece, str) else "" for piece in example.pieces]
         if any(MARK in text for text in texts):
             raise HeadcountError(
-                f"The prompt of example {quoted(example.id)} holds the sign U+E000, by which the "
-                "pieces of a prompt are found in a chat: take it out."
+                f"The prompt of example {quoted(example.id)} contains the character U+E000, "
+                "which headcount uses to find the pieces of a prompt in a chat: remove it."
             )
         written = str(_chat(self.tokenizer, MARK + MARK.join(texts) + MARK, tokenize=False))
-        front, *inside, behind = written.split(MARK)
+        front, *inside, end = written.split(MARK)
         if inside != texts:
             raise HeadcountError(
-                "The tokenizer's chat template changes what the user says, so that nothing can be "
-                "put into it: set chat to False."
+                "The tokenizer's chat template changes the user's message, so that the pieces of a "
+                "prompt cannot be found in it: set chat to False."
             )
-        pieces = (*example.pieces, behind)  # what stands behind goes on as well
+        pieces = (*example.pieces, end)  # the end of the template continues the text as well
         return [_plain_ids(self.tokenizer, front), *map(self._piece, pieces)]
 
     def _piece(self, piece: str | tuple[int, ...]) -> tuple[int, ...]:
@@ -202,43 +202,45 @@ class _Encoder:
 
 def require_corrupted(encoded: Iterable[Encoded]) -> None:
     """Refuse examples without a corrupted prompt that aligns, token by token, with the prompt."""
-    for one in encoded:
-        if one.corrupted is None:
+    for prompt in encoded:
+        if prompt.corrupted is None:
             raise HeadcountError(
-                f"Example {quoted(one.example.id)} has no corrupted prompt: choose a task that has "
-                'them, or another ablation, such as "zero".'
+                f"Example {quoted(prompt.example.id)} has no corrupted prompt: choose a task that "
+                'has them, or another ablation, such as "zero".'
             )
-        if len(one.corrupted) != len(one.prompt):
+        if len(prompt.corrupted) != len(prompt.prompt):
             raise HeadcountError(
-                f"The corrupted prompt of example {quoted(one.example.id)} has "
-                f"{len(one.corrupted)} tokens and its prompt {len(one.prompt)}: "
-                'give both as many tokens, or choose another ablation, such as "zero".'
+                f"The corrupted prompt of example {quoted(prompt.example.id)} has "
+                f"{len(prompt.corrupted)} tokens and its prompt {len(prompt.prompt)}: "
+                'make them equally long, or choose another ablation, such as "zero".'
             )
-        if one.corrupted == one.prompt:
+        if prompt.corrupted == prompt.prompt:
             raise HeadcountError(
-                f"The corrupted prompt of example {quoted(one.example.id)} has the same tokens as "
-                "its prompt: the tokenizer does not know the words in which they differ."
+                f"The corrupted prompt of example {quoted(prompt.example.id)} has the same tokens "
+                "as its prompt, because the tokenizer does not know the words in which they "
+                "differ: change these words."
             )
 
 
 def require_foils(encoded: Iterable[Encoded], what: str) -> None:
-    """Refuse examples without a foil, or with one that starts with the token of a right answer.
+    """Refuse examples without a foil, or with a foil whose first token starts a right answer.
 
-    A difference between the logits of equal tokens would be 0 whatever the model does.
+    The difference between the logits of two equal tokens is 0, whatever the model does.
     """
-    for one in encoded:
-        if not one.foils:
+    for prompt in encoded:
+        example = prompt.example
+        if not prompt.foils:
             raise HeadcountError(
-                f"Example {quoted(one.example.id)} has no foil, and {what} needs one: choose a "
-                "task with foils, or another metric."
+                f"Example {quoted(example.id)} has no foil, and {what} needs one: choose a task "
+                "with foils, or another metric."
             )
-        right = {one.target[0]: one.example.target}
-        right |= {ids[0]: text for text, ids in zip(one.example.also, one.also, strict=True)}
-        for text, ids in zip(one.example.foils, one.foils, strict=True):
+        right = {prompt.target[0]: example.target}
+        right |= {ids[0]: text for text, ids in zip(example.also, prompt.also, strict=True)}
+        for text, ids in zip(example.foils, prompt.foils, strict=True):
             if ids[0] in right:
                 raise HeadcountError(
                     f"The target {quoted(right[ids[0]])} and the foil {quoted(text)} of "
-                    f"example {quoted(one.example.id)} start with the same token, so {what} cannot "
+                    f"example {quoted(example.id)} start with the same token, so {what} cannot "
                     "tell them apart: choose another foil, or a metric over whole targets."
                 )
 
@@ -248,8 +250,8 @@ def _plain_ids(tokenizer: Tokenizer, text: str) -> tuple[int, ...]:
 
 
 def decoded(tokenizer: Tokenizer, ids: tuple[int, ...]) -> str:
-    """The text of token ids, as it is written."""
-    # Cleaning up would drop spaces in front of punctuation.
+    """The exact text of token ids."""
+    # Tokenizers that clean up would drop spaces in front of punctuation.
     return str(tokenizer.decode(list(ids), clean_up_tokenization_spaces=False))
 
 
@@ -260,7 +262,7 @@ def _continues(
 
 
 def _front(tokenizer: Tokenizer, task: Task) -> tuple[int, ...]:
-    """The ids in front of each prompt by the task's BOS rule, outside chat."""
+    """The prefix of every prompt by the task's BOS rule, without a chat template."""
     if task.bos == "never":
         return ()
     if task.bos == "always":
@@ -277,22 +279,23 @@ def _front(tokenizer: Tokenizer, task: Task) -> tuple[int, ...]:
         if full[start : start + len(plain)] == plain:
             return full[:start]
     raise HeadcountError(
-        "The tokenizer changes a text when it adds its special tokens, so what it puts in front is "
-        'unknown: set bos to "always" or "never".'
+        "The tokenizer changes a text when it adds its special tokens, so the tokens that it puts "
+        'in front cannot be told: set bos to "always" or "never".'
     )
 
 
 def _chat(tokenizer: Tokenizer, text: str, **how: Any) -> Any:
-    """A conversation that waits for the reply to `text`, as the template writes it."""
+    """Apply the chat template to a conversation in which `text` awaits its reply."""
     try:
-        # Some templates print today's date unless they are given one; values must not depend on it.
+        # Some templates print today's date unless they are given one. Measured values must not
+        # depend on the day of the run.
         return tokenizer.apply_chat_template(
             [{"role": "user", "content": text}],
             add_generation_prompt=True,
             date_string="26 Jul 2024",
             **how,
         )
-    except Exception as error:  # templates are programs and fail in ways of their own
+    except Exception as error:  # a template is a program, and may raise anything
         reason = " ".join(str(error).split())
         raise HeadcountError(
             f"The tokenizer's chat template cannot be used: {quoted(reason, 200)}; set chat to "

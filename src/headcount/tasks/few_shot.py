@@ -1,6 +1,6 @@
-"""Few-shot tasks: from items to prompts with solved questions in front, foils, corrupted prompts.
+"""Few-shot tasks: items become prompts with solved questions in front, foils, corrupted prompts.
 
-Every task has the one shape, so that nothing but the content tells tasks apart:
+All tasks have the same prompt format, so that they differ in nothing but their content:
 
     Question: What is the capital of Italy?
     Answer: Rome
@@ -8,9 +8,9 @@ Every task has the one shape, so that nothing but the content tells tasks apart:
     Question: What is the capital of France?
     Answer:                                     → Paris
 
-The target is all that comes behind the last "Answer:", after one space. What is shown solved is
-never asked. Which items are shown is the choice of a family of tasks: `cognitive` has three fixed
-draws for all items, `roles` and `maths` draw from a pool for each item.
+The target is the text after the last "Answer:", with one leading space. An item that is shown
+solved is never asked. Each family of tasks chooses the solved items: `cognitive` shows one of three
+fixed draws in front of all items, `roles` and `maths` draw from a pool for each item.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ FOILS = 3
 
 
 def shape(question: str, answer: str | None = None) -> str:
-    r"""A question in the one shape, solved or not.
+    r"""A question in the prompt format, with its answer or without.
 
     >>> shape("What is the capital of Italy?", "Rome")
     'Question: What is the capital of Italy?\nAnswer: Rome\n\n'
@@ -38,7 +38,7 @@ def shape(question: str, answer: str | None = None) -> str:
 
 
 def check_shots(key: str, shots: int, most: int) -> None:
-    """Refuse a number of solved items that a task does not have."""
+    """Refuse a number of solved items (shots) that the task cannot show."""
     if not 0 <= shots <= most:
         raise HeadcountError(f"The task {key} has from 0 to {most} shots, not {shots}.")
 
@@ -55,13 +55,16 @@ def few_shot_task(
     foils_from: int | None = None,
     **settings: Any,
 ) -> Task:
-    """The task of `n` of the items (0: all) behind solved ones; `settings` are those of a `Task`.
+    """Make a task of `n` items (0: all), each with the solved items in front of it.
 
-    An item's `name` is in the example's id, and its `turn` its place among those of its form. The
-    corrupted prompt of a prompt has the same solved items, and another question of its form with as
-    many tokens and another answer; None where there is no such question. With `need_corrupted`,
-    items without one are left out. Foils are the item's own, or answers of the next items
-    of its form, of which `foils_from` are looked at (None: all).
+    `asked` pairs each item with its solved items. `name` gives the text that goes into the id of an
+    example. `turn` gives the sort key that orders the items of one form. `settings` are those of a
+    `Task`.
+
+    The corrupted prompt has the same solved items, and asks another question of the same form that
+    has equally many tokens and another answer; it is None where no such question exists. With
+    `need_corrupted`, items without a corrupted prompt are left out. Foils are the item's own, or
+    answers of the next items of its form; `foils_from` limits how many items are tried (None: all).
     """
 
     @cache
@@ -76,14 +79,14 @@ def few_shot_task(
         by_form[items[number].template].append(number)
     examples: dict[int, Example] = {}
     for alike in by_form.values():
-        for place, number in enumerate(alike):
+        for index, number in enumerate(alike):
             item = items[number]
-            others = alike[place + 1 :] + alike[:place]
+            others = alike[index + 1 :] + alike[:index]
             equally_long = (items[o] for o in others if lengths[o] == lengths[number])
             corrupted = next((other for other in equally_long if other.answer != item.answer), None)
             if corrupted is None and need_corrupted:
                 continue
-            # A first token tells foils from the right answer and from each other.
+            # Metrics compare first tokens, so no two answers may share theirs.
             by_token = {first_token(item.answer): item.answer}
             for wrong in item.foils or [items[o].answer for o in others[:foils_from]]:
                 if len(by_token) <= max(FOILS, len(item.foils)):
@@ -102,13 +105,13 @@ def few_shot_task(
 
 
 def task_of(key: str, examples: Sequence[Example], *, n: int = 0, **settings: Any) -> Task:
-    """The task of `n` of the examples (0: all), spread evenly over the templates."""
+    """Make a task of `n` examples (0: all), spread evenly over the templates."""
     chosen = how_many(n, len(examples), f"The task {key}")
     return Task(key, 1, tuple(examples), **settings).subset(chosen)
 
 
 def _numbered(names: Sequence[str]) -> list[str]:
-    """Names, with a number behind one that comes again: items keep theirs when others are added."""
+    """Append a number to a repeated name, so that ids stay as they are when items are added."""
     times = Counter[str]()
     numbered: list[str] = []
     for name in names:

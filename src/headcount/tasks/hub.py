@@ -3,8 +3,8 @@
     make_task("hub", tokenizer, path="openai/gsm8k", config="main", split="test",
               prompt="Question: {question}\\nAnswer:", target=" {answer}", n=200)
 
-Prompt, target and content are patterns that each row's columns fill in; {column} is all that they
-can say. The licence of the data is that of their authors: see the data set's page.
+Prompt, target and content are patterns: {column} is replaced by that column of each row, and no
+other formatting is understood. The data keep their authors' licence: see the data set's page.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from headcount.tasks.task import Bos, Example, Task, Tokenizer, how_many, of_tas
 
 @dataclass(frozen=True)
 class HubSettings:
-    """Which rows of which data set, and how they become examples.
+    """Which rows of which data set are used, and how they become examples.
 
-    `foils` names a column that holds a list of wrong answers, which fill {answer} of the target's
-    pattern; `n` rows are taken from the start, 0 means all.
+    `foils` names a column that lists wrong answers; each fills the last {column} of the target's
+    pattern. The first `n` rows are used, 0 means all.
     """
 
     path: str = ""
@@ -46,8 +46,8 @@ def hub(tokenizer: Tokenizer | None = None, *, settings: HubSettings) -> Task:
     if not path:
         raise HeadcountError("Name the data set: path=OWNER/NAME.")
     rows = _load(settings)
-    asked = _names(target)
-    for name in (*_names(prompt), *asked, *_names(settings.content), *([foils] if foils else [])):
+    answers = _names(target)
+    for name in (*_names(prompt), *answers, *_names(settings.content), *([foils] if foils else [])):
         if name not in rows.column_names:
             raise unknown(f"column in {path} with the name", name, rows.column_names)
     examples = []
@@ -55,8 +55,8 @@ def hub(tokenizer: Tokenizer | None = None, *, settings: HubSettings) -> Task:
         row = rows[number]
         right = fill(target, row)
         filled = (
-            [fill(target, {**row, asked[-1]: wrong}) for wrong in row[foils]]
-            if foils and asked
+            [fill(target, {**row, answers[-1]: wrong}) for wrong in row[foils]]
+            if foils and answers
             else []
         )
         example = Example(
@@ -72,12 +72,12 @@ def hub(tokenizer: Tokenizer | None = None, *, settings: HubSettings) -> Task:
 
 
 def fill(pattern: str, row: Mapping[str, Any]) -> str:
-    r"""A pattern with {column} replaced; {{ and }} are braces.
+    r"""Replace each {column} of a pattern by the row's value; {{ and }} stand for braces.
 
     >>> fill("Question: {question}\nAnswer:", {"question": "2 + 2?"})
     'Question: 2 + 2?\nAnswer:'
     """
-    # Not str.format itself, whose patterns could reach into Python's objects.
+    # A pattern of str.format could read attributes of Python objects ({answer.__class__}).
     parts = string.Formatter().parse(pattern)
     return "".join(text + ("" if name is None else str(row[name])) for text, name, _, _ in parts)
 
@@ -91,7 +91,7 @@ def _names(pattern: str) -> list[str]:
         ) from error
 
 
-def _load(asked: HubSettings) -> Any:
+def _load(settings: HubSettings) -> Any:
     try:
         import datasets
     except ImportError as error:
@@ -101,11 +101,14 @@ def _load(asked: HubSettings) -> Any:
         ) from error
     try:
         return datasets.load_dataset(
-            asked.path, asked.config or None, split=asked.split, revision=asked.revision or None
+            settings.path,
+            settings.config or None,
+            split=settings.split,
+            revision=settings.revision or None,
         )
-    except Exception as error:  # it raises what its many parts raise
+    except Exception as error:  # the library lets errors of many other libraries through
         reason = str(error).strip().splitlines() or [type(error).__name__]
         raise HeadcountError(
-            f"Cannot load the data set {asked.path} ({reason[0]}): check its name, config and "
+            f"Cannot load the data set {settings.path} ({reason[0]}): check its name, config and "
             "split, and the network."
         ) from error

@@ -1,15 +1,15 @@
 r"""Tokens put into a prompt: meaningless ones ("/"), meaningful ones ("he"), or any text.
 
-    insert   the text again and again, with a space between, cut after exactly `length` tokens
+    insert   the text repeated with spaces between, cut after exactly `length` tokens
     place    before    insert + instruction + problem
              between   instruction + insert + problem
              end       instruction + problem + insert
-             random    at a border of two tokens, drawn for each problem by the seed
-             none      nowhere
+             random    between two tokens that the seed draws for each problem
+             none      no insert
 
-Everything is joined as token ids. As strings, "." and "/" would merge into one token, and the
-prompt would be another one; so every condition keeps the ids of the original tokens, and what an
-example was asked without an insert can be found in it again, token by token.
+Everything is joined as token ids. Joined as strings, "." and "/" would merge into one token and
+change the prompt. Joined as ids, every condition keeps the ids of the original tokens, so that the
+prompt without the insert can be found in the prompt with it, token by token.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import random
 from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
-from headcount.errors import HeadcountError, unknown
+from headcount.errors import HeadcountError, counted, unknown
 from headcount.tasks.encoding import Encoded, continuation_ids, decoded, encode
 from headcount.tasks.task import Task, Tokenizer, quoted
 
@@ -30,7 +30,7 @@ LONGEST = 100_000
 
 @dataclass(frozen=True)
 class Insert:
-    """What is put in, how many tokens of it, and where."""
+    """The text that is inserted, the number of its tokens, and its place."""
 
     text: str = "/"
     length: int = 55
@@ -47,75 +47,76 @@ class Insert:
 
     @property
     def empty(self) -> bool:
-        """Whether nothing is put in."""
+        """Whether nothing is inserted."""
         return self.place == "none" or self.length == 0
 
 
 @dataclass(frozen=True)
 class Inserted:
-    """A prompt with an insert: which of its tokens are the original ones, and which came in."""
+    """A prompt with an insert: the positions of the original and of the inserted tokens."""
 
     encoded: Encoded
-    original: tuple[int, ...]  # places of the original tokens
-    span: tuple[int, ...]  # places of the inserted ones; none without an insert
+    original: tuple[int, ...]  # positions of the original tokens
+    span: tuple[int, ...]  # positions of the inserted tokens; empty without an insert
 
 
 def insert_ids(tokenizer: Tokenizer, text: str, length: int) -> tuple[int, ...]:
-    """Exactly `length` tokens of `text` again and again, with single spaces between.
+    """Exactly `length` tokens of `text`, repeated with single spaces between.
 
-    The text may be more tokens than one: then the last may be cut, and the count still holds.
+    Where the text has several tokens, its last repetition may be cut to reach that number.
     """
     if not text.strip():
-        raise HeadcountError("An insert is a text with at least one sign: give one, such as /.")
+        raise HeadcountError("An insert needs a text of at least one character, such as /.")
     times = 1
     while True:
         try:
             ids = continuation_ids(tokenizer, " ".join([text] * times), inner=True)
         except HeadcountError as error:
             raise HeadcountError(
-                f"The tokenizer makes no tokens of the insert {quoted(text)} that read as it is "
-                "written: choose another text."
+                f"The tokenizer has no tokens that decode to the insert {quoted(text)}: choose "
+                "another text."
             ) from error
         if len(ids) >= length:
             return ids[:length]
-        # Signs may come together in longer tokens, so the number of times is found by trying.
+        # Repetitions may merge into longer tokens, so their number is found by trying.
         times = max(times + 1, times * length // len(ids) + 1)
         if times > 100 * length:
             raise HeadcountError(
-                f"The tokenizer makes only {len(ids)} tokens of the insert {quoted(text)}, "
-                f"{times:,} times: choose another text, or fewer tokens than {length}."
+                f"The tokenizer makes only {counted(len(ids), 'token')} of {times:,} repetitions "
+                f"of the insert {quoted(text)}: choose another text, or fewer than {length} tokens."
             )
 
 
 def with_insert(task: Task, tokenizer: Tokenizer, insert: Insert) -> Task:
-    """The task with the insert in every prompt; ids, contents and split stay as they are.
+    """The task with the insert in every prompt; example ids, contents and splits do not change.
 
-    The prompts must be in pieces, instruction and problem, as those of the problem tasks are.
+    The prompts must have two pieces, instruction and problem, as those of the maths tasks have.
     """
     if any(len(example.pieces) < 2 for example in task):
         raise HeadcountError(
-            "Inserts need prompts in pieces, an instruction and a problem, and the task "
-            f'"{task.name}" has none: choose one such as word-problems.'
+            "Inserts need prompts in two pieces, an instruction and a problem, and the prompts of "
+            f'"{task.name}" have no pieces: choose a task such as word-problems.'
         )
     if insert.empty:
         return task
     ids = insert_ids(tokenizer, insert.text, insert.length)
     examples = []
-    for one in encode(task, tokenizer):
-        start, *inner, end = one.borders
-        place = {"before": start, "between": inner[0], "end": end}.get(insert.place)
-        if place is None:
-            place = random.Random(f"{insert.seed} {one.example.content_id}").randint(start, end)
-        parts = (one.prompt[start:place], ids, one.prompt[place:end])
+    for encoded in encode(task, tokenizer):
+        prompt, example = encoded.prompt, encoded.example
+        start, *inner, end = encoded.borders
+        index = {"before": start, "between": inner[0], "end": end}.get(insert.place)
+        if index is None:
+            index = random.Random(f"{insert.seed} {example.content_id}").randint(start, end)
+        parts = (prompt[start:index], ids, prompt[index:end])
         text = "".join(decoded(tokenizer, part) for part in parts)
-        examples.append(replace(one.example, prompt=text, pieces=tuple(filter(None, parts))))
+        examples.append(replace(example, prompt=text, pieces=tuple(filter(None, parts))))
     return replace(task, examples=tuple(examples))
 
 
 def locate(with_it: Encoded, without: Encoded) -> Inserted:
-    """Find the original tokens of a prompt that holds an insert.
+    """Find the original tokens of a prompt that contains an insert.
 
-    `without` is the same example as it was before; all that differs must be one inserted run.
+    `without` is the same example without the insert; the two may differ in one inserted run only.
     """
     new, old = with_it.prompt, without.prompt
     more = len(new) - len(old)
@@ -124,5 +125,6 @@ def locate(with_it: Encoded, without: Encoded) -> Inserted:
             span = tuple(range(start, start + more))
             return Inserted(with_it, (*range(start), *range(start + more, len(new))), span)
     raise HeadcountError(
-        f"The prompt of example {quoted(with_it.example.id)} is not its own with one insert in it."
+        f"The prompt of example {quoted(with_it.example.id)} differs from the one without an "
+        "insert in more than one inserted run of tokens: give the same example twice."
     )

@@ -1,7 +1,7 @@
-"""Items, which become prompts, and the data files under `data/` that they are made from.
+"""Items, which become prompts, and the data files under `data/` that items are made from.
 
 A data file is a text with comments (#), sections ([name]) and lines. An indented line continues the
-one above. What a section's lines are is said by how they are read.
+line above. The method of `Tables` that reads a section says what its lines hold.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from importlib.resources import files
 
 @dataclass(frozen=True)
 class Item:
-    """A question and its one short answer, before they become a prompt.
+    """A question and its short answer, before they become a prompt.
 
-    question    all that is asked, with the facts that it is about; no "Question:" in front
-    answer      without a space in front
+    question    the whole question with the facts it needs, without "Question:"
+    answer      the answer, without a leading space
     template    the form of the question: items of one form differ in their words only
-    content     what it is about, apart from what may be swapped, such as a person's name: no two
-                items of a task share it
-    foils       wrong answers of its own; if empty, answers of other items of the form serve
+    content     what the question is about, without words that may be swapped, such as a person's
+                name; no two items of a task share it
+    foils       wrong answers; if empty, answers of other items of the same form are used
 
     >>> Item("What is the capital of France?", "Paris", "capital", "France").answer
     'Paris'
@@ -59,23 +59,23 @@ class Tables:
         return iter(self._sections)
 
     def lines(self, section: str) -> tuple[str, ...]:
-        """Each line is a text, such as a template."""
+        """The lines of a section, such as templates."""
         return tuple(self._sections[section])
 
     def words(self, section: str) -> tuple[str, ...]:
-        """All are words, with white space between."""
+        """The words of a section, which white space separates."""
         return tuple(" ".join(self._sections[section]).split())
 
     def phrases(self, section: str) -> tuple[str, ...]:
-        """All are phrases, with ; between."""
+        """The phrases of a section, which semicolons separate."""
         return _phrases(" ".join(self._sections[section]))
 
     def rows(self, section: str) -> dict[str, tuple[str, ...]]:
-        """Each line is `answer: clue; clue; …`."""
+        """Clues by answer, where each line is `answer: clue; clue; …`."""
         return {answer: _phrases(clues) for answer, clues in self.pairs(section).items()}
 
     def pairs(self, section: str) -> dict[str, str]:
-        """Each line is `name: text`; no name comes twice."""
+        """Texts by name, where each line is `name: text`; a repeated name is refused."""
         pairs: dict[str, str] = {}
         for line in self._sections[section]:
             name, text = line.split(": ", 1)
@@ -87,7 +87,7 @@ class Tables:
 
 @cache
 def tables(name: str) -> Tables:
-    """The data file of this name."""
+    """Read the data file of this name."""
     path = files("headcount.tasks") / "data" / f"{name}.txt"
     return Tables(path.read_text(encoding="utf-8"))
 

@@ -1,4 +1,4 @@
-"""JSON that users bring: a whole document, a list of records, or one JSON value per line."""
+"""JSON files of users: a whole document, a list of records, or one JSON value per line."""
 
 from __future__ import annotations
 
@@ -11,27 +11,27 @@ from typing import Any, BinaryIO, TypeAlias
 from headcount.errors import HeadcountError
 from headcount.tasks.task import HALF_PAIR, NOT_UNICODE, quoted
 
-LARGEST = 200_000_000  # bytes of a file in one piece
-MAX_LINE = 1_000_000  # bytes: far above any prompt, far below what would fill the memory
+LARGEST = 200_000_000  # bytes of a file that is read as a whole
+MAX_LINE = 1_000_000  # bytes of a line: far more than any prompt, far less than the memory
 
 Record: TypeAlias = Mapping[str, Any]
-Values: TypeAlias = Iterator[tuple[str, Any]]  # each with the words that say which it is
+Values: TypeAlias = Iterator[tuple[str, Any]]  # where each value is ("line 3"), and the value
 
 
 @contextmanager
 def opened(path: Path) -> Iterator[BinaryIO]:
-    """A file that a user named; one that cannot be read is refused."""
+    """Open a file that a user named; refuse one that cannot be read."""
     try:
         with path.open("rb") as file:
             yield file
     except OSError as error:
         raise HeadcountError(
-            f"Cannot read the task file {path}: {error.strerror or error}."
+            f"Cannot read the task file {path} ({error.strerror or error}): check its path."
         ) from error
 
 
 def lines(path: Path) -> Values:
-    """The JSON value of each line that is not empty."""
+    """Read the JSON value of each line; empty lines are skipped."""
     with opened(path) as file:
         number = 0
         while data := file.readline(MAX_LINE + 1):
@@ -49,7 +49,7 @@ def lines(path: Path) -> Values:
 
 
 def list_or_lines(path: Path) -> Values:
-    """Each JSON value of a list, or of a line."""
+    """Read a JSON list, or one JSON value per line."""
     with opened(path) as file:
         first = file.read(1000).lstrip(b"\xef\xbb\xbf \t\r\n")[:1]
     if first != b"[":
@@ -58,7 +58,7 @@ def list_or_lines(path: Path) -> Values:
 
 
 def document(path: Path) -> Any:
-    """The JSON value that a whole file holds."""
+    """Read a whole file as one JSON value."""
     with opened(path) as file:
         data = file.read(LARGEST + 1)
     if len(data) > LARGEST:
@@ -71,11 +71,11 @@ def document(path: Path) -> Any:
 def records(
     path: str, what: str, read: Callable[[Path], Values] = list_or_lines, *, ids: bool = True
 ) -> Iterator[tuple[str, Record]]:
-    """Each record of a file with the words that say where it is; with `ids`, none comes twice."""
+    """Each record of a file and where it stands; with `ids`, a repeated id is refused."""
     if not path:
         raise HeadcountError(f"Name the file that holds the {what}: path=FILE.")
     empty = True
-    first: dict[str, str] = {}  # which record has an id
+    first: dict[str, str] = {}  # where each id occurs first
     for which, record in read(Path(path)):
         where = f"{path}, {which}"
         if not isinstance(record, dict):
@@ -93,7 +93,7 @@ def records(
 
 
 def text_of(record: Record, name: str, where: str, *, number: bool = False) -> str:
-    """The words in a field, without white space around them; with `number` also a number."""
+    """The text of a field, without white space around it; with `number`, a number also counts."""
     value = _present(record, name, where)
     if number and type(value) in (int, float):
         return str(value)
@@ -105,7 +105,7 @@ def text_of(record: Record, name: str, where: str, *, number: bool = False) -> s
 
 
 def exact_text(record: Record, name: str, where: str) -> str:
-    """The text in a field, as it stands there."""
+    """The text of a field, unchanged."""
     value = _present(record, name, where)
     if not isinstance(value, str):
         raise HeadcountError(f'{where}: the field "{name}" must hold a text in quotes.')
@@ -113,7 +113,7 @@ def exact_text(record: Record, name: str, where: str) -> str:
 
 
 def exact_texts(record: Record, name: str, where: str) -> tuple[str, ...]:
-    """The texts that a field lists, as they stand there."""
+    """The list of texts of a field, unchanged."""
     value = _present(record, name, where)
     if not isinstance(value, list) or not all(isinstance(text, str) for text in value):
         raise HeadcountError(f'{where}: the field "{name}" must be a list of texts in quotes.')

@@ -1,32 +1,32 @@
-"""Tasks from files of examples, so that everyone can bring one; any tokenizer may read them.
+"""Tasks from your own files of examples, for any tokenizer.
 
-JSON Lines have one example per line; empty lines are skipped:
+A JSON Lines file has one example per line; empty lines are skipped:
 
     {"prompt": "The capital of France is", "target": " Paris", "foils": [" Rome", " Madrid"]}
 
-prompt      text right before the target; needed
-target      what should follow, with its leading space; needed
+prompt      the text right before the target; required
+target      the text that should follow, with its leading space; required
 foils       a list of wrong answers
-also        a list of further right answers, beside the target
-corrupted   the prompt's corrupted prompt, for patching and for the corrupted and mean ablations
-template    which sentence pattern the prompt fills
-content     what fills it (default: the prompt); examples of one content stay in one part, and
-            intervals treat those of one template and content as one cluster
-id          text or a whole number, each once (default: "line-N")
+also        a list of further right answers, besides the target
+corrupted   the corrupted prompt, for patching and for the corrupted and mean ablations
+template    the name of the sentence pattern that the prompt fills
+content     what fills the pattern (default: the prompt); examples of one content stay in one split,
+            and intervals treat examples of one template and content as one cluster
+id          a text or a whole number, different in every line (default: "line-N")
 
-JSON of clean and corrupt prompts is the layout that circuit-finding projects share:
+JSON files of clean and corrupt prompts have the layout that circuit-finding projects share:
 
     {"prompts": [{"clean": "The war lasted from 1742 to 17", "corrupt": "The war lasted …",
                   "answers": ["43", "44"], "wrong_answers": ["41", "42"]}, …]}
 
-clean           text right before the answer; needed
-corrupt         its corrupted prompt; needed
-answers         right answers, as they continue the prompt, with their leading space; the first is
-                the target of metrics that have one
+clean           the text right before the answer; required
+corrupt         the corrupted prompt; required
+answers         right answers, as they continue the prompt, with their leading space; metrics with a
+                single target use the first
 wrong_answers   the foils
 
-What else such a file or a prompt holds is not read. It has no templates, so each prompt is a
-cluster of its own, and means are over all positions.
+Other fields are ignored. The layout has no templates, so each prompt is a cluster of its own, and
+the mean ablation takes means over all positions.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ FIELDS = (*NEEDED, "corrupted", "template", "content", "id", *LISTS)
 def jsonl(
     tokenizer: Tokenizer | None = None, *, path: str = "", bos: Bos = "auto", chat: bool = False
 ) -> Task:
-    """Your own examples, from a JSON Lines file."""
+    """Your own examples from a JSON Lines file."""
     examples = [_example(record, where) for where, record in records(path, "examples", lines)]
     return Task(Path(path).stem, 1, tuple(examples), bos=bos, chat=chat)
 
@@ -77,18 +77,18 @@ def clean_corrupt(
 ) -> Task:
     """Clean and corrupt prompts with right and wrong answers, from a JSON file.
 
-    `n` takes so many of its first prompts, 0 all.
+    The first `n` prompts are used, 0 means all.
     """
     prompts = list(records(path, "prompts", _prompts, ids=False))
     examples = []
     for where, record in prompts[: how_many(n, len(prompts), path, "prompts")]:
         answers, wrong = (
-            tuple(dict.fromkeys(exact_texts(record, name, where)))  # each once
+            tuple(dict.fromkeys(exact_texts(record, name, where)))  # without repetitions
             for name in ("answers", "wrong_answers")
         )
         if not answers or not wrong:
             raise HeadcountError(
-                f'{where}: the fields "answers" and "wrong_answers" need one text or more.'
+                f'{where}: the fields "answers" and "wrong_answers" each need at least one text.'
             )
         example = Example(
             id=where.removeprefix(f"{path}, ").replace(" ", "-"),

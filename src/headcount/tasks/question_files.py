@@ -1,17 +1,18 @@
-"""Questions of published data sets, from local files in their layouts; the data are not ours.
+"""Questions of published data sets, from local files in the published layouts.
 
-A file is a JSON list of records, or has one record in each line. GSM8K (Cobbe et al., 2021):
+The data are not ours and do not come with headcount. A file is a JSON list of records, or has one
+record per line. GSM8K (Cobbe et al., 2021):
 
     {"question": "Anna has 3 pens and buys 4. How many …?",
      "answer": "She has 3 + 4 = <<3+4=7>>7 pens.\\n#### 7"}
 
-CommonsenseQA (Talmor et al., 2019) in any of the layouts in which it goes around:
+CommonsenseQA (Talmor et al., 2019), in any of its common layouts:
 
     {"id": …, "question": {"stem": …, "choices": [{"label": "A", "text": …}, …]}, "answerKey": "A"}
     {"id": …, "question": …, "choices": {"label": ["A", …], "text": [..., …]}, "answerKey": "A"}
     {"input": "question\\na: option\\nb: option\\n…", "output": "a"}
 
-CogQA has questions broken into sub-questions, one cognitive skill each:
+CogQA breaks questions into sub-questions, each of which needs one cognitive skill:
 
     {"question": …, "answer": …, "generated": [{"subquestion": …, "answer": …,
      "cognitive_skill": "Retrieval"}, …]}
@@ -37,7 +38,7 @@ Context = Literal["all", "retrieval", "none"]
 
 @dataclass(frozen=True)
 class Gsm8kSettings(PoolSettings):
-    """The last line, "#### 7", stays with `ending` "marks", and is left out with "none"."""
+    """`ending` says what the last line, "#### 7", becomes: words, the same marks, or nothing."""
 
     path: str = ""
     ending: Ending = "words"
@@ -47,9 +48,8 @@ class Gsm8kSettings(PoolSettings):
 def gsm8k(tokenizer: Tokenizer, settings: Gsm8kSettings) -> Task:
     """Word problems with whole solutions, from a local file in the layout of GSM8K.
 
-    The target is the whole solution. The marks of the calculator (<<3+4=7>>) are removed, and the
-    last line is put into words ("The answer is 7."), which is our choice and not part of the
-    published study.
+    The target is the whole solution. The calculator annotations (<<3+4=7>>) are removed, and the
+    last line becomes a sentence ("The answer is 7."): our choice, not the published study's.
     """
     if settings.ending not in ENDINGS:
         raise unknown("ending", settings.ending, ENDINGS)
@@ -64,7 +64,7 @@ def gsm8k(tokenizer: Tokenizer, settings: Gsm8kSettings) -> Task:
 
 
 def solution(answer: str, ending: Ending = "words") -> str:
-    r"""The solution as a target, without the marks of the calculator.
+    r"""The solution as a target, without the calculator annotations.
 
     >>> solution("3 + 4 = <<3+4=7>>7 pens.\n#### 7")
     '3 + 4 = 7 pens.\nThe answer is 7.'
@@ -80,16 +80,16 @@ def solution(answer: str, ending: Ending = "words") -> str:
 
 @dataclass(frozen=True)
 class CommonsenseQASettings(PoolSettings):
-    """The target is the answer's words; with `letters` options are listed and it is a letter."""
+    """The target is the text of the answer; with `letters`, the letter of a listed option."""
 
     path: str = ""
     letters: bool = False
 
 
 def commonsense_qa(tokenizer: Tokenizer, settings: CommonsenseQASettings) -> Task:
-    """CommonsenseQA from a local file, behind one solved item of a pool.
+    """CommonsenseQA from a local file, with one solved item in front of each question.
 
-    An option that the file gives twice (a few do) is listed once.
+    An option that a record gives twice (a few records do) is listed once.
     """
     options: dict[Item, tuple[str, ...]] = {}
     for where, record in records(settings.path, "CommonsenseQA records"):
@@ -97,32 +97,32 @@ def commonsense_qa(tokenizer: Tokenizer, settings: CommonsenseQASettings) -> Tas
         right = [text for label, text in choices if label.casefold() == key.casefold()]
         if len(right) != 1:
             raise HeadcountError(
-                f"{where}: {quoted(key)} names {len(right)} of the options, and it must name one."
+                f"{where}: the answer {quoted(key)} names {len(right)} of the options; name one."
             )
         listed = tuple(dict.fromkeys(text for _, text in choices))
         wrong = tuple(text for text in listed if text != right[0])
         if not wrong:
-            raise HeadcountError(f"{where}: the options need a wrong one beside the answer.")
+            raise HeadcountError(f"{where}: give at least one wrong option besides the answer.")
         options.setdefault(Item(question, right[0], "", question, wrong), listed)
     chosen = options if settings.letters else None
     return pool_task("commonsense-qa", list(options), tokenizer, settings, options=chosen)
 
 
 def _choices(record: Record, where: str) -> tuple[str, list[tuple[str, str]], str]:
-    """Question, labels and texts of the options, and the label of the right one."""
+    """The question, the label and text of each option, and the label of the right option."""
     if "input" in record:
         question, *lines = text_of(record, "input", where).splitlines()
         matches = [re.fullmatch(r"\s*(\w)\s*[:.)]\s*(.+)", line) for line in lines]
         if not lines or None in matches:
             raise HeadcountError(
-                f'{where}: the field "input" needs a question, and an option such as "a: chair" in '
-                "each further line."
+                f'{where}: write the question in the first line of the field "input", and an '
+                'option such as "a: chair" in each further line.'
             )
         options = [(match[1], match[2].strip()) for match in matches if match]
         return question.strip(), options, text_of(record, "output", where)
-    asked = record.get("question")
-    if isinstance(asked, dict):
-        question, choices = text_of(asked, "stem", where), asked.get("choices")
+    fields = record.get("question")
+    if isinstance(fields, dict):
+        question, choices = text_of(fields, "stem", where), fields.get("choices")
     else:
         question, choices = text_of(record, "question", where), record.get("choices")
     if isinstance(choices, dict):
@@ -158,9 +158,9 @@ def cogqa(
 ) -> Task:
     """Sub-questions of one cognitive skill, from a file in the published CogQA layout.
 
-    They are asked one at a time; all those of one question share its content. In front of each
-    stand all earlier ones, with their right answers; with `context` "retrieval" only those of that
-    skill, as in the published code; with "none" nothing.
+    Sub-questions are asked one at a time; those of one question share its content. With `context`
+    "all", the earlier sub-questions and their right answers stand in front; with "retrieval" only
+    those of the skill Retrieval, as in the published code; with "none" no sub-question.
     """
     if context not in get_args(Context):
         raise unknown("context", context, get_args(Context))
@@ -175,21 +175,21 @@ def cogqa(
         before = f"{question.strip()}\n\n"
         for step, fields in enumerate(steps, start=1):
             here = f"{where}, sub-question {step}"
-            asked, answer, its = (
+            asked, answer, needed = (
                 text_of(fields if isinstance(fields, dict) else {}, name, here, number=True)
                 for name in ("subquestion", "answer", "cognitive_skill")
             )
-            skills[its] = None
-            if not skill or _plain(its) == _plain(skill):
+            skills[needed] = None
+            if not skill or _plain(needed) == _plain(skill):
                 example = Example(
                     id=f"{number}.{step}",
                     prompt=before + shape(asked),
                     target=f" {answer}",
-                    template=its,
+                    template=needed,
                     content=question.strip(),
                 )
                 examples.append(example.checked(here))
-            if context == "all" or (context == "retrieval" and _plain(its) == "retrieval"):
+            if context == "all" or (context == "retrieval" and _plain(needed) == "retrieval"):
                 before += shape(asked, answer)
     if not examples:
         raise unknown(f"sub-question in {path} of the skill", skill, skills)
@@ -198,5 +198,5 @@ def cogqa(
 
 
 def _plain(skill: str) -> str:
-    """A skill's name however it is written: "Knowledge Recall", "knowledge_recall"."""
+    """The name of a skill in one spelling: "Knowledge Recall" and "knowledge_recall" are equal."""
     return "-".join(skill.replace("_", " ").replace("-", " ").casefold().split())

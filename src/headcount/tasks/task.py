@@ -1,4 +1,4 @@
-"""Examples and tasks: what a model is asked, and what its answer is compared with."""
+"""Examples and tasks: what a model is asked, and which answers are right or wrong."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 import numpy as np
 from jaxtyping import Int
 
-from headcount.errors import HeadcountError, unknown
+from headcount.errors import HeadcountError, counted, unknown
 from headcount.system.files import digest
 from headcount.tasks.answer_endings import check_ending
 
@@ -29,18 +29,19 @@ NOT_UNICODE = "not valid Unicode (half of a surrogate pair)"
 
 @dataclass(frozen=True)
 class Example:
-    """One prompt, the target that should follow it, and what the two are compared with.
+    """One prompt, the target that should follow it, and other right and wrong answers.
 
-    prompt      ends right before the target
-    target      usually starts with a space, as a word in running text does
-    foils       wrong answers, for metrics that compare
-    also        other right answers, beside the target: a year may be followed by any later one
+    prompt      the text right before the target
+    target      the right answer; it usually starts with a space, as a word within a text does
+    foils       wrong answers, for metrics that compare answers
+    also        other right answers, besides the target: for Greater Than, all later years
     corrupted   the counterfactual prompt: the same form without the information that the answer
                 needs
-    template    which sentence pattern the prompt fills
-    content     what fills it, apart from what may be swapped, such as names; if empty, the prompt
-    pieces      the prompt in parts that are encoded apart and joined as token ids: texts, or ids of
-                the tokenizer at hand; if empty, the prompt is one part
+    template    the name of the sentence pattern that the prompt fills
+    content     what fills the pattern, without words that may be swapped, such as names; the whole
+                prompt if empty
+    pieces      the prompt in pieces that are encoded separately and joined as token ids: texts, or
+                ids of one tokenizer; if empty, the prompt is one piece
 
     >>> prompt = "Then, Mary and John went to the garden. John gave a lamp to"
     >>> Example("0", prompt, " Mary", (" John",), template="went", content="garden/lamp").cluster
@@ -59,16 +60,16 @@ class Example:
 
     @property
     def content_id(self) -> str:
-        """What decides the split that the example belongs to."""
+        """The content, which decides whether the example is in the ranking or the test split."""
         return self.content or self.prompt
 
     @property
     def cluster(self) -> tuple[str, str]:
-        """Template and content: examples that differ in swapped names alone share a cluster."""
+        """Template and content: examples that differ only in swapped names share a cluster."""
         return self.template, self.content_id
 
     def checked(self, where: str) -> Example:
-        """The example, if it is usable; else what is wrong is said in a sentence about `where`.
+        """Return the example; refuse an unusable one with a sentence that starts with `where`.
 
         >>> Example("0", "One and one make", "").checked("Line 1")
         Traceback (most recent call last):
@@ -88,8 +89,8 @@ class Example:
             "an empty piece in its prompt": not all(self.pieces),
             f"text that is {NOT_UNICODE}": HALF_PAIR.search("".join((*texts, *self.cluster))),
         }
-        for problem, there in problems.items():
-            if there:
+        for problem, exists in problems.items():
+            if exists:
                 raise HeadcountError(f"{where} has {problem}.")
         return self
 
@@ -98,17 +99,17 @@ class Example:
 class Task:
     """Examples under one name, split once into a *ranking* split and a *test* split.
 
-    Heads are ranked on one split and tested on the other, so no content may be in both. The side
-    of a content is one bit of its own hash: an example keeps its side however many others there
-    are, and tasks that share contents split them alike. Only where this would leave a split with
-    less than a quarter of the examples (few contents) are the contents dealt out instead, largest
-    first, each to the smaller split. Splits and subsets keep the division of the whole task.
+    Heads are ranked on one split and tested on the other, so no content may be in both. One bit of
+    a content's hash decides its split: an example keeps its split when others are added, and tasks
+    that share contents split them alike. Only where this would leave less than a quarter of the
+    examples in one split (as with few contents), contents are assigned in turn instead, the largest
+    first, each to the smaller split. Splits and subsets of a task keep its test contents.
 
-    bos     "auto": what the tokenizer itself puts before a text; "always" or "never": a BOS token
+    bos     "auto": what the tokenizer puts before a text; "always" or "never": a BOS token
     chat    wrap each prompt in the tokenizer's chat template, which then decides about BOS
-    stop    strings before which a written answer ends
-    max_new_tokens  tokens after which it ends in any case
-    until   where it ends by what it says (`answer_endings`): "boxed", behind \\boxed{…}
+    stop    strings that end a written answer; the answer does not include them
+    max_new_tokens  the largest number of tokens of a written answer
+    until   a rule that ends an answer by its text (`answer_endings`): "boxed", after \\boxed{…}
 
     >>> capitals = {"France": " Paris", "Italy": " Rome", "Spain": " Madrid", "Greece": " Athens"}
     >>> task = Task("capitals", 1, tuple(
@@ -129,7 +130,7 @@ class Task:
     max_new_tokens: int = 16
     until: str = ""
     test_contents: frozenset[str] = frozenset()
-    """The contents of the test split; left empty, they are chosen here, from these examples."""
+    """The contents of the test split; if empty, they are chosen from the examples."""
 
     def __post_init__(self) -> None:
         if not self.examples:
@@ -143,8 +144,8 @@ class Task:
             )
         if self.max_new_tokens < 1 or not all(self.stop):
             raise HeadcountError(
-                f'The task "{self.name}" needs at least one new token for an answer, and stop '
-                "strings that are not empty."
+                f'The task "{self.name}" needs max_new_tokens of at least 1, and stop strings that '
+                "are not empty."
             )
         check_ending(self.until)
         seen: set[str] = set()
@@ -162,7 +163,8 @@ class Task:
     def __repr__(self) -> str:
         test = sum(example.content_id in self.test_contents for example in self)
         return (
-            f"<Task {self.name}: {len(self)} examples, {len(self) - test} to rank, {test} to test>"
+            f"<Task {self.name}: {counted(len(self), 'example')}, {len(self) - test} to rank, "
+            f"{test} to test>"
         )
 
     def __len__(self) -> int:
@@ -200,16 +202,16 @@ class Task:
     def subset(self, n: int, *, seed: int = 0) -> Task:
         """The task with `n` of its examples, spread evenly over the templates.
 
-        Which ones depends on their ids and the seed alone, and a larger subset holds the smaller
-        ones. The examples keep their order.
+        The choice depends on the examples' ids and the seed alone, so a larger subset contains the
+        smaller ones. The examples keep their order.
         """
         if not 1 <= n <= len(self):
             raise HeadcountError(
-                f'Cannot take {n} examples of the task "{self.name}": it has {len(self)} '
-                "(ask for 1 up to that number)."
+                f'Cannot take {counted(n, "example")} of the task "{self.name}": it has '
+                f"{len(self)}; ask for 1 to {len(self)}."
             )
         ranks: Counter[str] = Counter()
-        order: list[tuple[int, str, int]] = []  # round, template's turn in the round, example
+        order: list[tuple[int, str, int]] = []  # round, sort key of the template, example
         shuffled = sorted(range(len(self)), key=lambda i: _digest(seed, self.examples[i].id))
         for index in shuffled:
             template = self.examples[index].template
@@ -220,7 +222,7 @@ class Task:
 
 
 def quoted(text: str, limit: int = 60) -> str:
-    r"""A text as an error message shows it: in quotes, on one line, not too long.
+    r"""A text as error messages show it: in quotes, on one line, cut to `limit` characters.
 
     >>> print(quoted("one\ntwo"))
     "one\ntwo"
@@ -229,27 +231,27 @@ def quoted(text: str, limit: int = 60) -> str:
 
 
 def of_task(settings: object) -> dict[str, Any]:
-    """Those of a factory's settings that are a task's own."""
+    """The settings of a factory that it passes on to `Task`."""
     own = ("bos", "chat", "max_new_tokens")
     return {name: value for name, value in vars(settings).items() if name in own}
 
 
 def how_many(n: int, most: int, owner: str, what: str = "items") -> int:
-    """`n`, or `most` where it is 0; a number that the owner does not have is refused."""
+    """`n`, or `most` where `n` is 0; a number above `most` or below 0 is refused."""
     if not 0 <= n <= most:
         raise HeadcountError(
-            f"{owner} has {most} {what}, not {n}: ask for fewer, or 0 for all of them."
+            f"{owner} has {most} {what}, not {n}: ask for 1 to {most}, or 0 for all."
         )
     return n or most
 
 
 def _digest(*parts: object) -> str:
-    # Python's own hash() of a text differs from one process to the next.
+    # Python's hash() of a text differs from process to process.
     return digest(json.dumps(parts))
 
 
 def _choose_test_contents(examples: Sequence[Example]) -> frozenset[str]:
-    """Choose the contents of the test split; none where there is only one content."""
+    """Choose the contents of the test split; an empty set where all examples share one content."""
     sizes = Counter(example.content_id for example in examples)
     if len(sizes) < 2:
         return frozenset()

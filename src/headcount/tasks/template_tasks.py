@@ -1,30 +1,30 @@
-'''Tasks of sentence templates, each prompt with a corrupted prompt of as many tokens.
+'''Tasks from sentence templates, whose prompts have corrupted prompts of equally many tokens.
 
-Words that a tokenizer writes as one token each can be swapped without moving anything else. The
-forms are published ones; templates and words are ours.
+Words that are single tokens can be swapped without moving any other token. The forms are published;
+templates and words are ours.
 
-IOI, indirect object identification (Wang et al., 2022): two people are named, one of them gives the
-other something. The answer is the person who has not been named again. The corrupted prompt
-has three fresh names, so that no name is the answer. In the long form, two to four
-sentences without any person stand in between, so that prompts have 40 to 100 tokens:
+IOI, indirect object identification (Wang et al., 2022): two people are named, and one of them gives
+something to the other. The answer is the person whose name is not repeated. The corrupted prompt
+has three other names, so that no name is the answer. In the long form, two to four sentences
+without any person stand in between, and prompts have 40 to 100 tokens:
 
     Then, Mary and John went to the garden. John gave a lamp to →  Mary, not John
 
-Greater Than, a year that comes after another one (Hanna et al., 2023). The corrupted
-prompt starts in the year 01, after which all years are likely. It has two forms, by what
-the tokenizer does to digits:
+Greater Than: name a year after the start year (Hanna et al., 2023). The corrupted prompt starts in
+the year 01, after which all years are likely. The tokenizer's treatment of digits decides between
+two forms:
 
     The siege lasted from the year 1742 to the year 17 →  43, 44, …, 99; not 00, …, 42
 
-    two-digit      "1742" is "17" and "42": the answers are all later years, the foils the start
-                   year and all earlier ones
-    single-digit   digits are tokens of their own: the next decade's digit decides, "17" → 5, …, 9
-                   and not 0, …, 3; the start decade is neither right nor wrong, since a later year
-                   may lie in it
+    two-digit      "1742" is "17" and "42": all later years are right, the start year and all
+                   earlier years are foils
+    single-digit   each digit is a token: the digit of the decade is predicted, "17" → 5, …, 9 and
+                   not 0, …, 3; the start decade (4) is neither right nor wrong, since some of its
+                   years are later
 
-Docstring, the argument that is documented next (Heimersheim and Janiak, 2023): the one that
-follows, in the signature, the last one documented. The corrupted prompt has fresh names
-in the signature and other fresh ones in the docstring, so that nothing follows:
+Docstring: name the argument that is documented next (Heimersheim and Janiak, 2023). The signature
+shows which argument follows the last documented one. The corrupted prompt has other names in the
+signature, and different ones in the docstring, so that no argument follows:
 
     def port(self, light, size, files, last):
         """Read the first page
@@ -48,16 +48,16 @@ from headcount.tasks.encoding import continuation_ids
 from headcount.tasks.items import tables
 from headcount.tasks.task import Bos, Example, Task, Tokenizer
 
-MAX_DRAWS = 100  # of words for one prompt and its corrupted prompt, before a tokenizer is given up
+MAX_DRAWS = 100  # attempts to draw words for one prompt, before the tokenizer is refused
 
-ORDERS = ("ABBA", "BABA")  # A is the answer, the indirect object; B gives
-MIN_PEOPLE = 10  # an example takes five, and few names would come back in every prompt
+ORDERS = ("ABBA", "BABA")  # A is the answer, the indirect object; B is the giver
+MIN_PEOPLE = 10  # an example needs five names; with fewer than ten, names would repeat too often
 SHORTEST, LONGEST = 40, 100  # tokens of a long prompt
-SOME = {"first": "Mary", "second": "John", "giver": "John", "place": "garden", "object": "lamp"}
+SAMPLE = {"first": "Mary", "second": "John", "giver": "John", "place": "garden", "object": "lamp"}
 
 CENTURIES = tuple(range(11, 19))
 MIN_NOUNS = 8
-MIN_STARTS = 20  # years of a century that a tokenizer must write as two tokens of two digits
+MIN_STARTS = 20  # start years of a century that must be two tokens of two digits
 MIN_CENTURIES = 3
 
 MIN_ARGUMENTS, MIN_WORDS = 24, 8
@@ -68,7 +68,7 @@ Content = TypeVar("Content")
 
 @dataclass(frozen=True)
 class TemplateSettings:
-    """How many examples, drawn by which seed; a longer task starts with those of a shorter one."""
+    """The number of examples and the seed; a longer task starts with the examples of a shorter."""
 
     n: int = 200
     seed: int = 0
@@ -76,12 +76,12 @@ class TemplateSettings:
 
 
 def single_tokens(tokenizer: Tokenizer, texts: Sequence[str], before: str = " ") -> dict[str, int]:
-    """Those of `texts` that are one token behind `before`, with their ids; no id comes twice."""
+    """The texts that are a single token after `before`, with their ids; each id occurs once."""
     known: dict[str, int] = {}
     for text in texts:
         try:
             ids = continuation_ids(tokenizer, before + text)
-        except HeadcountError:  # the tokenizer cannot write it at all
+        except HeadcountError:  # the tokenizer has no ids for this text
             continue
         if len(ids) == 1 and ids[0] not in known.values():
             known[text] = ids[0]
@@ -91,12 +91,13 @@ def single_tokens(tokenizer: Tokenizer, texts: Sequence[str], before: str = " ")
 def enough_single_tokens(
     tokenizer: Tokenizer, texts: Sequence[str], kind: str, task: str, least: int
 ) -> dict[str, int]:
-    """The words that are one token each; too few of them for a task are refused."""
+    """The words that are single tokens; fewer than `least` are refused."""
     known = single_tokens(tokenizer, texts)
     if len(known) < least:
         raise HeadcountError(
-            f"Only {len(known)} of our {len(texts)} {kind} are one token for this tokenizer, and "
-            f"the task {task} needs {least}: choose another, or bring yours as a JSON Lines file."
+            f"Only {len(known)} of our {len(texts)} {kind} are single tokens for this tokenizer, "
+            f"and the task {task} needs {least}: choose another task, or bring your own as a JSON "
+            "Lines file."
         )
     return known
 
@@ -109,10 +110,10 @@ def template_task(
     drawn: str,
     settings: TemplateSettings,
 ) -> Task:
-    """The task of `n` different pairs of a form and a content; each form comes once per round.
+    """Make a task of `n` different pairs of a form and a content; each round uses each form once.
 
-    `attempt` fills a form with a content and with what it draws (a "name", a "year"), and gives
-    None where prompt and corrupted prompt do not align: then it is asked again.
+    `attempt` fills a form with a content and with random words (`drawn`: a "name", a "year"). It
+    returns None where prompt and corrupted prompt do not align, and is then called again.
     """
     n, seed, most = settings.n, settings.seed, len(forms) * len(contents)
     if not 1 <= n <= most:
@@ -132,8 +133,8 @@ def template_task(
         if example is None:
             raise HeadcountError(
                 f"Found no corrupted prompt as long as its prompt in {MAX_DRAWS} draws for task "
-                f"{key}: this tokenizer writes a {drawn} differently from place to place. Choose "
-                "another task."
+                f"{key}, because this tokenizer splits a {drawn} differently in different places: "
+                "choose another task."
             )
         examples.append(replace(example, id=f"{key}-{number:04d}"))
     return Task(key, 1, tuple(examples), bos=settings.bos)
@@ -142,7 +143,7 @@ def template_task(
 def aligned(
     tokenizer: Tokenizer, ids: Mapping[str, int], texts: Mapping[str, Sequence[str]]
 ) -> bool:
-    """Whether texts have equally many tokens, and their words come in them as one token each."""
+    """Whether all texts have equally many tokens, and each of their words is a single token."""
     lengths = set()
     for text, words in texts.items():
         tokens = tokenizer.encode(text)
@@ -153,10 +154,10 @@ def aligned(
 
 
 def ioi(tokenizer: Tokenizer, settings: TemplateSettings) -> Task:
-    """Indirect object identification: who was given the thing?
+    """Indirect object identification: who was given the object?
 
-    No sentence comes twice, not even with other names: each example has its own pair of template
-    and content (place and object). Templates and orders come round evenly.
+    No sentence occurs twice, not even with other names: each example has its own pair of template
+    and content (place and object). Templates and orders occur equally often.
     """
     templates = enumerate(tables("ioi").lines("templates"))
     named = {f"t{number:02d}": template for number, template in templates}
@@ -166,24 +167,24 @@ def ioi(tokenizer: Tokenizer, settings: TemplateSettings) -> Task:
 def ioi_long(tokenizer: Tokenizer, settings: TemplateSettings) -> Task:
     """Indirect object identification with two to four neutral sentences in between.
 
-    Templates that this tokenizer writes with fewer than 40 or more than 100 tokens are left out.
+    Templates that have fewer than 40 or more than 100 tokens with this tokenizer are left out.
     """
     named = {
         f"l{number:02d}": template
         for number, template in enumerate(long_templates())
-        # Other places and objects may take a few tokens more.
-        if SHORTEST <= len(tokenizer.encode(template.format_map(SOME))) <= LONGEST - 6
+        # Other places and objects may have a few tokens more than the sample's.
+        if SHORTEST <= len(tokenizer.encode(template.format_map(SAMPLE))) <= LONGEST - 6
     }
     if not named:
         raise HeadcountError(
-            f"This tokenizer writes none of the long prompts with {SHORTEST} to {LONGEST} tokens: "
-            "choose the task ioi, or bring yours as a JSON Lines file."
+            f"With this tokenizer no long prompt has {SHORTEST} to {LONGEST} tokens: choose the "
+            "task ioi, or bring your own as a JSON Lines file."
         )
     return _giving(tokenizer, "ioi-long", named, settings)
 
 
 def long_templates() -> list[str]:
-    """One template for each passage; openings and closings come round."""
+    """One template for each passage; openings and closings repeat in turn."""
     openings, closings = (cycle(tables("ioi").lines(part)) for part in ("openings", "closings"))
     passages = zip(openings, tables("ioi").lines("passages"), closings, strict=False)
     return [" ".join(parts) for parts in passages]
@@ -192,14 +193,14 @@ def long_templates() -> list[str]:
 def _giving(
     tokenizer: Tokenizer, key: str, templates: Mapping[str, str], settings: TemplateSettings
 ) -> Task:
-    """A task in which somebody gives something to the other one, from named templates."""
+    """The IOI task of the given templates, which are known by their names."""
     data = tables("ioi")
     names = enough_single_tokens(tokenizer, data.words("names"), "names", key, MIN_PEOPLE)
 
     def attempt(
         form: tuple[int, str], content: tuple[str, str], rng: random.Random
     ) -> Example | None:
-        """Fill a template with names of one token each, so that the corrupted prompt is as long."""
+        """Fill a template with single-token names, so that the corrupted prompt is as long."""
         (number, order), (place, thing) = form, content
         name, pattern = list(templates.items())[number]
         receiver, giver, *fresh = rng.sample(list(names), 5)
@@ -220,16 +221,18 @@ def _giving(
             content=f"{place}/{thing}",
         )
 
-    forms = list(product(range(len(templates)), ORDERS))  # their numbers are in the draw
+    forms = list(
+        product(range(len(templates)), ORDERS)
+    )  # the seed of a shuffle contains the template's number
     contents = list(product(data.words("places"), data.words("objects")))
     return template_task(key, forms, contents, attempt, "name", settings)
 
 
 def greater_than(tokenizer: Tokenizer, settings: TemplateSettings) -> Task:
-    """A year that comes after another one.
+    """Greater Than: name a year after the start year.
 
-    Each example has its own triple of template, noun and century. Right answers are all
-    later years of that century, foils all earlier ones; the target itself is the nearest later one.
+    Each example has its own triple of template, noun and century. All later years of the century
+    are right, all earlier ones are foils; the target is the next year that the tokenizer can write.
     """
     data = tables("greater_than")
     digits, answers, starts = _years(tokenizer)
@@ -245,7 +248,7 @@ def greater_than(tokenizer: Tokenizer, settings: TemplateSettings) -> Task:
         )
         after = start if digits == 2 else start // 10
         right = [text for number, text in answers.items() if number > after]
-        # Nearest first; the start decade is neither right nor wrong.
+        # The nearest year comes first; the start decade is neither right nor wrong.
         least = after if digits == 2 else after - 1
         wrong = [text for number, text in reversed(answers.items()) if number <= least]
         if not (right and wrong and aligned(tokenizer, {}, {prompt: (), corrupted: ()})):
@@ -267,9 +270,9 @@ def greater_than(tokenizer: Tokenizer, settings: TemplateSettings) -> Task:
 
 
 def _years(tokenizer: Tokenizer) -> tuple[int, dict[int, str], dict[int, list[int]]]:
-    """Digits of an answer, the answers by their number, and the start years of each century.
+    """The digits of an answer, the answers by their number, and the start years by century.
 
-    The form is the two-digit one where the tokenizer writes enough years so.
+    Answers have two digits if enough years are two tokens of two digits, else one digit.
     """
     pairs = {text: int(text) for text in (f"{year:02d}" for year in range(100))}
     ids = single_tokens(tokenizer, list(pairs), before="")
@@ -284,24 +287,24 @@ def _years(tokenizer: Tokenizer) -> tuple[int, dict[int, str], dict[int, list[in
         for century in CENTURIES
         if "01" in ids and split(century, "01")  # the corrupted prompt's year
     }
-    starts = {century: some for century, some in starts.items() if len(some) >= MIN_STARTS}
+    starts = {century: years for century, years in starts.items() if len(years) >= MIN_STARTS}
     if len(starts) >= MIN_CENTURIES:
         return 2, {pairs[text]: text for text in ids}, starts
     digits = single_tokens(tokenizer, [str(digit) for digit in range(10)], before="")
     if len(digits) < 10:
         raise HeadcountError(
-            "This tokenizer writes neither years as two tokens of two digits nor each digit as one "
-            "token, so Greater Than has no corrupted prompts that align: choose another task."
+            "This tokenizer encodes neither years as two tokens of two digits nor digits as single "
+            "tokens, so Greater Than has no corrupted prompts that align: choose another task."
         )
-    years = list(range(10, 90))
-    return 1, {int(text): text for text in digits}, dict.fromkeys(CENTURIES, years)
+    all_years = list(range(10, 90))
+    return 1, {int(text): text for text in digits}, dict.fromkeys(CENTURIES, all_years)
 
 
 def docstring(tokenizer: Tokenizer, settings: TemplateSettings) -> Task:
-    """Which argument is documented next?
+    """Docstring: which argument is documented next?
 
     Each example has its own triple of template, function name and summary. Foils are the other
-    arguments of the signature. Names, and the words of the descriptions, are one token each.
+    arguments of the signature. Argument names and words of descriptions are single tokens.
     """
     data = tables("docstring")
     known = list(dict.fromkeys(data.words("names")))

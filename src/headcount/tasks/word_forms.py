@@ -1,4 +1,4 @@
-"""The past tense of verbs and the plural of nouns, regular or not."""
+"""The past tense and third person of verbs, and the plural of nouns."""
 
 from __future__ import annotations
 
@@ -46,11 +46,11 @@ def plural(noun: str) -> str:
 
 
 def third_person(verb: str) -> str:
-    """The verb as it follows he or she.
+    """The verb in the third person singular.
 
     >>> third_person("walk"), third_person("wash"), third_person("go"), third_person("carry")
     ('walks', 'washes', 'goes', 'carries')
     """
     if verb.endswith("o"):
         return verb + "es"
-    return plural(verb)  # verbs take their s by the rule of nouns
+    return plural(verb)  # the rule for the s of a verb is that of nouns

@@ -22,7 +22,7 @@ from headcount.metrics import maths
 from headcount.models.model import Model
 from headcount.report.study import Study
 from headcount.studies.description import Description
-from headcount.studies.token_insertion import look as insert_look
+from headcount.studies.token_insertion import internals
 from headcount.studies.token_insertion.study import KIND
 
 SETTINGS: dict[str, Any] = {
@@ -85,7 +85,7 @@ def test_the_figure_has_the_published_form(study: Study) -> None:
     labels = [text.get_text() for text in bars.get_legend().get_texts()]
     assert labels == ["w/o", "w/ Mless", "w/ Mful", "ARM"]
     assert above.get_title().startswith("Average attention on Head ")
-    assert "the one that changes most" in above.get_title()  # of four heads, not head 14
+    assert "the head that changes most" in above.get_title()  # of four heads, not head 14
     assert [t.get_text() for t in above.get_legend().get_texts()] == ["None", "Mless", "Mful"]
     assert [t.get_text() for t in below.get_legend().get_texts()] == ["Mless", "Mful"]
     short, *_ = (line.get_xdata() for line in above.get_lines())
@@ -127,9 +127,9 @@ def test_the_same_again_computes_nothing(
         first = run(tiny, store=store, **SETTINGS)
         for module, name in (
             (writing, "generate"),
-            (insert_look, "profiles"),
-            (insert_look, "head_outputs"),
-            (insert_look, "activation_statistics"),
+            (internals, "profiles"),
+            (internals, "head_outputs"),
+            (internals, "activation_statistics"),
         ):
             monkeypatch.setattr(module, name, lambda *_, **__: pytest.fail("computed again"))
         again = run(tiny, store=store, **SETTINGS)
@@ -171,7 +171,7 @@ def test_a_boxed_answer_is_read_and_graded() -> None:
     rows = {row["series"]: row for row in found.rows}
     assert 0 < rows["w/o"]["value"] < 0.2
     assert rows["w/o"]["truncated"] == 0
-    assert len(found.figures["figure"].axes) == 1  # no prompts were looked at
+    assert len(found.figures["figure"].axes) == 1  # no internals were read
 
 
 def test_sampled_runs_differ_and_come_back(tiny: Model) -> None:
@@ -256,10 +256,10 @@ def test_a_grader_that_is_not_installed_is_refused_at_once(
         ({"layer": 9}, "attention layers 0 to 1"),
         ({"head": 4}, "There is no head 0.4"),
         ({"heads": ("7.0",)}, "There is no head 7.0"),
-        ({"keep": True}, "Name the heads"),
-        ({"meaningless": " "}, "at least one sign"),
+        ({"keep": True}, "name the heads to keep"),
+        ({"meaningless": " "}, "at least one character"),
         ({"accuracy": "logprob"}, "grades texts"),
-        ({"tasks": ("ioi",), "task_settings": {}}, "no problems with an answer in a box"),
+        ({"tasks": ("ioi",), "task_settings": {}}, "no problems whose answer is in a box"),
         ({"tasks": ("word-problem",)}, "Did you mean"),
         ({"task_settings": {"max_new_tokens": 2000}}, "No problem of word-problems fits"),
         ({"redistribution": "ad"}, "no redistribution"),

@@ -14,13 +14,15 @@ from headcount.heads import HeadLayout
 from headcount.studies.token_insertion.attention import AFFINE, EFFECTS
 from headcount.studies.token_insertion.claims import judge_claims
 from headcount.studies.token_insertion.grading import Condition, Graded, Outcome
-from headcount.studies.token_insertion.look import QUERIES, Look, filled, packed, unpacked
+from headcount.studies.token_insertion.internals import QUERIES, Internals, filled, packed, unpacked
 
 INSERTS = ("w/ Mless", "w/ Mful")
 LAYOUT = HeadLayout((2, 3))
 
 
-def look(peak: float, timing: float = 0.95, span: float = 0.3, factor: float = 0.6) -> Look:
+def internals(
+    peak: float, timing: float = 0.95, span: float = 0.3, factor: float = 0.6
+) -> Internals:
     rng = np.random.default_rng(0)
 
     def some(value: float) -> np.ndarray:
@@ -39,7 +41,7 @@ def look(peak: float, timing: float = 0.95, span: float = 0.3, factor: float = 0
     assert set(values) == set(EFFECTS)
     effects = {(s, q, e): some(values[e]) for s in INSERTS for q in QUERIES for e in EFFECTS}
     affine = {(s, name): some(factor) for s in INSERTS for name in AFFINE}
-    return Look("m", LAYOUT, 0, 1, effects, affine, {}, {}, {}, 1)
+    return Internals("m", LAYOUT, 0, 1, effects, affine, {}, {}, {}, 1)
 
 
 def outcome(without: list[int], with_it: list[int]) -> Outcome:
@@ -64,30 +66,30 @@ def test_accuracy(without: list[int], with_it: list[int], verdict: str) -> None:
     assert interval.low < interval.high
 
 
-def judged(seen: Look) -> list[Claim]:
+def judged(seen: Internals) -> list[Claim]:
     """The claims about what the first insert does inside, in head 0.1."""
     return judge_claims(outcome([0, 1] * 20, [0, 1] * 20), seen)[2:8]
 
 
-def verdicts(seen: Look) -> list[str]:
+def verdicts(seen: Internals) -> list[str]:
     return [claim.verdict for claim in judged(seen)]
 
 
 def test_what_is_seen_inside() -> None:
     names = ["peaks", "original queries", "deeper", "span", "λ", "λ deeper"]
-    assert verdicts(look(0.5)) == ["supported"] * len(names)
-    higher = verdicts(look(1.5, span=2.0, factor=1.4))
+    assert verdicts(internals(0.5)) == ["supported"] * len(names)
+    higher = verdicts(internals(1.5, span=2.0, factor=1.4))
     assert higher == ["refuted"] * len(names)
-    assert verdicts(look(0.5, timing=0.3))[0] == "refuted"  # lower, but not the same spikes
-    assert verdicts(look(1.0))[0] == "undecided"
+    assert verdicts(internals(0.5, timing=0.3))[0] == "refuted"  # lower, but not the same spikes
+    assert verdicts(internals(1.0))[0] == "undecided"
 
 
 def test_heads_that_say_nothing_are_left_out() -> None:
-    seen = look(0.5)
+    seen = internals(0.5)
     for values in seen.affine.values():
         values[:, 0] = np.nan
         values[0] = np.nan  # a prompt on which none says anything
-    assert verdicts(seen) == verdicts(look(0.5))
+    assert verdicts(seen) == verdicts(internals(0.5))
     assert len(seen.scaled("w/ Mless", "lambda", [0, 1])) == len(values) - 1
     assert len(seen.scaled("w/ Mless", "lambda", [0])) == 0
 
@@ -97,8 +99,8 @@ def test_the_table_of_heads_takes_a_head_where_it_speaks() -> None:
     np.testing.assert_allclose(filled(values), [[0.2, 0.6, 0.0], [0.4, 0.6, 0.0]])
 
 
-def test_a_look_comes_back_from_json() -> None:
-    seen = look(0.5)
+def test_internals_come_back_from_json() -> None:
+    seen = internals(0.5)
     seen.effects["w/ Mless", "all", "span"][0, 0] = np.nan
     tables: Any = {"effects": seen.effects, "affine": seen.affine}
     document = json.loads(json.dumps(packed(tables), allow_nan=False))
@@ -113,14 +115,14 @@ def test_a_look_comes_back_from_json() -> None:
 
 
 def test_the_head_that_is_drawn() -> None:
-    seen = look(0.5)
+    seen = internals(0.5)
     for series in INSERTS:
         seen.effects[series, "all", "change"][:, 3] += 1
     asked = ((1, -1), (1, 2), (0, 1))
-    of = [replace(seen, layer=layer, asked=head) for layer, head in asked]
+    of = [replace(seen, layer=layer, requested=head) for layer, head in asked]
     assert [str(one.head) for one in of] == ["1.1", "1.2", "0.1"]
     assert [one.number for one in of] == [3, 4, 1]
     assert [one.chosen for one in of] == [True, False, False]
-    wide = replace(seen, layout=HeadLayout((16, 3)), layer=0, asked=-1)
+    wide = replace(seen, layout=HeadLayout((16, 3)), layer=0, requested=-1)
     assert str(wide.head) == "0.14"  # the published one
     assert not wide.chosen

@@ -1,11 +1,14 @@
 """The claims about Figure 2 of "Causal Head Gating", judged by intervals.
 
-Two descriptions of the published figure contradict each other: by one, facilitation falls and the
-others stay; by the other, facilitation is flat and the others fall. Each is a claim, and the run
-decides: at most one can be supported. Margins are fixed here: "near zero" is within a quarter of
-facilitation's fall. A peak is looked for on one half of the prompts and measured on the other, so
-that looking for it does not make it. Where models have different numbers of heads, all are held
-against each other at the largest count that all of them have.
+Δ_role(k) is the change of the log-probability when the first k heads of a role are ablated.
+
+Two descriptions of the published figure contradict each other: in one, facilitation falls and the
+other roles stay; in the other, facilitation is flat and the other roles fall. Each is a claim, and
+at most one of them can be supported. Margins are fixed here, before anything is measured: "near
+zero" means within a quarter of facilitation's fall. The count of a peak is chosen on one half of
+the prompts and the peak is measured on the other half, because a maximum over counts is positive by
+chance alone. Models with different numbers of heads are compared at the largest count that all of
+them have.
 """
 
 from __future__ import annotations
@@ -19,7 +22,7 @@ NEAR = 0.25
 
 
 def judge_claims(panels: Sequence[RoleCurves]) -> list[Claim]:
-    """All claims that these panels allow to judge."""
+    """All claims that can be judged from these panels."""
     shared = set.intersection(*(set(panel.counts) for panel in panels)) - {0}
     if not shared:
         return []
@@ -38,29 +41,29 @@ def judge_claims(panels: Sequence[RoleCurves]) -> list[Claim]:
     return claims
 
 
-def _heads(count: int) -> str:
-    return "head" if count == 1 else f"{count} heads"
+def _with(count: int) -> str:
+    return f"with the first {'head' if count == 1 else f'{count} heads'} ablated"
 
 
 def _falling(panels: Sequence[RoleCurves], count: int) -> list[Claim]:
     """Facilitation falls, and irrelevance does not."""
-    beyond = [  # the quarter: how far irrelevance falls below it, and how far it rises above it
+    beyond = [  # how far irrelevance leaves the margin on either side; negative values are inside
         panel.sum(count, facilitation=NEAR, irrelevance=sign).interval
         for panel in panels
         for sign in (-1.0, 1.0)
     ]
     return [
         Claim.of_all(
-            f"ablating the most facilitating {_heads(count)} lowers the log-probability in every "
-            "panel (measured: where it falls least)",
+            f"facilitation falls: {_with(count)}, the log-probability is lower in every panel "
+            f"(measured: max over panels of Δ_facilitation({count}))",
             "facilitation falls in every panel",
             [panel.sum(count, facilitation=1.0).interval for panel in panels],
             below=0,
         ),
         Claim.of_all(
-            f"with the first {_heads(count)} irrelevance stays within a quarter of facilitation's "
-            "fall in every panel (measured: by how much it leaves that, where it is farthest; "
-            "negative is within)",
+            f"irrelevance stays near 0: {_with(count)}, it changes by less than a quarter of "
+            "facilitation's fall in every panel (measured: max over panels of "
+            f"|Δ_irrelevance({count})| + {NEAR:g} · Δ_facilitation({count}))",
             "irrelevance stays near 0",
             beyond,
             below=0,
@@ -69,25 +72,26 @@ def _falling(panels: Sequence[RoleCurves], count: int) -> list[Claim]:
 
 
 def _interfering(panels: Sequence[RoleCurves], count: int) -> list[Claim]:
-    """Interference rises to a peak, and does not fall before."""
+    """Interference rises to a peak, and does not fall before it."""
     peaks = [panel.peak("interference") for panel in panels]
-    several = len({panel.model for panel in panels}) > 1
+    several_models = len({panel.model for panel in panels}) > 1
     named = "; ".join(
-        f"{panel.task}{f' of {panel.model}' * several} {peak}"
+        f"{panel.task}{f' of {panel.model}' * several_models} {peak}"
         for panel, peak in zip(panels, peaks, strict=True)
     )
     return [
         Claim.of_all(
-            "ablating the most interfering heads raises the log-probability in every panel, at its "
-            f"peak (measured: the lowest peak; {named})",
+            "interference rises at first: ablating the most interfering heads raises the "
+            "log-probability in every panel (measured: min over panels of the peak of "
+            f"Δ_interference; {named})",
             "interference rises at first; peaks on Common Sense +0.5 to +1.5",
             peaks,
             above=0,
         ),
         Claim.of_all(
-            f"interference does not fall early: with the first {_heads(count)} by less than a "
-            "quarter of what facilitation falls there, in every panel (measured: the smallest room "
-            "above that)",
+            f"interference does not fall early: {_with(count)}, it falls by less than a quarter of "
+            "facilitation's fall in every panel (measured: min over panels of "
+            f"Δ_interference({count}) − {NEAR:g} · Δ_facilitation({count}))",
             "interference rarely falls early",
             [panel.sum(count, interference=1.0, facilitation=-NEAR).interval for panel in panels],
             above=0,
@@ -96,7 +100,7 @@ def _interfering(panels: Sequence[RoleCurves], count: int) -> list[Claim]:
 
 
 def _descriptions(panels: Sequence[RoleCurves], count: int) -> list[Claim]:
-    """One claim for each of two descriptions of the same figure."""
+    """One claim for each of the two descriptions of the published figure."""
     gaps = [
         panel.sum(count, **{"facilitation": 1.0, role: -1.0}).interval
         for panel in panels
@@ -104,16 +108,17 @@ def _descriptions(panels: Sequence[RoleCurves], count: int) -> list[Claim]:
     ]
     return [
         Claim.of_all(
-            f"the first of two contradicting descriptions holds: with the first {_heads(count)} "
-            "facilitation lies below irrelevance and interference in every panel (measured: the "
-            "smallest gap)",
+            f"the first of two contradicting descriptions holds: {_with(count)}, facilitation lies "
+            "below irrelevance and interference in every panel (measured: max over panels and both "
+            f"roles of Δ_facilitation({count}) − Δ_role({count}))",
             "facilitation falls, the others stay or rise (the paper)",
             gaps,
             below=0,
         ),
         Claim.of_all(
-            f"the second description holds: with the first {_heads(count)} facilitation lies above "
-            "irrelevance and interference in every panel (measured: the smallest gap)",
+            f"the second description holds: {_with(count)}, facilitation lies above irrelevance "
+            "and interference in every panel (measured: min over panels and both roles of "
+            f"Δ_facilitation({count}) − Δ_role({count}))",
             "facilitation is flat, the others fall (contradicts the paper)",
             gaps,
             above=0,
@@ -129,9 +134,10 @@ def _math(panels: Sequence[RoleCurves], count: int) -> Claim:
             (by_task["Math"] - by_task[other]).interval for other in ("Syntax", "Common Sense")
         ]
     return Claim.of_all(
-        f"Math is the most sensitive: with the first {_heads(count)} facilitation lies below that "
-        "of both other tasks (measured: the smallest gap; targets are whole solutions and log-"
-        "probabilities are summed)",
+        f"Math is the most sensitive task: {_with(count)}, facilitation falls further on Math than "
+        "on both other tasks (measured: max over models and other tasks of Δ_facilitation on Math "
+        "− Δ_facilitation on the other; log-probabilities are summed over the target, and the "
+        "targets of Math are whole solutions, the longest of the three)",
         "Math is by far the most sensitive",
         gaps,
         below=0,
@@ -144,10 +150,12 @@ def _largest(panels: Sequence[RoleCurves], count: int) -> Claim:
     for task in ("Syntax", "Common Sense"):
         falls = [(p.parameters, p.sum(count, facilitation=1.0)) for p in panels if p.task == task]
         large = [fall for size, fall in falls if size == most]
-        gaps += [(one - fall).interval for one in large for size, fall in falls if size < most]
+        small = [fall for size, fall in falls if size < most]
+        gaps += [(fall - other).interval for fall in large for other in small]
     return Claim.of_all(
-        f"the largest model falls least on Syntax and Common Sense with the first {_heads(count)} "
-        "(measured: the smallest lead over a smaller model)",
+        f"the largest model falls least on Syntax and Common Sense {_with(count)} (measured: min "
+        "over these tasks and the smaller models of Δ_facilitation of the largest − that of the "
+        "smaller)",
         "the largest model falls least on Syntax and Common Sense",
         gaps,
         above=0,

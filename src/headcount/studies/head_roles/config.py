@@ -25,8 +25,8 @@ PRESETS: dict[str, dict[str, Any]] = {
 class Config:
     """Learned causal gates split heads into facilitating, irrelevant and interfering ones.
 
-    Gates come from the folder `gates`, else from those that headcount brings along, else they are
-    fitted, as with `refit`; what takes longer than half an hour is fitted with `refit` only.
+    Gates are read from the folder `gates`, else taken from those that come with headcount, else
+    fitted. Fits that take longer than half an hour need `refit`.
     """
 
     tasks: tuple[str | Task, ...] = setting(
@@ -59,5 +59,5 @@ class Config:
 
     @property
     def bases(self) -> tuple[Base, ...]:
-        """What curves start from."""
+        """What the curves start from: soft gates, and with `plain` also the whole model."""
         return ("soft", "plain") if self.plain else ("soft",)

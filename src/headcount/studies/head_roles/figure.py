@@ -15,26 +15,27 @@ from headcount.studies.head_roles.toggling import RoleCurves
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-# The name of the file, and what curves start from.
+# The name of each file, and the part of its small print that says what Δ is.
 STARTS: dict[Base, tuple[str, str]] = {
-    "soft": ("figure", "from soft gates G⁺, ablated minus retained"),
-    "plain": ("plain", "from the whole model, ablated minus whole"),
+    "soft": ("figure", "Δ = ablated minus retained, all other heads at soft gates G⁺"),
+    "plain": ("plain", "Δ = ablated minus whole model, all other heads on"),
 }
 
 
 def draw(panels: Sequence[RoleCurves], gates: Mapping[Cell, CausalGates]) -> dict[str, Figure]:
-    """All figures, by the names of their files."""
+    """All figures by file name."""
     figures = {}
-    for base, (name, start) in STARTS.items():
-        some = [panel for panel in panels if panel.base == base]
-        if some:
+    for base, (name, definition) in STARTS.items():
+        drawn = [panel for panel in panels if panel.base == base]
+        if drawn:
+            n = span_text([len(panel.clusters) for panel in drawn])
             figures[name] = plot_roles(
-                {(panel.task, panel.model): _lines(panel) for panel in some},
-                note=f"{start} · mean of {_seeds(list(gates.values()))} · bands: 95 % intervals "
-                f"over seeds and prompts · n = {span_text([len(p.clusters) for p in some])}",
+                {(panel.task, panel.model): _lines(panel) for panel in drawn},
+                note=f"{definition} · mean over {_seeds(list(gates.values()))} · bands: 95 % "
+                f"intervals over seeds and prompts · n = {n} prompts",
             )
     figures["roles"] = plot_role_maps(
-        {(cell.name, cell.label): its.labels() for cell, its in gates.items()},
+        {(cell.name, cell.label): fitted.labels() for cell, fitted in gates.items()},
         {cell.label: list(cell.model.layout.counts) for cell in gates},
     )
     return figures
@@ -48,6 +49,6 @@ def _lines(panel: RoleCurves) -> dict[str, list[tuple[int, float, float, float]]
 
 
 def _seeds(gates: Sequence[CausalGates]) -> str:
-    """How many there are in each panel."""
-    counts = sorted({its.seeds for its in gates})
+    """The number of seeds of all panels, as text."""
+    counts = sorted({fitted.seeds for fitted in gates})
     return "1 seed" if counts == [1] else f"{' or '.join(map(str, counts))} seeds"

@@ -1,8 +1,8 @@
 """The grid of the study, models × tasks, and the causal gates of its cells.
 
-Gates are given in a folder, brought along by headcount, or to be fitted. A folder of gates has one
-file for each task, `MODEL/TASK.json` or, for a single model, `TASK.json`. Those that come with
-headcount are in `fitted` beside this file, and serve only the weights they were fitted to;
+Gates are read from a folder of the user, come with headcount, or are fitted. A folder of gates has
+one file for each task, `MODEL/TASK.json` or, for a single model, `TASK.json`. The gates that come
+with headcount are in the folder `fitted` and are used only with the weights they were fitted to;
 `scripts/fit_role_gates.py` makes them.
 """
 
@@ -17,7 +17,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from headcount.errors import HeadcountError
+from headcount.errors import HeadcountError, counted
 from headcount.lab import Lab
 from headcount.models.model import Model
 from headcount.rankings.causal_gates.fit import FitSettings, GateFit
@@ -34,7 +34,7 @@ _WORDS = {
     "task_version": "items of the task",
     "task_settings": "settings of the task",
 }
-UNASKED = 30 * 60  # seconds of fitting that need no --refit
+UNASKED = 30 * 60  # seconds: a longer fit needs --refit
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,7 +62,7 @@ class Cell:
 
     @cached_property
     def identity(self) -> dict[str, Any]:
-        """What gates belong to: other weights, or the task in another form, need their own."""
+        """The facts that gates belong to: other weights or other task settings need other gates."""
         return {
             "model": self.model.name,
             "weights": self.model.identity["weights"],
@@ -72,24 +72,24 @@ class Cell:
         }
 
     def validation(self, n: int) -> Task:
-        """The task with `n` of its validation prompts, 0 meaning all: no gate has seen them."""
+        """The task with `n` validation prompts (0: all), on which no gate was fitted."""
         test = self.task.split("test")
         return test.subset(n) if n and n < len(test) else test
 
     def foreign(self, gates: CausalGates) -> list[str]:
-        """What gates were fitted to that is not the cell's; what they do not say is trusted."""
+        """The facts in which gates differ from the cell; facts they do not record are trusted."""
         own = self.identity
         return [name for name, fact in own.items() if gates.parameters.get(name, fact) != fact]
 
 
 def make_cells(models: Sequence[Model], config: Config) -> list[Cell]:
-    """Models × tasks; models that share a name are told apart by a number."""
+    """One cell for each model and task; a number is appended to a repeated model name."""
     cells: list[Cell] = []
     seen: Counter[str] = Counter()
     for model in models:
         seen[model.name] += 1
-        times = seen[model.name]
-        label = model.name if times == 1 else f"{model.name} ({times})"
+        number = seen[model.name]
+        label = model.name if number == 1 else f"{model.name} ({number})"
         by_key: dict[str, Cell] = {}
         for spec in config.tasks:
             key = spec.name if isinstance(spec, Task) else Path(spec).name.removesuffix(".jsonl")
@@ -102,16 +102,17 @@ def make_cells(models: Sequence[Model], config: Config) -> list[Cell]:
 
 
 def fit_settings(config: Config) -> FitSettings:
-    """How gates are fitted, where they are."""
+    """The settings of a fit."""
     return FitSettings(
         config.updates, config.batch, config.seeds, config.variant, compiled=config.compiled
     )
 
 
 def locate_gates(cell: Cell, config: Config) -> tuple[CausalGates | GateFit, list[str]]:
-    """The gates of a cell, or the fit that makes them; and sentences on where they come from.
+    """The gates of a cell, or the fit that makes them, and notes on where the gates come from.
 
-    A folder that is named must have them; of those that come along, there may be fewer seeds.
+    A folder that the user names must have the gates. The gates that come with headcount may have
+    fewer seeds than the config asks for.
     """
     fit = GateFit(cell.model, cell.task, fit_settings(config))
     if config.refit:
@@ -128,12 +129,12 @@ def shipped_gates() -> Path:
 
 
 def marked(gates: CausalGates, cell: Cell) -> CausalGates:
-    """Freshly fitted gates that say what they belong to."""
+    """Add to newly fitted gates the facts that they belong to."""
     return replace(gates, parameters={**cell.identity, **gates.parameters})
 
 
 def announce(fits: Mapping[Cell, GateFit], refit: bool, lab: Lab) -> None:
-    """Say how long fitting will take; refuse what takes long and nobody asked for."""
+    """Say how long fitting will take; refuse a long fit unless `refit` asks for it."""
     times = {cell: fit.seconds(lab.store) for cell, fit in fits.items()}
     total = sum(times.values())
     if not refit and total > UNASKED:
@@ -143,18 +144,18 @@ def announce(fits: Mapping[Cell, GateFit], refit: bool, lab: Lab) -> None:
         )
         raise HeadcountError(
             f"There are no fitted gates for {which}, and fitting them takes about "
-            f"{duration(total)} on this machine: say --refit to do so (a GPU is far faster, fewer "
-            "--seeds help), or name a folder of fitted ones with --set gates=FOLDER."
+            f"{duration(total)} on this machine: add --refit to fit them (a GPU is far faster, and "
+            "fewer --seeds take less time), or name a folder of gates with --set gates=FOLDER."
         )
     for cell, seconds in times.items():
         if seconds:
-            lab.say(f"{cell}: fitting gates takes about {duration(seconds)} here.")
+            lab.say(f"{cell}: fitting gates takes about {duration(seconds)} on this machine.")
     if len(fits) > 1 and total:
-        lab.say(f"All together: about {duration(total)}.")
+        lab.say(f"All fits together take about {duration(total)}.")
 
 
 def _given(cell: Cell, folder: Path, seeds: int) -> tuple[CausalGates, list[str]]:
-    """Gates from a folder that was named; refuses what it does not have."""
+    """Read gates from the folder that the user named; missing or other gates are refused."""
     paths = folder / cell.folder / f"{cell.file}.json", folder / f"{cell.file}.json"
     path = next((path for path in paths if path.exists()), None)
     if path is None:
@@ -167,24 +168,24 @@ def _given(cell: Cell, folder: Path, seeds: int) -> tuple[CausalGates, list[str]
         raise HeadcountError(
             f"The gates in {path} are of another model: they have {gates.layout.total} heads in "
             f"{len(gates.layout.counts)} layers, and {cell.label} has {layout.total} in "
-            f"{len(layout.counts)}."
+            f"{len(layout.counts)}; name a folder with gates of {cell.label}."
         )
     foreign = cell.foreign(gates)
     if "task" in foreign:
         raise HeadcountError(
             f"The gates in {path} were fitted to the task {gates.parameters['task']}, not to "
-            f"{cell.key}."
+            f"{cell.key}: name the file after its task."
         )
     if seeds > gates.seeds:
         raise HeadcountError(
-            f"The gates in {path} have {_seeds(gates)}, not {seeds}: ask for fewer with --seeds, "
+            f"The gates in {path} have {counted(gates.seeds, 'seed')}, not {seeds}: lower --seeds, "
             "or fit your own with --refit."
         )
     return gates.first(seeds), _noted(foreign, cell, path)
 
 
 def _shipped(cell: Cell, config: Config) -> tuple[CausalGates | None, list[str]]:
-    """Gates that come with headcount, unless they are of something else than what is asked."""
+    """The gates that come with headcount, if they fit the cell and the config."""
     path = shipped_gates() / cell.folder / f"{cell.file}.json"
     if not path.exists():
         return None, []
@@ -194,13 +195,14 @@ def _shipped(cell: Cell, config: Config) -> tuple[CausalGates | None, list[str]]
     if set(foreign) - {"model"} or gates.layout != cell.model.layout:
         return None, [f"{unused}they were fitted to other {_words(foreign)}."]
     wanted = {"variant": config.variant, "updates": config.updates}
-    how = [name for name in wanted if gates.parameters.get(name, wanted[name]) != wanted[name]]
-    if how:
-        return None, [f"{unused}they were fitted with other settings ({', '.join(how)})."]
+    other = [name for name in wanted if gates.parameters.get(name, wanted[name]) != wanted[name]]
+    if other:
+        return None, [f"{unused}they were fitted with other settings ({', '.join(other)})."]
     notes = _noted(foreign, cell, path)
     if config.seeds > gates.seeds:
-        few = f"{cell}: the gates that come with headcount have {_seeds(gates)}, not {config.seeds}"
-        notes = [f"{few}; --refit fits more.", *notes]
+        seeds = f"{counted(gates.seeds, 'seed')}, not {config.seeds}"
+        note = f"{cell}: the gates that come with headcount have {seeds}; --refit fits more."
+        notes = [note, *notes]
     return gates.first(config.seeds), notes
 
 
@@ -212,7 +214,3 @@ def _noted(foreign: Sequence[str], cell: Cell, path: Path) -> list[str]:
 
 def _words(foreign: Sequence[str]) -> str:
     return " and ".join(_WORDS[name] for name in foreign)
-
-
-def _seeds(gates: CausalGates) -> str:
-    return f"{gates.seeds} seed{'s' * (gates.seeds > 1)}"

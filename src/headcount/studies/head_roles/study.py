@@ -1,8 +1,8 @@
-"""Study `head-roles`: learned causal gates, and what each head is for.
+"""Study `head-roles`: learned causal gates, and the role of each head.
 
-After "Causal Head Gating" (Nam et al., NeurIPS 2025), Figure 2. For each task: fit gates on its
-training part (or take fitted ones); on the validation part ablate more and more heads in the order
-of each role's score, and see how the log-probability of the target changes.
+After "Causal Head Gating" (Nam et al., NeurIPS 2025), Figure 2. For each task: fit gates on the
+ranking split (or take fitted ones); on the test split, ablate more and more heads in the order of
+each role's score, and measure how the log-probability of the target changes.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from dataclasses import dataclass, fields
 from functools import partial
 from typing import Any
 
+from headcount.errors import counted
 from headcount.heads import check_counts
 from headcount.models.model import Model
 from headcount.rankings.causal_gates.fit import GateFit, RoleSettings
@@ -34,12 +35,12 @@ from headcount.studies.head_roles.gates import (
 from headcount.studies.head_roles.toggling import METRICS, RoleCurves, ToggleRequest
 from headcount.tasks import Task, task_factory
 
-PUBLISHED = RoleSettings.updates  # of each stage
+PUBLISHED = RoleSettings.updates  # updates in each stage
 READING = (
-    "That heads are toggled cumulatively, that log-probabilities are summed over the target and "
-    "that seeds are averaged last is our reading of the published figure."
+    "Our reading of the published figure: heads are toggled cumulatively, log-probabilities are "
+    "summed over the target, and the mean over seeds is taken last."
 )
-# The published share of heads that have a role, over four Llama models of 1 to 8 billion weights.
+# The published share of heads with each role, over four Llama models of 1 to 8 billion weights.
 SHARES = {
     ("Syntax", "irrelevance"): "63.0 %",
     ("Common Sense", "irrelevance"): "64.6 %",
@@ -48,7 +49,7 @@ SHARES = {
     ("Common Sense", "facilitation"): "27.4 %",
     ("Math", "facilitation"): "52.6 %",
 }
-OVER_SEEDS = {  # in all seeds, in any seed
+OVER_SEEDS = {  # published shares of heads with the role in all seeds, and in any seed
     ("Syntax", "facilitation"): ("0.7 to 1.5 %", "68 to 73 %"),
     ("Math", "facilitation"): ("18 to 38 %", "74 to 81 %"),
 }
@@ -61,8 +62,8 @@ def describe(models: Sequence[Model], config: Config) -> Description:
     located: dict[Cell, CausalGates | GateFit] = {}
     notes: list[str] = []
     for cell in make_cells(models, config):
-        located[cell], its_notes = locate_gates(cell, config)
-        notes += its_notes
+        located[cell], origin = locate_gates(cell, config)
+        notes += origin
     fits = {cell: gates for cell, gates in located.items() if isinstance(gates, GateFit)}
     requests: dict[Hashable, StudyRequest] = {(cell, "gates"): fit for cell, fit in fits.items()}
     for cell, gates in located.items():
@@ -86,7 +87,7 @@ def check(config: Config) -> None:
 
 @dataclass(frozen=True, eq=False)
 class _Conclusion:
-    """What is made of the results."""
+    """Turns the results into a finished study."""
 
     config: Config
     counts: tuple[int, ...]
@@ -95,8 +96,8 @@ class _Conclusion:
 
     def __call__(self, results: Results) -> Study:
         gates = {
-            cell: marked(results[cell, "gates"], cell) if isinstance(its, GateFit) else its
-            for cell, its in self.located.items()
+            cell: marked(results[cell, "gates"], cell) if isinstance(known, GateFit) else known
+            for cell, known in self.located.items()
         }
         panels = [results[cell, base] for cell in gates for base in self.config.bases]
         scores, heads = _scores_and_heads(gates)
@@ -110,7 +111,7 @@ class _Conclusion:
                 **{field.name: getattr(self.config, field.name) for field in fields(self.config)},
                 "tasks": list(dict.fromkeys(cell.key for cell in gates)),
                 "counts": list(self.counts),
-                "fit": {f"{cell.label}, {cell.key}": its.parameters for cell, its in gates.items()},
+                "fit": {f"{cell.label}, {cell.key}": g.parameters for cell, g in gates.items()},
                 "task": dict(self.config.task_settings or {}),
             },
             model={cell.label: cell.model.facts for cell in gates},
@@ -122,21 +123,22 @@ class _Conclusion:
         )
 
     def _more_notes(self, gates: Mapping[Cell, CausalGates]) -> Iterator[str]:
-        for cell, its in gates.items():
-            if its.parameters.get("note"):
-                yield f"{cell}: {its.parameters['note']}."
-        for cell, its in gates.items():
-            if its.parameters.get("updates", PUBLISHED) < PUBLISHED:
+        for cell, fitted in gates.items():
+            if fitted.parameters.get("note"):
+                yield f"{cell}: {fitted.parameters['note']}."
+        for cell, fitted in gates.items():
+            updates, heads = fitted.parameters.get("updates", PUBLISHED), cell.model.layout.total
+            if updates < PUBLISHED:
                 yield (
-                    f"{cell}: its gates had {its.parameters['updates']} updates a stage, and the "
-                    f"published ones {PUBLISHED}: roles may not have settled."
+                    f"{cell}: the gates had {updates} updates a stage and the published gates "
+                    f"{PUBLISHED}, so the roles may not have converged."
                 )
-            if cell.model.layout.total < max(self.counts):
-                yield f"{cell.label} has {cell.model.layout.total} heads: its curves end there."
+            if heads < max(self.counts):
+                yield f"{cell.label} has {counted(heads, 'head')}: its curves end there."
 
 
 def _values(panel: RoleCurves) -> list[dict[str, Any]]:
-    """Every value behind a panel; a seed is a draw."""
+    """Every value of a panel; the column "draw" is the seed."""
     facts = {"model": panel.model, "task": panel.task, "metric": METRICS[panel.base]}
     return value_rows(panel.changes, panel.clusters, **facts)
 
@@ -144,30 +146,33 @@ def _values(panel: RoleCurves) -> list[dict[str, Any]]:
 def _scores_and_heads(
     gates: Mapping[Cell, CausalGates],
 ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """Each role as a ranking and the gates, where `gates=` finds them again; and rows of heads."""
+    """The files of scores and the table of heads.
+
+    Each role is saved as a ranking. The gates are saved in a folder that `gates=` can read.
+    """
     scores: dict[str, Any] = {}
     heads = []
-    for cell, its in gates.items():
-        rankings = {role: its.ranking(role) for role in ROLES}
+    for cell, fitted in gates.items():
+        rankings = {role: fitted.ranking(role) for role in ROLES}
         for role, ranking in rankings.items():
             scores[f"{cell.folder}-{cell.file}-{role}"] = ranking
-        scores[f"gates/{cell.folder}/{cell.file}"] = its
-        heads += head_rows(cell.label, cell.key, rankings, roles=its.labels())
+        scores[f"gates/{cell.folder}/{cell.file}"] = fitted
+        heads += head_rows(cell.label, cell.key, rankings, roles=fitted.labels())
     return scores, heads
 
 
 def _tables(gates: Mapping[Cell, CausalGates]) -> dict[str, list[dict[str, Any]]]:
-    """The share of heads that have each role: on average, and in all seeds or at least one."""
+    """The share of heads with each role: the mean over seeds, in all seeds, and in any seed."""
     shares, over_seeds = [], []
-    for cell, its in gates.items():
-        for row in its.shares():
+    for cell, fitted in gates.items():
+        for row in fitted.shares():
             about = {"model": cell.label, "task": cell.name, "role": row["role"]}
             where = cell.name, row["role"]
             ends = {name: row[name] for name in ("share", "lowest", "highest", "by_mean")}
             shares.append({**about, **ends, "published": SHARES.get(where, "")})
-            both = {"seeds": its.seeds, "always": row["always"], "any": row["any"]}
-            always, some = OVER_SEEDS.get(where, ("", ""))
-            published = {"published always": always, "published any": some}
+            both = {"seeds": fitted.seeds, "always": row["always"], "any": row["any"]}
+            in_all, in_any = OVER_SEEDS.get(where, ("", ""))
+            published = {"published always": in_all, "published any": in_any}
             over_seeds.append({**about, **both, **published})
     return {"Role shares": shares, "Roles over seeds": over_seeds}
 

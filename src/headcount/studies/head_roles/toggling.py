@@ -1,12 +1,12 @@
-"""What a head set is worth: ablate more and more heads in the order of their roles.
+"""Toggling: ablate more and more heads in the order of a role, and measure the change Δ(k).
 
-The published curve stands on soft gates: from G⁺, the first k heads of an order are set to 0
+The published curve starts from soft gates G⁺: the gates of the first k heads are set to 0
 ("ablated") or to 1 ("retained"), all others stay at G⁺, and Δ(k) is the log-probability of the
-target, summed over its tokens, ablated minus retained.† The plain curve stands on the whole model:
-the first k heads are switched off, all others stay on, and Δ(k) is what that changes.
+target, summed over its tokens, ablated minus retained.† The plain curve starts from the whole
+model: the first k heads are switched off, all others stay on, and Δ(k) is the change.
 
-† That both toggle cumulatively, that log-probabilities are summed and that seeds are averaged last
-is our reading of the published figure.
+† Our reading of the published figure: heads are toggled cumulatively, log-probabilities are summed,
+and the mean over seeds is taken last.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ from headcount.studies.description import columns
 from headcount.studies.head_roles.config import Base
 from headcount.studies.head_roles.gates import Cell
 
-TOGGLES = {"ablated": 0.0, "retained": 1.0}  # what the gates of the first heads are set to
+TOGGLES = {"ablated": 0.0, "retained": 1.0}  # the value of the first k heads' gates
 METRICS: dict[Base, str] = {"soft": "logprob change", "plain": "logprob change, plain model"}
 
 
 @dataclass(frozen=True, eq=False)
 class RoleCurves:
-    """One panel of the figure: what ablating heads changes for one task and model.
+    """One panel of the figure: the effect of ablating heads for one task and model.
 
-    `changes` has Δ log-probability of the target by role and count, for each seed and prompt.
+    `changes` maps role and count to Δ for each seed and prompt.
     """
 
     task: str
@@ -54,19 +54,19 @@ class RoleCurves:
 
     @cached_property
     def prompts(self) -> Resampling:
-        """Resamples of the prompts, other ones than in other panels."""
+        """Resamples of the prompts; each panel has a seed of its own."""
         return Resampling(self.clusters, seed=crc32(f"{self.task} {self.model}".encode()))
 
     def sum(self, count: int, **weights: float) -> Estimate:
         """The mean over seeds and prompts of a weighted sum of roles.
 
-        A seed's roles are of one fit, so they are drawn together.
+        The roles of one seed come from one fit, so they are resampled together.
         """
         weighted = [weight * self.changes[role, count] for role, weight in weights.items()]
         return self.prompts.estimate(np.sum(weighted, axis=0))
 
     def peak(self, role: str) -> Interval:
-        """The highest change, at the count that is highest for every other cluster of prompts."""
+        """The change at the peak, whose count is chosen on the other half of the clusters."""
         labels = np.unique(self.clusters, return_inverse=True)[1].reshape(-1)
         first, second = labels % 2 == 0, labels % 2 == 1
         counts = [count for count in self.counts if count]
@@ -77,7 +77,7 @@ class RoleCurves:
 
     @cached_property
     def rows(self) -> list[dict[str, Any]]:
-        """The points of its curves, one row each."""
+        """The points of the curves, one row each."""
         return [
             {
                 "model": self.model,
@@ -95,7 +95,7 @@ class RoleCurves:
 
 @dataclass(frozen=True, eq=False)
 class ToggleRequest:
-    """A request for Δ(k) on `n` validation prompts, for each role and seed of some gates."""
+    """A request for Δ(k) on `n` validation prompts, for each role and seed of the gates."""
 
     cell: Cell
     gates: CausalGates | GateFit
@@ -104,11 +104,11 @@ class ToggleRequest:
     n: int = 0
 
     def entries(self, gates: CausalGates | None) -> Iterator[HeadSetEntry]:
-        """Two head sets for each role, count and seed; pending where gates are not fitted yet."""
+        """Two head sets for each role, count and seed; pending while the gates are not fitted."""
         seeds = self.gates.settings.seeds if isinstance(self.gates, GateFit) else self.gates.seeds
-        for what in product(ROLES, self.counts, range(seeds), TOGGLES):
-            role, count, _, way = what
-            head_set = self._head_set(gates, *what) if gates is not None else self._expected(*what)
+        for key in product(ROLES, self.counts, range(seeds), TOGGLES):
+            role, count, _, way = key
+            head_set = self._expected(*key) if gates is None else self._head_set(gates, *key)
             yield HeadSetEntry((role, count, way), head_set)
 
     def _head_set(
@@ -122,7 +122,7 @@ class ToggleRequest:
     def _expected(
         self, role: str, count: int, seed: int, way: str
     ) -> Float[np.ndarray, "heads"] | Pending:
-        """A head set as far as it is known before the gates are."""
+        """The head set before the gates are fitted; pending where it depends on them."""
         heads = self.cell.model.layout.total
         if self.base == "plain" and (count == 0 or way == "retained"):
             return np.ones(heads)
@@ -138,7 +138,7 @@ class ToggleRequest:
         return Sweep(self.cell.model, task, get_metric("logprob"), head_sets)
 
     def count(self, counter: Counter) -> None:
-        """Tell the fit, where the gates are not known, and all head sets."""
+        """Count the fit, if the gates are not known yet, and all head sets."""
         gates: CausalGates | GateFit | None = self.gates
         if isinstance(gates, GateFit):
             gates.count(counter)
@@ -147,7 +147,7 @@ class ToggleRequest:
         counter.sweep(self._sweep(HeadSets.of(np.ones(layout.total), layout)), self.entries(gates))
 
     def result(self, lab: Lab) -> RoleCurves:
-        """Fit the gates, where they are not known, and measure."""
+        """Fit the gates, if they are not known yet, and measure."""
         model = self.cell.model
         gates = self.gates.result(lab) if isinstance(self.gates, GateFit) else self.gates
         values = lab.measure(self._sweep(HeadSets.build(model.layout, self.entries(gates))))

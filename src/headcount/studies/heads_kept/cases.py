@@ -1,4 +1,4 @@
-"""What `heads-kept` measures for one task and model: which prompts, rankings and counts."""
+"""The cases of `heads-kept`: the prompts, rankings and counts of one task and model."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from headcount.rankings import RANKINGS, Ranking
 from headcount.studies.heads_kept.config import Config
 from headcount.tasks import TASKS, Task, encode, make_task
 
-ALIKE = 3  # ranking prompts of one template and length that a mean by position needs
-# Shares of all heads: dense where curves rise. Of 270 heads: 5, 11, 16, 22, 30, 40, 54, 73, …
+ALIKE = 3  # a mean by position needs this many ranking prompts of one template and length
+# Shares of all heads, dense where curves rise. Of 270 heads: 5, 11, 16, 22, 30, 40, 54, 73, …
 SHARES = (0.02, 0.04, 0.06, 0.08, 0.11, 0.15, 0.2, 0.27, 0.35, 0.5, 0.7)
 COARSE = (0.04, 0.08, 0.15, 0.27, 0.5, 0.7)
 
@@ -47,8 +47,8 @@ def make_case(key: str, model: Model, config: Config) -> Case:
     title = TASKS[key].name if named else task.name
     metric = config.metric
     if metric == "auto":
-        several = any(example.also for example in task)
-        metric = "mass_difference" if several else "logit_difference"
+        several_answers = any(example.also for example in task)
+        metric = "mass_difference" if several_answers else "logit_difference"
     per_prompt = config.per == "prompt"
     measured, ranked, left_out = choose_prompts(
         task, model, config.n, config.ranked, per_prompt=per_prompt
@@ -72,26 +72,27 @@ def make_case(key: str, model: Model, config: Config) -> Case:
 def choose_prompts(
     task: Task, model: Model, n: int, ranked: int, *, per_prompt: bool = False
 ) -> tuple[Task, Task, int]:
-    """The prompts that are measured on, those to rank on, and how many were left out.
+    """The task to measure on, the task to rank on, and how many test prompts are left out.
 
-    `n` test prompts are measured. Means are taken over the whole ranking split. Heads are ranked on
-    `ranked` prompts of the ranking split, or with `per_prompt` on the test prompts themselves.
+    `n` test prompts are measured. The mean ablation takes its means over the whole ranking split.
+    Heads are ranked on `ranked` prompts of the ranking split, or with `per_prompt` on the test
+    prompts themselves.
 
-    Means by position need prompts of the same template and length in the ranking split. Test
-    prompts without them are left out, unless that leaves fewer than half: then all stay, and means
-    are over all positions.
+    A mean by position needs ranking prompts of the same template and length. Test prompts without
+    them are left out; if more than half would be left out, all stay, and means are taken over all
+    positions instead.
     """
     ranking, test = task.split("ranking"), task.split("test")
-    there = Counter(form(prompt, corrupted=True) for prompt in encode(ranking, model.tokenizer))
+    forms = Counter(form(prompt, corrupted=True) for prompt in encode(ranking, model.tokenizer))
     alike = tuple(
         prompt.example
         for prompt in encode(test, model.tokenizer)
-        if prompt.example.template and there[form(prompt, corrupted=False)] >= ALIKE
+        if prompt.example.template and forms[form(prompt, corrupted=False)] >= ALIKE
     )
     by_position = 2 * len(alike) >= len(test)
     usable = replace(test, examples=alike) if by_position else test
     tested = usable.subset(min(n, len(usable)))
-    if per_prompt:  # the two parts change their roles: heads are ranked on what is tested
+    if per_prompt:  # call the other contents the test split, so that the tested prompts are ranked
         others = frozenset(example.content_id for example in ranking)
         to_rank = replace(tested, test_contents=others)
     else:
@@ -101,7 +102,7 @@ def choose_prompts(
 
 
 def _ranking(model: Model, task: Task, ranking: str, metric: str) -> Ranking:
-    """Score heads by what the metric loses when they say what they say on the corrupted prompt."""
+    """Rank heads by the loss of the metric when their outputs on the corrupted prompt go in."""
     wanted = {"metric": metric, "ablation": "corrupted"}
     known = RANKINGS[ranking].defaults()
     settings = {name: value for name, value in wanted.items() if name in known}
@@ -109,12 +110,12 @@ def _ranking(model: Model, task: Task, ranking: str, metric: str) -> Ranking:
 
 
 def _counts(config: Config, layout: HeadLayout) -> tuple[list[int], list[int]]:
-    """How many heads are kept by the first ranking, and, more coarsely, in all other orders."""
+    """The counts of the first ranking, and the fewer counts of all other orders."""
     total, counts = layout.total, config.counts
     if counts is None and config.fine:
         counts = tuple(range(0, total, max(1, total // 90)))
     if counts is not None:
         chosen = check_counts(counts, layout)
         return chosen, chosen[::2]
-    fine, coarse = ([max(1, round(share * total)) for share in some] for some in (SHARES, COARSE))
+    fine, coarse = ([max(1, round(s * total)) for s in shares] for shares in (SHARES, COARSE))
     return check_counts(fine, layout), check_counts(coarse, layout)

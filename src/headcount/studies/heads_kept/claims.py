@@ -1,9 +1,10 @@
 """The claims about heads kept, judged by intervals.
 
-The published ratio is heads needed by the dense model over heads needed by the sparse one: above 1
-the sparse model needs fewer. A description of the figure reads 0.6x as a win of the sparse model;
-by the definition it is a loss, and it is judged as one. Margin, fixed here: a measured ratio is
-"near" the published one if it lies within a factor of 1.25 of it.
+The published ratio is heads_dense / heads_sparse, the heads needed by the dense model over those
+needed by the sparse model: above 1 the sparse model needs fewer. A description of the figure reads
+0.6x as a win of the sparse model; by the definition it is a loss, and it is judged as a loss. The
+margin is fixed here, before anything is measured: a ratio is "near" the published one if it lies
+within a factor of 1.25 of it.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from headcount.studies.heads_kept.config import Config
 from headcount.studies.heads_kept.tables import TaskCurves
 
 NEAR = 1.25
-# By whether heads are ranked per task or per prompt.†
+# The published ratios, with heads ranked per task and per prompt (our reading of two versions).
 PUBLISHED = {
     "task": {"greater-than": 0.6, "ioi": 2.0, "docstring": 1.3, "ioi-long": 1.6},
     "prompt": {"greater-than": 4.5, "ioi": 2.2, "docstring": 2.2, "ioi-long": 1.4},
@@ -26,7 +27,7 @@ PUBLISHED = {
 
 
 def judge_claims(panels: Sequence[TaskCurves], config: Config) -> list[Claim]:
-    """All claims that these panels allow to judge."""
+    """All claims that can be judged from these panels."""
     claims = []
     for panel in panels:
         claims += _fewer_than_random(panel, config.rankings[0])
@@ -36,43 +37,49 @@ def judge_claims(panels: Sequence[TaskCurves], config: Config) -> list[Claim]:
 
 
 def _fewer_than_random(panel: TaskCurves, ranking: str) -> list[Claim]:
-    """One claim for each model with random orders."""
+    """One claim for each model that was also measured in random order."""
     claims, threshold = [], panel.threshold
     for model, random in panel.random.items():
         ratio = ratio_of_counts(random, panel.top[model], threshold)
-        counts = [_count(random.first(threshold).value), _count(panel.needed[model])]
+        counts = _counts([random.first(threshold).value, panel.needed[model]])
         text = (
             f"{panel.title}, {model}: an explained effect of {threshold:g} takes more heads in "
-            f"random order than ranked by {ranking} (measured: {' against '.join(counts)} heads, "
-            "as a ratio)"
+            f"random order than ranked by {ranking} (measured: heads_random / heads_ranked = "
+            f"{counts})"
         )
         claims.append(_claim(text, None, ratio, judge(ratio, above=1)))
     return claims
 
 
 def _ratio_claims(panel: TaskCurves, ratio: Interval, published: float | None) -> list[Claim]:
-    """On which side of 1 the ratio is, and how near to the published one."""
+    """On which side of 1 the ratio lies, and how near it is to the published ratio."""
     dense, sparse = panel.needed
-    counts = " against ".join(map(_count, panel.needed.values()))
-    if published is None:
-        words = f"{panel.title}: {dense} needs more heads than {sparse} ({counts})"
-        return [_claim(words, None, ratio, judge(ratio, above=1))]
-    more, said = published > 1, f"{published:.1f}x"
+    more = published is None or published > 1
     direction = (
         f"{panel.title}: {dense} needs {'more' if more else 'fewer'} heads than {sparse} for an "
-        f"explained effect of {panel.threshold:g} ({counts} heads; measured: the ratio)"
+        f"explained effect of {panel.threshold:g} (measured: heads_dense / heads_sparse = "
+        f"{_counts(list(panel.needed.values()))})"
     )
+    if published is None:
+        return [_claim(direction, None, ratio, judge(ratio, above=1))]
     side = judge(ratio, above=1) if more else judge(ratio, below=1)
-    size = f"{panel.title}: the ratio lies within a factor of {NEAR:g} of the published one"
+    size = (
+        f"{panel.title}: heads_dense / heads_sparse lies within a factor of {NEAR:g} of the "
+        "published ratio"
+    )
     near = judge(ratio, within=(published / NEAR, published * NEAR))
-    return [_claim(direction, said, ratio, side), _claim(size, said, ratio, near)]
+    as_published = f"{published:.1f}x"
+    return [_claim(direction, as_published, ratio, side), _claim(size, as_published, ratio, near)]
 
 
-def _count(heads: float) -> str:
-    return "an unknown number of" if math.isnan(heads) else f"{heads:.0f}"
+def _counts(needed: Sequence[float]) -> str:
+    return " / ".join("unknown" if math.isnan(heads) else f"{heads:.0f}" for heads in needed)
 
 
-def _claim(text: str, published: str | None, measured: Interval, verdict: Verdict) -> Claim:
-    if math.isnan(measured.value):
-        text += "; unknown, since the model does no better with its heads than without"
-    return Claim.of(text, published, measured, verdict)
+def _claim(text: str, published: str | None, ratio: Interval, verdict: Verdict) -> Claim:
+    no_effect = (
+        "There is no ratio: a model does no better with all its heads than with none, so there is "
+        "no effect to explain."
+    )
+    if_unknown = no_effect if math.isnan(ratio.value) else ""
+    return Claim.of(text, published, ratio, verdict, if_unknown)

@@ -1,4 +1,4 @@
-"""The settings of `heads-kept`."""
+"""The settings of the study `heads-kept`, and its presets."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from headcount.errors import HeadcountError, unknown
 from headcount.registry import setting
 
-UNITS = ("task", "prompt")  # what heads are ranked for
+UNITS = ("task", "prompt")  # heads are ranked once per task, or once per prompt
 PRESETS: dict[str, dict[str, Any]] = {
     "quick": {"rankings": ("patching",), "n": 12, "ranked": 3, "pool": 400, "seeds": 2},
     "full": {
@@ -54,7 +54,7 @@ class Config:
     task_settings: Mapping[str, Any] | None = setting(None, "settings of the tasks")
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be measured on any model."""
+        """Refuse settings that no model can be measured with."""
         if not self.tasks or not self.rankings:
             raise HeadcountError("heads-kept needs at least one task and one ranking.")
         if "random" in self.rankings:
@@ -69,4 +69,4 @@ class Config:
                 f"not n={self.n}, ranked={self.ranked}, seeds={self.seeds}."
             )
         if not 0 < self.threshold < 1:
-            raise HeadcountError(f"The threshold lies between 0 and 1, not at {self.threshold}.")
+            raise HeadcountError(f"Choose a threshold between 0 and 1, not {self.threshold}.")

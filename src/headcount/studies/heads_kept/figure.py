@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from headcount.curves.explained import Explained
 from headcount.figures.kept import KeptPanel, Line, plot_kept
+from headcount.studies.description import span_text
 from headcount.studies.heads_kept.cases import Case
 from headcount.studies.heads_kept.config import Config
 from headcount.studies.heads_kept.tables import TaskCurves
@@ -14,19 +15,19 @@ from headcount.studies.heads_kept.tables import TaskCurves
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-# By ablation: the name of the file, and what the small print says.
-ABLATIONS = {"mean": ("figure", "their mean on corrupted prompts"), "zero": ("zero", "zero")}
+# By ablation: the name of the file, and the ablation in the words of the small print.
+ABLATIONS = {"mean": ("figure", "mean over corrupted prompts"), "zero": ("zero", "zero")}
 
 
 def draw(panels: Sequence[TaskCurves], cases: Sequence[Case], config: Config) -> dict[str, Figure]:
-    """The pictures by the names of their files."""
+    """All figures by file name."""
     return {
         file: plot_kept(
             [_panel(panel) for panel in panels if panel.ablation == ablation],
             threshold=config.threshold,
-            note=_note(absent, cases, config),
+            note=_note(words, cases, config),
         )
-        for ablation, (file, absent) in ABLATIONS.items()
+        for ablation, (file, words) in ABLATIONS.items()
     }
 
 
@@ -42,14 +43,13 @@ def _points(curve: Explained) -> list[tuple[float, float, float, float]]:
     return [(count, at.value, at.low, at.high) for count, at in curve.points]
 
 
-def _note(absent: str, cases: Sequence[Case], config: Config) -> str:
+def _note(ablation: str, cases: Sequence[Case], config: Config) -> str:
     """The small print."""
-    tested = [case.request.prompts for case in cases]
-    few, many = min(tested), max(tested)
     totals = {case.model: case.request.model.layout.total for case in cases}
     return (
-        f"ranked by {config.rankings[0]} per {config.per} · absent heads: {absent} · bands: 95 % "
-        f"intervals over n = {few if few == many else f'{few} to {many}'} prompts · dashed: "
-        f"explained effect {config.threshold:g} · "
-        f"heads: {', '.join(f'{model} {total}' for model, total in totals.items())}"
+        f"heads ranked by {config.rankings[0]} per {config.per} · ablation of all other heads: "
+        f"{ablation} · bands: 95 % intervals over n = "
+        f"{span_text([case.request.prompts for case in cases])} prompts · dashed line: explained "
+        f"effect of {config.threshold:g} · "
+        f"{', '.join(f'{model} has {total} heads' for model, total in totals.items())}"
     )

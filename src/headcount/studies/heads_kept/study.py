@@ -1,9 +1,9 @@
-"""Study `heads-kept`: how many heads must stay to explain a behaviour, in one model or in two.
+"""Study `heads-kept`: how many heads must be kept to explain a behaviour, in one model or two.
 
 After "Sparse Attention Post-Training for Mechanistic Interpretability" (Draye et al., 2025). For
-each task: rank the heads by patching in what they say on the corrupted prompt; keep only the best
-k and ablate all others; see how much of the whole model's effect is left. Two models are a
-dense one and its sparse version, and the ratio of the heads that they need is the finding.
+each task: rank the heads by patching in their outputs on the corrupted prompt; keep only the best k
+and ablate all others; measure which share of the whole model's effect is left. With two models, a
+dense one and its sparse version, the result is the ratio of the heads that they need.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
 
-from headcount.errors import HeadcountError
+from headcount.errors import HeadcountError, counted
 from headcount.metrics import get_logit_metric
 from headcount.models.model import Model
 from headcount.rankings import RANKINGS
@@ -31,19 +31,19 @@ from headcount.studies.heads_kept.tables import (
     tables,
 )
 from headcount.system.files import safe_name
-from headcount.system.progress import plural
 from headcount.tasks import task_factory
 
 NOTES = (
-    "The formula of the explained effect, a ratio of means between no head and all heads, is our "
-    "inference; so is that the two published versions of the figure differ in ranking per task or "
-    "per prompt.",
-    "Heads needed are the first evaluated count at the threshold. Intervals are over prompts; they "
-    "do not hold what other ranking prompts would have changed.",
+    "We inferred two things that the paper leaves open: the explained effect is a ratio of means, "
+    "(mean_k − mean_0) / (mean_all − mean_0), and the two published versions of the figure differ "
+    "in how heads are ranked, per task or per prompt.",
+    "The heads needed are the first evaluated count whose explained effect reaches the threshold. "
+    "Intervals are over test prompts, with the ranking held fixed: other ranking prompts could "
+    "give other rankings, and the intervals do not include that.",
 )
 PER_PROMPT = (
-    "Per prompt, heads are ranked on the very prompts that they are tested on, as in the published "
-    "version."
+    "Ranked per prompt, heads are ranked on the very prompts that they are tested on, as in the "
+    "published version."
 )
 
 
@@ -51,12 +51,13 @@ def describe(models: Sequence[Model], config: Config) -> Description:
     """One request for each task and model."""
     if not 1 <= len(models) <= 2:
         raise HeadcountError(
-            f"heads-kept takes one model, or a dense and a sparse one, not {len(models)}."
+            f"heads-kept takes one model, or a dense and a sparse one, not {len(models)}: name one "
+            "or two."
         )
     if len({model.name for model in models}) < len(models):
         raise HeadcountError(
-            f'Both models have the name "{models[0].name}", and the figure could not tell them '
-            "apart: rename one of the folders."
+            f'Both models have the name "{models[0].name}", so the figure cannot tell them apart: '
+            "rename one of the folders."
         )
     tasks = dict.fromkeys(config.tasks)
     cases = {(key, m.name): make_case(key, m, config) for key in tasks for m in models}
@@ -64,8 +65,8 @@ def describe(models: Sequence[Model], config: Config) -> Description:
         {key: case.request for key, case in cases.items()},
         partial(conclude, cases, config),
         sayings={
-            key: f"{case.title}, {case.model}: {plural(case.request.prompts, 'prompt')}, "
-            f"{plural(len(case.request.counts), 'count')} of heads"
+            key: f"{case.title}, {case.model}: {counted(case.request.prompts, 'prompt')}, "
+            f"{counted(len(case.request.counts), 'count')} of heads"
             for key, case in cases.items()
         },
     )
@@ -82,7 +83,7 @@ def check(config: Config) -> None:
 
 
 def conclude(cases: Mapping[tuple[str, str], Case], config: Config, results: Results) -> Study:
-    """Curves, claims, tables and figures of what was measured for each case."""
+    """Make curves, claims, tables and figures from the result of each case."""
     measured = [(case, results[key]) for key, case in cases.items()]
     panels = curves_by_task(measured, config)
     models = {case.model: case.request.model.facts for case in cases.values()}

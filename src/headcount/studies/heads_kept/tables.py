@@ -1,4 +1,4 @@
-"""From what was kept to panels, tables and notes."""
+"""The panels, tables and notes of `heads-kept`, made from the results of its cases."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 
 from headcount.curves.explained import Explained, ratio_of_counts
 from headcount.curves.keep import RANDOM, Kept
+from headcount.errors import counted
 from headcount.rankings.agreement import agreement
 from headcount.report.curve_study import value_rows
 from headcount.stats import Interval
@@ -21,31 +22,31 @@ Rows = list[dict[str, Any]]
 
 @dataclass(frozen=True, eq=False)
 class TaskCurves:
-    """One task with one ablation: curves by the name of the model."""
+    """The curves of one task with one ablation, by the name of the model."""
 
     key: str
     title: str
     ablation: str
     threshold: float
-    top: dict[str, Explained]  # by the headline ranking
-    random: dict[str, Explained]  # in random order, where that was measured
+    top: dict[str, Explained]  # heads kept in the order of the first ranking
+    random: dict[str, Explained]  # heads kept in random order, if that was measured
 
     @cached_property
     def needed(self) -> dict[str, float]:
-        """The heads that each model needs."""
+        """The number of heads that each model needs to reach the threshold."""
         return {model: curve.first(self.threshold).value for model, curve in self.top.items()}
 
     @cached_property
     def ratio(self) -> Interval | None:
-        """Heads needed by the first model over those needed by the second, where there is one."""
+        """The heads needed by the first model over those of the second; None with one model."""
         if len(self.top) < 2:
             return None
-        one, other = self.top.values()
-        return ratio_of_counts(one, other, self.threshold)
+        first, second = self.top.values()
+        return ratio_of_counts(first, second, self.threshold)
 
 
 def curves_by_task(measured: CaseResults, config: Config) -> list[TaskCurves]:
-    """The panels of the figures, task by task and within a task ablation by ablation."""
+    """The panels of the figures, one for each task and ablation."""
     panels = []
     for key, title in {case.key: case.title for case, _ in measured}.items():
         kept = {case.model: kept for case, kept in measured if case.key == key}
@@ -88,7 +89,7 @@ def curve_rows(case: Case, kept: Kept) -> Rows:
 def tables(
     measured: CaseResults, panels: Sequence[TaskCurves], threshold: float
 ) -> dict[str, Rows]:
-    """Heads needed, ratios, and how far rankings agree; tables without rows are left out."""
+    """Heads needed, their ratios, and the agreement of rankings, without empty tables."""
     filled = {
         "Heads needed": [row for pair in measured for row in _needed(*pair, threshold)],
         "Ratio of the heads needed": [
@@ -135,7 +136,7 @@ def _needed(case: Case, kept: Kept, threshold: float) -> Rows:
 
 
 def _agreement(case: Case, kept: Kept) -> Rows:
-    """How far each further ranking agrees with the first."""
+    """The agreement of each further ranking with the first one."""
     first, *others = kept.scores
     counts = [count for count in (8, 16, 32, 64) if count <= case.request.model.layout.total]
     rows = []
@@ -143,35 +144,35 @@ def _agreement(case: Case, kept: Kept) -> Rows:
         agreed = agreement({name: kept.scores[name] for name in (first, other)}, counts)
         common = {f"top {overlap.count} in common": overlap.share for overlap in agreed.overlaps}
         rankings, spearman = f"{first} / {other}", float(agreed.correlation[0, 1])
-        who = {"task": case.title, "model": case.model, "rankings": rankings}
-        rows.append({**who, "Spearman": spearman, **common})
+        about = {"task": case.title, "model": case.model, "rankings": rankings}
+        rows.append({**about, "Spearman": spearman, **common})
     return rows
 
 
 def notes(case: Case, kept: Kept) -> list[str]:
     """What a reader must know about one task and model."""
     first, *_ = kept.scores
-    said = [
-        f"with the ablation {ablation} the whole model does no better than the one without heads, "
-        "so there is no effect to explain."
+    texts = [
+        f"with the ablation {ablation}, the model does no better with all heads than with none, so "
+        "there is no effect to explain."
         for ablation in kept.values
         if not kept.explained[ablation, first].known
     ]
-    said.append(f"the ablation is the {kept.values['mean'].ablation}.")
+    texts.append(f"the mean ablation is the {kept.values['mean'].ablation}.")
     if case.left_out:
-        said.append(
-            f"{case.left_out} test prompts were left out, because the ranking split has too few of "
-            "their template and length for a mean by position."
+        texts.append(
+            f"this case leaves out {counted(case.left_out, 'test prompt')}, because the ranking "
+            "split has too few prompts of the same template and length for a mean by position."
         )
     for name, (asked, there) in case.missing.items():
-        said.append(
+        texts.append(
             f"{name} is {there} and not {asked}, because the task has no more such prompts."
         )
-    return [f"{case.title}, {case.model}: {text}" for text in said]
+    return [f"{case.title}, {case.model}: {text}" for text in texts]
 
 
 def kept_values(case: Case, kept: Kept) -> list[dict[str, Any]]:
-    """The metric of every prompt behind the curves of one task and model."""
+    """The metric of every prompt, from which the curves of one task and model are made."""
     rows = []
     for ablation, values in kept.values.items():
         for order, counts in kept.request.orders(ablation).items():

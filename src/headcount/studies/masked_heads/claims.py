@@ -1,9 +1,9 @@
 """The five claims of Figure 3 of "Cognitive Mirrors", judged by intervals.
 
 Margins are fixed here, before anything is measured: TopK is "below" RandomK by more than 0.05;
-RandomK is "flat" if it loses less than a quarter of what TopK loses; a collapse is the loss of half
-of what can be lost. Where two metrics are compared, each is scaled from its floor (answers to other
-questions) to its value without masking.
+RandomK is "flat" if its loss is less than a quarter of TopK's loss; a collapse is the loss of half
+of the scaled accuracy. A scaled metric is (value − floor) / (unmasked − floor): 1 without masking,
+0 at the floor, which is the metric of answers that were given to other questions.
 """
 
 from __future__ import annotations
@@ -14,19 +14,20 @@ from functools import cached_property
 
 from headcount.claims import Claim, all_of, judge
 from headcount.curves import Curve
+from headcount.errors import counted
 from headcount.stats import Estimate, Resampling, mean_of
 
 MARGIN = 0.05
 FLAT = 0.25
-ONSET = (32 / 1024, 64 / 1024)  # the published collapse, as shares of all heads
+ONSET = (32 / 1024, 64 / 1024)  # the published start of the collapse, as shares of all heads
 RECALL = "Knowledge Recall"
 
 
 @dataclass(frozen=True, eq=False)
 class FunctionPanel:
-    """One function: its curves over the same items, and the floors of both metrics.
+    """One cognitive function: its curves over the same items, and the floors of both metrics.
 
-    `by_ranking` has the curves of accuracy; the first ranking makes the figure and the claims.
+    `by_ranking` holds the accuracy curve of each ranking; the first makes the figure and claims.
     """
 
     name: str
@@ -36,36 +37,36 @@ class FunctionPanel:
 
     @property
     def accuracy(self) -> Curve:
-        """The accuracy by the first ranking."""
+        """The accuracy curve of the first ranking."""
         return next(iter(self.by_ranking.values()))
 
     @property
     def curves(self) -> list[tuple[str, Curve]]:
-        """All curves with their rankings: both of the first one, then those of the others.
+        """All curves with their rankings: both metrics of the first, accuracy of the others.
 
-        A second metric that is the first one again is left out.
+        If both metrics are the same, the second curve is left out.
         """
         first, *others = self.by_ranking.items()
-        twice = self.similarity.metric.key == first[1].metric.key
-        return [first, *([] if twice else [(first[0], self.similarity)]), *others]
+        same = self.similarity.metric.key == first[1].metric.key
+        return [first, *([] if same else [(first[0], self.similarity)]), *others]
 
     @cached_property
     def items(self) -> Resampling:
-        """Resamples of the items, other ones than in other panels."""
+        """Resamples of the items; each panel has a seed of its own."""
         return Resampling(self.accuracy.clusters, seed=sum(self.name.encode()))
 
     def at(self, curve: Curve, series: str, count: int) -> Estimate:
-        """A point of one of both curves."""
+        """The mean of one of the two curves at a count."""
         return self.items.estimate(curve.raw[series, count])
 
     def scaled(self, curve: Curve, count: int) -> Estimate:
-        """The same of TopK, from its floor (0) to its value without masking (1)."""
+        """TopK at a count, scaled so that the floor is 0 and the unmasked value is 1."""
         floor = self.floors[0 if curve is self.accuracy else 1]
         return self.at(curve, "top", count).scaled(floor, self.at(curve, "top", 0))
 
 
 def judge_claims(panels: Sequence[FunctionPanel], counts: Sequence[int], total: int) -> list[Claim]:
-    """All claims that these panels and counts allow to judge."""
+    """All claims that can be judged from these panels and counts."""
     masked = [count for count in counts if count]
     random = [c for c in masked if all(("random", c) in p.accuracy.raw for p in panels)]
     if not masked or not random:
@@ -87,7 +88,8 @@ def _faster(panels: Sequence[FunctionPanel], counts: Sequence[int]) -> Claim:
     ]
     return Claim.of_all(
         f"TopK lies more than {MARGIN:g} below RandomK in every panel and by both metrics, on the "
-        "mean over counts (measured: the smallest of these gaps)",
+        "mean over counts (measured: max over panels and metrics of mean over counts of TopK − "
+        "RandomK)",
         "TopK falls much faster than RandomK on every task and both metrics",
         [gap.interval for gap in gaps],
         below=-MARGIN,
@@ -97,9 +99,9 @@ def _faster(panels: Sequence[FunctionPanel], counts: Sequence[int]) -> Claim:
 def _accuracy_first(panels: Sequence[FunctionPanel], counts: Sequence[int]) -> Claim:
     gaps = [p.scaled(p.accuracy, c) - p.scaled(p.similarity, c) for p in panels for c in counts]
     return Claim.of_all(
-        f"under TopK, accuracy falls faster than {panels[0].similarity.metric.name}, each scaled "
-        "from its floor to its unmasked value (measured: the mean difference over panels and "
-        "counts)",
+        f"under TopK, accuracy falls faster than {panels[0].similarity.metric.name} (measured: "
+        "mean over panels and counts of scaled accuracy − scaled similarity, where scaled means "
+        "(value − floor) / (unmasked − floor))",
         "under TopK, accuracy falls faster than COMET",
         [mean_of(gaps).interval],
         below=0,
@@ -110,11 +112,12 @@ def _flat(panels: Sequence[FunctionPanel], count: int) -> Claim:
     excess = []
     for p in panels:
         whole = p.at(p.accuracy, "top", 0)
-        lost, lost_by_top = (whole - p.at(p.accuracy, s, count) for s in ("random", "top"))
-        excess.append((lost - lost_by_top * FLAT).interval)
+        loss_random, loss_top = (whole - p.at(p.accuracy, s, count) for s in ("random", "top"))
+        excess.append((loss_random - loss_top * FLAT).interval)
     return Claim.of_all(
-        f"RandomK is flat: with {count} heads it loses less than a quarter of the accuracy that "
-        "TopK loses, in every panel (measured: the largest loss of RandomK − 0.25 · loss of TopK)",
+        f"RandomK is flat: with {counted(count, 'head')} masked, its loss of accuracy is less than "
+        "a quarter of TopK's in every panel (measured: max over panels of loss_random − "
+        f"{FLAT:g} · loss_top)",
         "RandomK stays nearly flat",
         excess,
         below=0,
@@ -128,8 +131,8 @@ def _onset(panels: Sequence[FunctionPanel], counts: tuple[int, int], total: int)
     shares = [100 * count / total for count in counts]
     return Claim.of(
         f"the collapse sets in between {counts[0]} and {counts[1]} of {total} heads "
-        f"({shares[0]:.1f} and {shares[1]:.1f} %): more than half of TopK accuracy is left at the "
-        f"first (measured), less than half at the second ({after})",
+        f"({shares[0]:.1f} and {shares[1]:.1f} %): the mean over panels of scaled TopK accuracy is "
+        f"above 0.5 at {counts[0]} (measured), and below 0.5 at {counts[1]} ({after})",
         "the collapse sets in between 32 and 64 of 1,024 heads (3.1 and 6.3 %)",
         before,
         all_of([judge(before, above=0.5), judge(after, below=0.5)]),
@@ -141,8 +144,9 @@ def _recall_first(panels: Sequence[FunctionPanel], count: int) -> Claim:
     left = recall.scaled(recall.accuracy, count)
     gaps = [left - p.scaled(p.accuracy, count) for p in panels if p is not recall]
     return Claim.of_all(
-        f"{RECALL} falls first: with {count} heads masked it keeps the smallest share of its "
-        "accuracy (measured: its share minus the next smallest)",
+        f"{RECALL} falls first: with {counted(count, 'head')} masked, its scaled accuracy is the "
+        "lowest (measured: max over the other panels of scaled accuracy of Knowledge Recall − that "
+        "of the panel)",
         "Knowledge Recall falls first",
         [gap.interval for gap in gaps],
         below=0,

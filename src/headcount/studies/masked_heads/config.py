@@ -17,8 +17,8 @@ FRACTIONS = (16 / 1024, 32 / 1024, 64 / 1024, 128 / 1024)  # of the published mo
 class Config:
     """TopK against RandomK masking on cognitive functions.
 
-    The first ranking makes the figure and the claims; further ones are drawn beside it, where a
-    function's items allow them.
+    The first ranking makes the figure and the claims. A second figure compares it with further
+    rankings, for those functions whose items suit them.
     """
 
     functions: tuple[str, ...] = setting(PANELS, "cognitive functions; all takes all eight")
@@ -52,7 +52,7 @@ class Config:
 PRESETS: dict[str, dict[str, Any]] = {
     "quick": {"functions": PANELS, "n": 48, "seeds": 3},
     "full": {"functions": ("all",), "n": 0, "seeds": 10},
-    # As published, but for what is a bug there: TopK heads stay out of the random draws.
+    # As published, except for a bug: here, TopK heads are kept out of the random draws.
     "paper": {
         "functions": PANELS,
         "n": 0,

@@ -5,23 +5,23 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from headcount.errors import counted
 from headcount.figures.curves import plot_panels, plot_rankings
 from headcount.models.model import Model
 from headcount.rankings import RANKINGS
 from headcount.studies.description import span_text
 from headcount.studies.masked_heads.claims import FunctionPanel
 from headcount.studies.masked_heads.config import Config
-from headcount.system.progress import plural
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-# As legends name the second metric; never COMET for what is not.
+# The second metric in legends. Only COMET itself may be called COMET.
 SHORT = {"comet": "Comet", "similarity": "Similarity (MiniLM)"}
 
 
 def draw(panels: Sequence[FunctionPanel], config: Config, model: Model) -> dict[str, Figure]:
-    """The published figure, and where there are several rankings one that compares them."""
+    """The published figure and, with several rankings, a figure that compares them."""
     first, second = panels[0].accuracy.metric, panels[0].similarity.metric
     short = SHORT.get(second.key, second.name)
     span = span_text([panel.accuracy.points[0].n for panel in panels])
@@ -29,8 +29,8 @@ def draw(panels: Sequence[FunctionPanel], config: Config, model: Model) -> dict[
         "figure": plot_panels(
             {p.name: [("Accuracy", p.accuracy.rows), (short, p.similarity.rows)] for p in panels},
             total=model.layout.total,
-            note=f"ranked by {config.rankings[0]} · {first.name} · {second.name} · n = {span} · "
-            f"{plural(config.seeds, 'random draw')} · {model.name}",
+            note=f"heads ranked by {config.rankings[0]} · {first.name} · {second.name} · n = "
+            f"{span} items · {counted(config.seeds, 'random draw')} · {model.name}",
         )
     }
     if len(config.rankings) > 1:

@@ -1,9 +1,9 @@
-"""Study `masked-heads`: mask the heads that matter for a cognitive function, and random ones.
+"""Study `masked-heads`: mask the best heads for a cognitive function, or random heads.
 
 After "Cognitive Mirrors" (Ma et al., NeurIPS 2025), Figure 3. For each function: rank the heads on
-one part of its items; on the other part mask the best K, K random ones, and K random ones of the
-same layers; let the model answer; score the answers against gold and against what the whole model
-answers.
+the ranking split; on the test split, mask the best K heads (TopK), K random heads (RandomK), and K
+random heads of the same layers; let the model answer; compare its answers with the right answers,
+and with those of the whole model.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from headcount.curves import Curve, CurveRequest, CurveSettings
 from headcount.engine.measure.cost import Counter
 from headcount.engine.measure.head_sets import HeadSets
 from headcount.engine.write.writing import Writing
-from headcount.errors import HeadcountError, unknown
+from headcount.errors import HeadcountError, counted, unknown
 from headcount.heads import HeadLayout, check_counts
 from headcount.lab import Lab
 from headcount.metrics import TextMetric, Written, floor
@@ -52,7 +52,7 @@ SERIES = ("top", "random", "matched")
 
 @dataclass(frozen=True, eq=False)
 class FloorRequest:
-    """What each metric gives for answers of the right kind to the wrong question."""
+    """A request for the floors: each metric on answers that were given to other questions."""
 
     model: Model
     task: Task
@@ -64,7 +64,7 @@ class FloorRequest:
         return Writing(self.model, self.task, whole, scope=self.scope)
 
     def count(self, counter: Counter) -> None:
-        """The whole model's answers."""
+        """Count the answers of the whole model."""
         counter.writing(self._writing())
 
     def result(self, lab: Lab) -> tuple[float, float]:
@@ -77,7 +77,7 @@ class FloorRequest:
 
 
 def describe(models: Sequence[Model], config: Config) -> Description:
-    """Curves of every function by every ranking; of the first one with controls and floors."""
+    """Curves of every function by every ranking; controls and floors for the first ranking."""
     functions, rankings = check_functions(config.functions), _check_rankings(config.rankings)
     config = replace(config, functions=functions, rankings=rankings)
     study = _MaskedHeads(only_model(models, KIND.key), config)
@@ -105,7 +105,7 @@ def _metrics(config: Config) -> tuple[TextMetric, TextMetric]:
 
 
 def check_functions(names: Sequence[str]) -> tuple[str, ...]:
-    """The functions of these names; "all" stands for every one."""
+    """Check the names of functions; "all" stands for all functions."""
     if list(names) == ["all"]:
         return tuple(FUNCTIONS)
     for name in names:
@@ -115,15 +115,15 @@ def check_functions(names: Sequence[str]) -> tuple[str, ...]:
 
 
 def _check_rankings(names: Sequence[str]) -> tuple[str, ...]:
-    """The rankings of these names; "all" stands for every one but the learned gates."""
+    """Check the names of rankings; "all" stands for all but the learned gates and random."""
     if list(names) == ["all"]:
         every = [entry.key for entry in RANKINGS if entry.key not in (*ROLES, "random")]
-        return tuple(sorted(every, key="attribution".__ne__))  # it makes the figure
+        return tuple(sorted(every, key="attribution".__ne__))  # attribution first: for the figure
     return tuple(dict.fromkeys(RANKINGS[name].key for name in names))
 
 
 class _MaskedHeads:
-    """The study on one model: its tasks, and what is made of its curves."""
+    """The study on one model: its tasks, requests and conclusions."""
 
     def __init__(self, model: Model, config: Config) -> None:
         self.model, self.config, self.metrics = model, config, _metrics(config)
@@ -131,8 +131,8 @@ class _MaskedHeads:
         self.counts = check_counts([0, *counts], model.layout)
         if 2 * self.counts[1] > model.layout.total:
             raise HeadcountError(
-                f"Random controls need as many heads outside the top {self.counts[1]}, and "
-                f"{model.name} has {model.layout.total} in all: choose a smaller count."
+                f"RandomK needs {self.counts[1]} heads outside the top {self.counts[1]}, and "
+                f"{model.name} has only {model.layout.total} heads: choose a smaller count."
             )
         self.task_settings = {"n": config.n, **config.task_settings}
         self.tasks = {
@@ -148,7 +148,7 @@ class _MaskedHeads:
             scope = self.config.scope
             requests[key, "floors"] = FloorRequest(self.model, task, self.metrics, scope)
             for by in others:
-                # Some rankings suit some tasks; the others' figures are not to be lost for it.
+                # A ranking may not suit every task; its refusal must not end the study.
                 request = self._curve(task, by, self.metrics[0], SERIES[:1])
                 ranking = Ranking.of(self.model, task, by)
                 requests[key, by, self.metrics[0].key] = Tolerated(ranking, request)
@@ -158,19 +158,19 @@ class _MaskedHeads:
         self, task: Task, by: str, metric: TextMetric, series: Sequence[str]
     ) -> CurveRequest:
         seeds, epsilon = self.config.seeds, self.config.epsilon
-        scope: Any = self.config.scope  # what is none is refused
+        scope: Any = self.config.scope  # the measurement refuses an unknown scope
         settings = CurveSettings(self.counts, series, seeds, scope=scope, epsilon=epsilon)
         ranking = Ranking.of(self.model, task, by)
         return CurveRequest(self.model, task, ranking, metric, settings)
 
     def conclude(self, results: Results) -> Study:
-        """Rows, claims and figures."""
+        """Make rows, claims and figures from the results."""
         config, name = self.config, self.model.name
         panels: dict[str, FunctionPanel] = {}
         notes: list[str] = []
         for key in config.functions:
-            panels[key], its_notes = self._panel(key, results)
-            notes += its_notes
+            panels[key], left_out = self._panel(key, results)
+            notes += left_out
         rows, values, heads = [], [], []
         for key, panel in panels.items():
             for by, curve in panel.curves:
@@ -206,37 +206,41 @@ class _MaskedHeads:
         )
 
     def _panel(self, key: str, results: Results) -> tuple[FunctionPanel, list[str]]:
-        """The curves of a function, and sentences about those that there are not."""
+        """The curves of a function, and notes on curves that are missing."""
         (first, *_), name = self.config.rankings, FUNCTIONS[key].name
         accuracy, similarity = self.metrics
-        made = {m: results[key, m, accuracy.key] for m in self.config.rankings}
-        curves = {by: curve for by, curve in made.items() if isinstance(curve, Curve)}
+        by_ranking = {by: results[key, by, accuracy.key] for by in self.config.rankings}
+        curves = {by: curve for by, curve in by_ranking.items() if isinstance(curve, Curve)}
         second = results[key, first, similarity.key]
         notes = [f"{name}: {text}" for text in curves[first].left_out]
         notes += [
             f"{name}: no ranking by {by}: {refusal}"
-            for by, refusal in made.items()
+            for by, refusal in by_ranking.items()
             if by not in curves
         ]
         return FunctionPanel(name, curves, second, results[key, "floors"]), notes
 
     def _differences(self) -> list[str]:
-        """What a reader of the paper must know."""
+        """Notes for readers of the paper: how this run differs from it."""
         config, second, total = self.config, self.metrics[1], self.model.layout.total
         shares = ", ".join(f"{100 * count / total:.1f} %" for count in self.counts if count)
         notes = [
-            f"Published for Llama-3.1-8B-Instruct with 1,024 heads; {self.model.name} has {total}: "
-            f"the counts are {shares} of them.",
-            "Items are our own, a short question with one short answer each; random heads are "
-            "drawn from those outside TopK, several times.",
-            f"Masked heads are multiplied by {config.epsilon:g} (paper 0.001, its code 0.0001).",
+            "The published figure is of Llama-3.1-8B-Instruct with 1,024 heads. "
+            f"{self.model.name} has {total} heads, and the counts are {shares} of them.",
+            "The items are our own: a short question with one short answer each. Random heads are "
+            f"drawn from the heads outside TopK, in {counted(config.seeds, 'draw')}.",
+            f"The outputs of masked heads are multiplied by {config.epsilon:g} (in the paper by "
+            "0.001, in its code by 0.0001).",
         ]
         if second.key != "comet":
-            notes.append(f"The second metric is not COMET but: {second.name}.")
+            notes.append(
+                f"The second metric is {second.name}, not COMET, so its values cannot be compared "
+                "with the published ones."
+            )
         if config.scope == "decode":
             notes.append(
-                "Only decoding steps are masked: the first new token comes from the whole model, "
-                "so answers of one token cannot change."
+                "Heads are masked only in decoding steps: the first new token comes from the whole "
+                "model, so answers of a single token cannot change."
             )
         return notes
 
@@ -245,10 +249,11 @@ KIND = StudyKind("masked-heads", Config, PRESETS, ("smollm2-135m-q4",), describe
 
 
 def paired_rows(panels: Sequence[FunctionPanel]) -> list[dict[str, Any]]:
-    """TopK minus each control at each count, item by item.
+    """TopK minus each control at each count, paired by item.
 
-    Controls are those of the first ranking: heads outside its TopK, and of its layers. Other
-    rankings are set against the former only, as what any heads do.
+    The controls belong to the first ranking: random heads outside its TopK, and random heads of the
+    same layers. Other rankings are compared with the former only, since the latter are drawn from
+    the layers of the first ranking.
     """
     rows = []
     for panel in panels:
@@ -256,10 +261,9 @@ def paired_rows(panels: Sequence[FunctionPanel]) -> list[dict[str, Any]]:
         for by, curve in panel.curves:
             controls = curve if by == first else panel.accuracy
             wanted = SERIES[1:] if by == first else SERIES[1:2]
-            best = curve.raw
             for (control, count), values in controls.raw.items():
                 if control in wanted and count:
-                    top = best["top", count]
+                    top = curve.raw["top", count]
                     difference = paired_difference(top, values, clusters=curve.clusters)
                     rows.append(
                         {

@@ -1,14 +1,15 @@
-"""The activations of a block's MLP, a = act(gate · x): how sparse they are, and a change of them.
+"""The activations of a block's MLP, a = act(gate · x): their sparsity, and their redistribution.
 
 Activation redistribution (ARM), after "Meaningless Tokens, Meaningful Gains" (Shi et al., arXiv
-2510.01032), lifts small activations of the first MLP at random. In every pass, for each row:
+2510.01032), lifts small activations of the first MLP by random amounts. In every pass, for each
+row:
 
     ε = 1.4826 · c · median(| |a| − median|a| |)        p = share of |a| < ε
     the clip(p, 0.02, 0.25) of all entries with the smallest |a| get, by their sign,
         U(0, 1) · percentile(a, p1)     or     −U(0, 1) · |min a|
 
-in their place ("replace", as in the published code) or on top ("add", as in the paper). The random
-numbers depend on the seed and the place in the text alone, so that no row depends on another.
+instead of a ("replace", as in the published code) or added to a ("add", as in the paper). The
+random numbers depend on the seed and the position in the text alone, so no row depends on another.
 """
 
 from __future__ import annotations
@@ -33,8 +34,8 @@ from headcount.studies.token_insertion.config import Variant
 
 NAMES = ("act_fn", "activation_fn", "act", "hidden_act_fn")
 SCALE = 1.4826  # makes the median absolute deviation of a normal variable its standard deviation
-NEAR_ZERO = 0.13  # c of the limit below which an activation counts as near zero
-LEAST, MOST = 0.02, 0.25  # the shares of activations that redistribution lifts
+NEAR_ZERO = 0.13  # the c of ε in the statistics: activations below ε count as near zero
+LEAST, MOST = 0.02, 0.25  # the smallest and largest share of activations that are lifted
 STATISTICS = ("near_zero", "l1", "l2", "gini")
 
 Change = Callable[[Float[Tensor, "rows tokens width"], int], Tensor | None]
@@ -42,9 +43,10 @@ Change = Callable[[Float[Tensor, "rows tokens width"], int], Tensor | None]
 
 @contextmanager
 def on_activations(model: Model, change: Change, *, layer: int = 0) -> Iterator[None]:
-    """Call `change` with a layer's activations and the place of their first token, in every pass.
+    """Call `change` with a layer's activations and the position of their first token.
 
-    What it returns takes their place; None leaves them as they are. Afterwards nothing is left.
+    This happens in every pass. The return value of `change` replaces the activations; None leaves
+    them unchanged. All hooks are removed afterwards.
     """
     activation = _activation_function(model, layer)
     start = [0]
@@ -56,8 +58,8 @@ def on_activations(model: Model, change: Change, *, layer: int = 0) -> Iterator[
     def hook(_: nn.Module, args: Any, output: Tensor) -> Tensor | None:
         if output.ndim != 3:
             raise HeadcountError(
-                f"The activations of layer {layer} of {model.name} do not come as (rows, tokens, "
-                "width), so that their tokens cannot be told apart."
+                f"The activations of layer {layer} of {model.name} do not have the shape (rows, "
+                "tokens, width), so they cannot be assigned to tokens: choose another model."
             )
         return change(output, start[0])
 
@@ -67,17 +69,17 @@ def on_activations(model: Model, change: Change, *, layer: int = 0) -> Iterator[
         for module in dict.fromkeys(tops):
             stack.callback(module.register_forward_pre_hook(starting, with_kwargs=True).remove)
         stack.callback(activation.register_forward_hook(hook).remove)
-        # A compiled graph does not see hooks that came after it.
+        # A graph that was compiled before would ignore these hooks.
         stack.enter_context(torch.compiler.set_stance("force_eager"))
         yield
 
 
 def _activation_function(model: Model, layer: int) -> nn.Module:
-    """The activation function of the MLP beside a layer's attention; one that no other has."""
+    """The activation function of a layer's MLP, as a module that no other layer shares."""
     if not 0 <= layer < len(model.sites):
         raise HeadcountError(
-            f"There is no layer {layer}: {model.name} has attention layers 0 to "
-            f"{len(model.sites) - 1}."
+            f"There is no layer {layer}: choose one of the attention layers 0 to "
+            f"{len(model.sites) - 1} of {model.name}."
         )
     named = dict(plain(model.module).named_modules(remove_duplicate=False))
     block, _, _ = model.sites[layer].attention.rpartition(".")
@@ -91,13 +93,13 @@ def _activation_function(model: Model, layer: int) -> nn.Module:
                     return activation
                 break
     raise HeadcountError(
-        f"{model.name} has no MLP in layer {layer} whose activation function is a module of its "
-        "own, so that its activations can be neither read nor changed."
+        f"The MLP in layer {layer} of {model.name} has no activation function that is a module of "
+        "its own, so its activations can be neither read nor changed: choose another model."
     )
 
 
 def near_zero_limit(a: Float[Tensor, "rows numbers"], c: float) -> Float[Tensor, "rows"]:
-    """ε = 1.4826 · MAD · c of each row, where MAD is that of the sizes |a|."""
+    """ε = 1.4826 · c · MAD(|a|) of each row; MAD is the median absolute deviation."""
     sizes = a.abs()
     middle = sizes.median(dim=1, keepdim=True).values
     return SCALE * c * (sizes - middle).abs().median(dim=1).values
@@ -113,11 +115,11 @@ def activation_statistics(
     gates: Float[np.ndarray, "heads"] | None = None,
     progress: bool = True,
 ) -> tuple[list[Float[np.ndarray, "positions four"]], Float[np.ndarray, "sequences"]]:
-    """All of STATISTICS of layer 0 at some positions of each sequence.
+    """All STATISTICS of layer 0 at the given positions of each sequence, and the limits ε.
 
-    An activation is near zero below ε, which is the sequence's own unless `limits` gives it; the
-    limits are returned too, so that two forms of a prompt can be held against one of them. `gates`
-    are those of a head set.
+    An activation below ε is near zero. `limits` gives the ε of each sequence; without it, ε is
+    computed from the sequence. Pass the returned limits on to compare two versions of a prompt by
+    the same ε. `gates` are the gates of a head set.
     """
     used = np.full(len(sequences), np.nan) if limits is None else np.asarray(limits, dtype=float)
 
@@ -133,16 +135,16 @@ def activation_statistics(
             by_row.extend(n[list(positions[i])] for n, i in zip(numbers, chosen, strict=True))
             raise _Enough
 
-        # What comes after layer 0 is of no interest, and would be most of the work.
+        # Stop the pass after layer 0: the other layers are not needed, and take most of the time.
         with on_activations(model, read), suppress(_Enough):
-            run_through(model, [sequences[place] for place in chosen], gates)
+            run_through(model, [sequences[number] for number in chosen], gates)
         return by_row
 
     return each_length(model, sequences, run, label="activations", progress=progress), used
 
 
-class _Enough(Exception):  # noqa: N818  (no error)
-    """Ends a pass that has been read."""
+class _Enough(Exception):  # noqa: N818  (not an error)
+    """Ends a pass whose activations have been read."""
 
 
 def statistics(
@@ -152,9 +154,9 @@ def statistics(
     sizes = a.abs()
     ranked = sizes.sort(dim=-1).values
     width = a.shape[-1]
-    place = torch.arange(1, width + 1, device=a.device, dtype=a.dtype)
+    rank = torch.arange(1, width + 1, device=a.device, dtype=a.dtype)
     total = ranked.sum(-1)
-    gini = ((2 * place - width - 1) * ranked).sum(-1) / (width * total.clamp(min=1e-30))
+    gini = ((2 * rank - width - 1) * ranked).sum(-1) / (width * total.clamp(min=1e-30))
     return torch.stack(
         ((sizes < epsilon).to(a.dtype).mean(-1), total, sizes.square().sum(-1).sqrt(), gini), dim=-1
     )
@@ -162,7 +164,7 @@ def statistics(
 
 @dataclass(frozen=True)
 class ActivationRedistribution:
-    """The settings of redistribution; published on MATH-500: c .13 and p1 99.5 (Qwen 1.5B)."""
+    """The settings of redistribution; the defaults are those published for Qwen 1.5B, MATH-500."""
 
     variant: Variant = "replace"
     c: float = 0.13
@@ -174,24 +176,26 @@ class ActivationRedistribution:
         if self.variant not in get_args(Variant):
             raise unknown("redistribution", self.variant, get_args(Variant))
         if not (self.c > 0 and 0 <= self.p1 <= 100):
-            raise HeadcountError("Redistribution needs c above 0 and p1 from 0 to 100.")
+            raise HeadcountError(
+                "Redistribution needs c above 0 and p1 from 0 to 100: change arm_c or arm_p1."
+            )
 
     @property
     def identity(self) -> dict[str, Any]:
-        """What determines its effect; part of the store's keys."""
+        """Everything that determines the effect; the store's keys include it."""
         return {**asdict(self), "version": 2}
 
     @contextmanager
     def acting(self, model: Model) -> Iterator[None]:
-        """Redistribute in every pass of this context; nothing is left behind."""
+        """Redistribute in every pass within this context; all hooks are removed afterwards."""
         with measuring(model), on_activations(model, self.change, layer=self.layer):
             yield
 
     def change(self, a: Float[Tensor, "rows tokens width"], start: int) -> Tensor:
-        """The activations of a pass whose first token has this place in the text."""
+        """Redistribute the activations of a pass whose first token is at position `start`."""
         exact = a.float().flatten(1)  # (rows, tokens·width)
         small = self.smallest(exact)
-        # On the host, so that every device draws the same numbers.
+        # Draw on the CPU, so that every device gets the same numbers.
         draw = torch.Generator().manual_seed(_seed(self.seed, start, a.shape[1]))
         uniform = torch.rand(a[0].numel(), generator=draw).to(a.device)
         top = _percentile(exact, self.p1)[:, None]  # (rows, 1)
@@ -211,12 +215,12 @@ class ActivationRedistribution:
 
 
 def _percentile(a: Float[Tensor, "rows numbers"], p: float) -> Float[Tensor, "rows"]:
-    """With linear interpolation, as numpy has it; torch's own refuses more than 16 million."""
-    place = p / 100 * (a.shape[1] - 1)
-    low = int(place)
+    """Numpy's percentile (linear interpolation); torch.quantile refuses over 16 million values."""
+    index = p / 100 * (a.shape[1] - 1)
+    low = int(index)
     ranked = a.sort(dim=1).values
     above = ranked[:, min(low + 1, a.shape[1] - 1)]
-    return torch.lerp(ranked[:, low], above, place - low)
+    return torch.lerp(ranked[:, low], above, index - low)
 
 
 def _seed(*parts: int) -> int:

@@ -1,15 +1,15 @@
-"""What an insert does to attention: profiles of the weights, and the affine check of the outputs.
+"""The effect of an insert on attention: attention profiles, and the affine check of head outputs.
 
-A profile tells how much attention each token of a prompt receives from later ones,
+The profile of a head is the attention that each token j of a prompt receives from later tokens,
 
     a_j = mean over i > j of A_ij
 
-for all heads at once. The weights of a layer are reduced as soon as they are there, so that maps of
-tokens × tokens are never kept. The queries i are all later tokens, or some of them: with an insert,
-say, only the original ones. No later query sees the last token: its profile is NaN.
+It is computed as soon as a layer's weights are known, so that no tokens × tokens map is kept. The
+queries i are all later tokens, or a choice of them, such as the original tokens of a prompt with an
+insert. The last token has no later query, so its profile is NaN.
 
-The affine check is of `Attn_new = λ · Attn + bias`: the insert is said to scale a head's output on
-the original tokens by λ < 1, and to add one direction that hardly depends on the token.
+The affine check fits `Attn_new = λ · Attn + bias`. The paper says that an insert scales a head's
+output on the original tokens by λ < 1, and adds a direction that hardly depends on the token.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ from headcount.errors import HeadcountError
 from headcount.models.model import Model
 from headcount.models.sites import HeadSite
 
-PEAKS = 5  # tokens that count as the peaks of a profile
-QUERIES = 10  # later tokens below which a token's mean attention is left out
+PEAKS = 5  # the number of highest tokens that count as the peaks of a profile
+QUERIES = 10  # tokens with fewer later tokens are left out: their mean attention is too noisy
 
 EFFECTS = (
-    "peak",  # with the insert, the mean of the profile at its peaks
-    "peak_without",  # the same without it
-    "timing",  # the correlation of the two profiles over the original tokens
-    "change",  # the mean size of their difference
-    "span",  # the mean of the profile over the inserted tokens
-    "original",  # the same over the original ones
-    "span_spread",  # its coefficient of variation over the inserted tokens
-    "original_spread",  # the same over the original ones
+    "peak",  # mean of the profile at its peaks, with the insert
+    "peak_without",  # mean of the profile at its peaks, without the insert
+    "timing",  # correlation of the two profiles over the original tokens
+    "change",  # mean absolute difference of the two profiles
+    "span",  # mean of the profile over the inserted tokens
+    "original",  # mean of the profile over the original tokens
+    "span_spread",  # coefficient of variation of the profile over the inserted tokens
+    "original_spread",  # coefficient of variation of the profile over the original tokens
 )
 AFFINE = ("lambda", "bias", "explained", "spread")
 
@@ -51,9 +51,10 @@ def profiles(
     gates: Float[np.ndarray, "heads"] | None = None,
     progress: bool = True,
 ) -> list[Float[np.ndarray, "heads _"]]:
-    """The profile of every head on each sequence, heads in the order of the model's layout.
+    """The profile of every head on each sequence; heads are in the order of the model's layout.
 
-    `asking` names the queries of each sequence, all unless given; `gates` are those of a head set.
+    `asking` lists the query positions of each sequence (default: all positions). `gates` are the
+    gates of a head set.
 
     >>> from headcount import load_model
     >>> model = load_model("smollm2-135m-q4")
@@ -62,15 +63,15 @@ def profiles(
     (270, 5)
     """
     if asking is not None and len(asking) != len(sequences):
-        raise HeadcountError("Give the queries of every sequence.")
+        raise HeadcountError("Give the queries of every sequence: one list for each.")
 
     def reduce(
-        site: HeadSite, weights: Float[Tensor, "rows heads keys keys"], places: Sequence[int]
+        site: HeadSite, weights: Float[Tensor, "rows heads keys keys"], numbers: Sequence[int]
     ) -> Float[Tensor, "rows heads keys"]:
         length = weights.shape[-1]
-        queries = torch.zeros(len(places), length, dtype=torch.bool)
-        for row, place in enumerate(places):
-            queries[row, list(range(length) if asking is None else asking[place])] = True
+        queries = torch.zeros(len(numbers), length, dtype=torch.bool)
+        for row, number in enumerate(numbers):
+            queries[row, list(range(length) if asking is None else asking[number])] = True
         later = torch.ones(length, length, dtype=torch.bool).tril(-1)
         chosen = (later & queries[:, :, None]).to(weights.device)  # (rows, queries, keys)
         counts = chosen.sum(1)[:, None]  # (rows, 1, keys)
@@ -90,9 +91,9 @@ def profile_effects(
 ) -> dict[str, Float[np.ndarray, "heads"]]:
     """Every entry of EFFECTS for each head, from its profiles without and with an insert.
 
-    The first `sinks` tokens are left out, and those that fewer than QUERIES later ones look at. The
-    peaks are those of the mean of both profiles, so that neither is chosen for being high by
-    itself.
+    The first `sinks` tokens are left out, and tokens with fewer than QUERIES later tokens. The
+    peaks are those of the mean of both profiles: peaks of one profile would be high by selection in
+    that profile alone.
     """
     heads, tokens = without.shape
     inside = slice(sinks, max(sinks, tokens - QUERIES))
@@ -105,15 +106,15 @@ def profile_effects(
         effects["timing"] = _correlation(old, new)
         effects["change"] = np.abs(new - old).mean(1)
         effects["original"], effects["original_spread"] = new.mean(1), _spread(new)
-    seen = [place for place in span if sinks <= place < with_it.shape[1] - QUERIES]
-    if len(seen) > 1:
-        received = with_it[:, seen]
+    usable = [position for position in span if sinks <= position < with_it.shape[1] - QUERIES]
+    if len(usable) > 1:
+        received = with_it[:, usable]
         effects["span"], effects["span_spread"] = received.mean(1), _spread(received)
     return effects
 
 
 def _spread(values: Float[np.ndarray, "heads tokens"]) -> Float[np.ndarray, "heads"]:
-    """Standard deviation over mean."""
+    """The coefficient of variation: standard deviation over mean."""
     return np.asarray(values.std(1) / np.maximum(values.mean(1), 1e-30))
 
 
@@ -133,41 +134,41 @@ def head_outputs(
     gates: Float[np.ndarray, "heads"] | None = None,
     progress: bool = True,
 ) -> list[list[Float[np.ndarray, "_ _ _"]]]:
-    """What each head says at some positions of each sequence: by sequence, then by site.
+    """The output of each head at the given positions: a list of arrays, one per site.
 
     Each array is (positions, the site's heads, size).
     """
     outputs: list[list[np.ndarray]] = [[] for _ in sequences]
     for count in dict.fromkeys(map(len, positions)):
-        places = [place for place, chosen in enumerate(positions) if len(chosen) == count]
-        some = [sequences[place] for place in places], [positions[place] for place in places]
-        by_site = collect(model, *some, heads=() if gates is None else gates, progress=progress)
-        for row, place in enumerate(places):
-            outputs[place] = [z[row] for z in by_site]
+        numbers = [number for number, chosen in enumerate(positions) if len(chosen) == count]
+        batch = [sequences[number] for number in numbers], [positions[n] for n in numbers]
+        by_site = collect(model, *batch, heads=() if gates is None else gates, progress=progress)
+        for row, number in enumerate(numbers):
+            outputs[number] = [z[row] for z in by_site]
     return outputs
 
 
 def affine_fit(
     old: Float[np.ndarray, "tokens heads size"], new: Float[np.ndarray, "tokens heads size"]
 ) -> tuple[Float[np.ndarray, "heads"], ...]:
-    """All of AFFINE for each head: λ, size of the added direction, R², spread of λ · old + bias.
+    """Fit new = λ · old + bias for each head: λ, the size of the bias, R², and the spread.
 
-    Least squares over tokens, with one number λ and one vector for all of them; the vector's
-    length is given in units of the mean length of `old`. R² is the share of what varies in `new`
-    that λ · old explains. Any change of `new` that has nothing to do with `old` lowers λ, as
-    regression to the mean does; so the spread is given too, how far `new` varies over how far `old`
-    does: outputs that shrink have both below 1. A head that says the same everywhere, as one whose
-    edges are all shut, has nothing that could be scaled: all its numbers are NaN.
+    Least squares over tokens, with one λ and one bias vector for all tokens. The size of the bias
+    is its length over the mean length of `old`. R² is the share of the variance of `new` that
+    λ · old explains. The spread is the standard deviation of `new` over that of `old`. It is needed
+    besides λ because any change of `new` that is unrelated to `old` lowers λ (regression to the
+    mean): only outputs that really shrink have both λ and spread below 1. For a head with the same
+    output at all tokens, such as one whose edges are all shut, nothing can be scaled: NaN.
     """
     old, new = old.astype(np.float64), new.astype(np.float64)
     means = old.mean(0), new.mean(0)  # (heads, size)
     a, b = old - means[0], new - means[1]
-    varies = (a**2).sum((0, 2))  # (heads,)
-    varies[varies == 0] = np.nan
-    factor = (a * b).sum((0, 2)) / varies
+    variation = (a**2).sum((0, 2))  # (heads,)
+    variation[variation == 0] = np.nan
+    factor = (a * b).sum((0, 2)) / variation
     bias = np.linalg.norm(means[1] - factor[:, None] * means[0], axis=1)
     size = bias / np.maximum(np.linalg.norm(old, axis=2).mean(0), 1e-30)
-    left = ((b - factor[:, None] * a) ** 2).sum((0, 2))
-    explained = 1 - left / np.maximum((b**2).sum((0, 2)), 1e-30)
-    spread = np.sqrt((b**2).sum((0, 2)) / varies)
+    residual = ((b - factor[:, None] * a) ** 2).sum((0, 2))
+    explained = 1 - residual / np.maximum((b**2).sum((0, 2)), 1e-30)
+    spread = np.sqrt((b**2).sum((0, 2)) / variation)
     return factor, size, explained, spread

@@ -16,22 +16,16 @@ SWEEPS = ("length", "position")
 PRESETS: dict[str, dict[str, Any]] = {
     "quick": {"n": 60, "prompts": 12},
     "full": {"n": 400, "prompts": 32},
-    # As published, but for the sampling settings, which the paper leaves to each model †.
-    "paper": {
-        "tasks": ("math-500",),
-        "prompts": 32,
-        "temperature": 0.6,
-        "top_p": 0.95,
-        "seeds": 5,
-    },
+    # As published, except for the sampling settings: the paper takes those of each model.
+    "paper": {"tasks": ("math-500",), "prompts": 32, "temperature": 0.6, "top_p": 0.95, "seeds": 5},
 }
 
 
 @dataclass(frozen=True)
 class Config:
-    """Meaningless and meaningful inserts: accuracy, and what one head attends to.
+    """Meaningless and meaningful inserts: accuracy, and the attention of one head.
 
-    The first task makes the figure and the claims, others are reported beside it.
+    The first task makes the figure and the claims; further tasks are reported in the tables.
     """
 
     tasks: tuple[str, ...] = setting(
@@ -64,7 +58,7 @@ class Config:
     )
     arm_c: float = setting(0.13, "redistribution: width of the range that counts as near zero")
     arm_p1: float = setting(99.5, "redistribution: percentile up to which activations are lifted")
-    task_settings: Mapping[str, Any] | None = setting(None, "settings of the tasks")
+    task_settings: Mapping[str, Any] | None = setting(None, "settings for all tasks")
 
     def __post_init__(self) -> None:
         if self.sweep and self.sweep not in SWEEPS:
@@ -79,7 +73,7 @@ class Config:
         heads: Any = self.heads  # of any kind, from a command line
         if isinstance(heads, str | int | float):
             raise HeadcountError(
-                "Name heads as --heads LAYER.HEAD, with a space between two of them."
+                "Name heads as --heads LAYER.HEAD LAYER.HEAD, with spaces between them."
             )
         if self.keep and not self.heads:
             raise HeadcountError("Name the heads to keep: --heads LAYER.HEAD.")
@@ -98,25 +92,25 @@ class Config:
                 )
 
     def inserts(self) -> dict[str, Insert]:
-        """Both kinds of insert, by the name of their series."""
+        """The two inserts by the names of their series."""
         texts = {"w/ Mless": self.meaningless, "w/ Mful": self.meaningful}
-        place: Any = self.position  # an insert refuses what is no place
+        place: Any = self.position  # `Insert` refuses an unknown place
         return {series: Insert(text, self.length, place) for series, text in texts.items()}
 
     @property
     def runs(self) -> int:
-        """How often each problem is asked; greedily, every run would write the same."""
+        """How often each problem is asked: once if decoding is greedy, as runs would be equal."""
         return self.seeds if self.temperature else 1
 
     @property
     def longest(self) -> int:
-        """The tokens of the longest insert."""
+        """The number of tokens of the longest insert."""
         lengths = [insert.length for insert in self.inserts().values() if not insert.empty]
         return max([*lengths, *(LENGTHS if self.sweep == "length" else [])], default=0)
 
 
 def task_name(spec: str) -> str:
-    """The registered name of a task, from a name or a file of problems.
+    """The registered name of a task, given its name or a file of problems.
 
     >>> task_name("my/problems.jsonl"), task_name("word-problems")
     ('problems', 'word-problems')

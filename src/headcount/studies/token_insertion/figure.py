@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from headcount.errors import counted
 from headcount.figures.inserts import Bar, Profiles, plot_inserts, plot_sweep
 from headcount.metrics import TextMetric
 from headcount.stats import Interval
 from headcount.studies.token_insertion.config import Config
 from headcount.studies.token_insertion.grading import Outcome
-from headcount.studies.token_insertion.look import Look
+from headcount.studies.token_insertion.internals import Internals
 from headcount.tasks import TASKS
 
 if TYPE_CHECKING:
@@ -20,20 +21,21 @@ if TYPE_CHECKING:
 
 
 def draw(
-    outcomes: Sequence[Outcome], look: Look | None, config: Config, metric: TextMetric
+    outcomes: Sequence[Outcome], internals: Internals | None, config: Config, metric: TextMetric
 ) -> dict[str, Figure]:
-    """The study's figure, of all models on the first task, and that of a sweep.
+    """The figure of all models on the first task, and the figure of the sweep.
 
-    Profiles are those of the first model.
+    The profiles are those of the first model.
     """
     first, task = outcomes[0], config.tasks[0]
     title = f"Results on {TASKS[task].name if task in TASKS.entries else task}"
-    how = f"{config.runs} sampled runs" if config.temperature else "greedy"
+    sampled = counted(config.runs, "sampled run")
+    how = sampled if config.temperature else "greedy decoding"
     n = first.graded["w/o"].right.shape[1]
-    note = f"n = {n} · {how} · {metric.name} · whiskers: 95 % intervals"
-    paired = f"{note}, of the paired difference to w/o where there is an insert"
+    note = f"n = {n} problems · {how} · {metric.name} · whiskers: 95 % intervals"
+    paired = f"{note}, for bars with an insert those of the paired difference to w/o"
     bars = {outcome.model: _bars(outcome) for outcome in outcomes}
-    profiles = None if look is None else _profiles(look, config.sinks)
+    profiles = None if internals is None else _profiles(internals, config.sinks)
     figures = {"figure": plot_inserts(bars, profiles, title=title, note=paired)}
     if first.swept:
         lines: dict[str, list[tuple[str, Bar]]] = {}
@@ -55,7 +57,7 @@ def _bar(interval: Interval) -> Bar:
 
 
 def _bars(outcome: Outcome) -> dict[str, Bar]:
-    """In percent; the whiskers of an insert are those of its difference to the bar without."""
+    """Accuracies in percent; whiskers of inserts are those of the paired difference to w/o."""
     base = outcome.accuracy(outcome.graded["w/o"])
     bars = {"w/o": _bar(base)}
     for series, graded in outcome.graded.items():
@@ -66,13 +68,13 @@ def _bars(outcome: Outcome) -> dict[str, Bar]:
     return bars
 
 
-def _profiles(look: Look, sinks: int) -> Profiles:
-    head = look.head
+def _profiles(internals: Internals, sinks: int) -> Profiles:
+    head = internals.head
     where = "" if head.layer == 0 else f", layer {head.layer}"
-    count = look.layout.counts[head.layer]
-    why = f" (of {count}: the one that changes most)" if look.chosen else ""
-    full = {series: table[head.index].copy() for series, table in look.drawn.items()}
+    count = internals.layout.counts[head.layer]
+    why = f" (of {count}: the head that changes most)" if internals.chosen else ""
+    full = {series: table[head.index].copy() for series, table in internals.drawn.items()}
     for values in full.values():
-        values[:sinks] = np.nan  # the first token would hide all others
+        values[:sinks] = np.nan  # an attention sink would dwarf all other tokens
     title = f"Average attention on Head {head.index}{where}{why}"
-    return Profiles(title, full, look.spans)
+    return Profiles(title, full, internals.spans)

@@ -1,4 +1,4 @@
-"""Problems asked under a condition, and the answers graded."""
+"""Grading: problems are asked under a condition, and the answers are graded."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ NOTHING = Insert(length=0, place="none")
 
 @dataclass(frozen=True)
 class Condition:
-    """How problems are asked: with which insert, and with redistributed activations or without."""
+    """How problems are asked: with which insert, and whether activations are redistributed."""
 
     series: str
     insert: Insert = NOTHING
@@ -40,17 +40,17 @@ class Condition:
 
 
 def conditions(config: Config) -> list[Condition]:
-    """Those of the figure: without an insert, with either of two, and with redistribution."""
-    those = [Condition("w/o"), *(Condition(*pair) for pair in config.inserts().items())]
+    """The conditions of the figure: no insert, each of the two inserts, and redistribution."""
+    shown = [Condition("w/o"), *(Condition(*pair) for pair in config.inserts().items())]
     if config.redistribution:
-        how: Any = config.redistribution  # refused where it is none
-        redistribution = ActivationRedistribution(how, config.arm_c, config.arm_p1)
-        those.append(Condition("ARM", NOTHING, redistribution))
-    return those
+        variant: Any = config.redistribution  # an unknown variant is refused there
+        redistribution = ActivationRedistribution(variant, config.arm_c, config.arm_p1)
+        shown.append(Condition("ARM", NOTHING, redistribution))
+    return shown
 
 
 def swept_conditions(config: Config) -> list[Condition]:
-    """Each kind of insert with every length or at every place; none without a sweep."""
+    """The conditions of the sweep: both inserts with every length, or at every place."""
     varied: dict[str, list[dict[str, Any]]] = {
         "length": [{"length": length} for length in LENGTHS],
         "position": [{"place": place} for place in PLACES],
@@ -75,24 +75,24 @@ def problems(model: Model, spec: str, config: Config) -> tuple[Task, list[str]]:
     task = problem_factory(spec, config)(model.tokenizer)
     if task.until != "boxed" or len(task.examples[0].pieces) != 2:
         raise HeadcountError(
-            f'The task "{task.name}" asks no problems with an answer in a box: choose '
+            f'The task "{task.name}" has no problems whose answer is in a box: choose '
             "word-problems, math-500 or a file of problems."
         )
     notes = []
     limit = context_limit(model)
     if limit is not None:
-        room = limit + 1 - task.max_new_tokens - config.longest  # the last token is not read
+        room = limit + 1 - task.max_new_tokens - config.longest  # the last token is never input
         fits = {e.example.id for e in encode(task, model.tokenizer) if len(e.prompt) <= room}
         if not fits:
             raise HeadcountError(
                 f"No problem of {task.name} fits into the {limit} tokens that {model.name} can "
-                f"read, with {config.longest} inserted and {task.max_new_tokens} new ones: ask for "
-                "fewer."
+                f"read, with {config.longest} inserted and {task.max_new_tokens} new tokens: ask "
+                "for fewer inserted or new tokens."
             )
         if len(fits) < len(task):
             notes.append(
-                f"{len(task) - len(fits)} of {len(task)} problems of {task.name} are left out: "
-                f"with insert and answer they do not fit into {limit} tokens."
+                f"{len(task) - len(fits)} of {len(task)} problems of {task.name} are left out, "
+                f"because prompt, insert and answer do not fit into {limit} tokens."
             )
             task = replace(task, examples=tuple(e for e in task.examples if e.id in fits))
     return task.subset(config.n) if 0 < config.n < len(task) else task, notes
@@ -100,7 +100,7 @@ def problems(model: Model, spec: str, config: Config) -> tuple[Task, list[str]]:
 
 @dataclass(frozen=True, eq=False)
 class Graded:
-    """Right or wrong for each run and problem of a condition, and how many texts were cut off."""
+    """The grade of each run and problem of a condition, and the number of texts cut off."""
 
     condition: Condition
     right: Float[np.ndarray, "seeds problems"]
@@ -108,13 +108,13 @@ class Graded:
 
     @property
     def insert(self) -> Insert:
-        """What was put in; all that is nothing is the same."""
+        """The insert; all empty inserts are `NOTHING`."""
         return NOTHING if self.condition.insert.empty else self.condition.insert
 
 
 @dataclass(frozen=True, eq=False)
 class GradeRequest:
-    """A request: a model answers problems that are asked under a condition, once for each draw."""
+    """A request for the grades of a model's answers under a condition, once for each run."""
 
     model: Model
     task: Task
@@ -125,7 +125,7 @@ class GradeRequest:
 
     @cached_property
     def writings(self) -> list[Writing]:
-        """The texts of each draw."""
+        """What is written: one `Writing` for each run."""
         sets, config = HeadSets.of(self.gates[None], self.model.layout), self.config
         return [
             Writing(
@@ -140,12 +140,12 @@ class GradeRequest:
         ]
 
     def count(self, counter: Counter) -> None:
-        """Tell how many texts will be written."""
+        """Count the texts that will be written."""
         for writing in self.writings:
             counter.writing(writing)
 
     def result(self, lab: Lab) -> Graded:
-        """Let the model write, and grade."""
+        """Let the model answer, and grade the answers."""
         right, truncated = [], 0
         for writing in self.writings:
             answers = lab.write(writing)
@@ -158,7 +158,7 @@ class GradeRequest:
 
 @dataclass(frozen=True, eq=False)
 class Outcome:
-    """The grades of one model on one task: by series, and those of a sweep."""
+    """The grades of one model on one task: by series, and of the sweep."""
 
     model: str
     task: str
@@ -166,17 +166,17 @@ class Outcome:
     clusters: Int[np.ndarray, "problems"]
     graded: Mapping[str, Graded]
     swept: Sequence[Graded] = ()
-    sweep: str = ""  # what varies in `swept`
+    sweep: str = ""  # what varies in `swept`: length or position
 
     def accuracy(self, graded: Graded) -> Interval:
         """The share of right answers."""
         return accuracy_interval(graded.right, clusters=self.clusters)
 
     def difference(self, series: str) -> Interval:
-        """The accuracy under a condition minus that without an insert, problem by problem.
+        """The accuracy under a condition minus that without an insert, paired by problem.
 
-        Where every problem comes out the same, resampling has no width; the interval is then what
-        no change in n problems allows (Wilson).
+        If no grade changes, the resamples have no spread. The interval then comes from Wilson's
+        bound for 0 changes in n problems.
         """
         with_it, without = self.graded[series].right, self.graded["w/o"].right
         interval = paired_difference(with_it, without, clusters=self.clusters)
@@ -186,7 +186,7 @@ class Outcome:
         return interval
 
     def rows(self) -> list[dict[str, Any]]:
-        """The tidy table: accuracies, paired differences to no insert, and the sweep."""
+        """The tidy table: accuracies, differences to no insert, and the sweep."""
         rows = [self._row(graded, self.accuracy(graded)) for graded in self.graded.values()]
         for series, graded in self.graded.items():
             if series != "w/o":
@@ -197,7 +197,7 @@ class Outcome:
         return rows
 
     def values(self) -> list[dict[str, Any]]:
-        """Right or wrong for every problem behind the table; a run is a draw."""
+        """The grade of every problem; the column "draw" is the run."""
         facts = {"model": self.model, "task": self.task, "metric": self.metric}
         named = [*self.graded.items(), *((self._swept(graded), graded) for graded in self.swept)]
         rows = []

@@ -1,8 +1,8 @@
-"""Study `token-insertion`: what meaningless and meaningful tokens in a prompt do.
+"""Study `token-insertion`: the effect of meaningless and meaningful tokens in a prompt.
 
 After "Meaningless Tokens, Meaningful Gains" (Shi et al., arXiv 2510.01032), Figure 10. Each problem
-is asked three times: as it is, with 55 tokens of "/" behind the instruction, and with 55 of "he".
-The answers are graded; on some of the prompts, one head's attention is looked at.
+is asked three times: unchanged, with 55 tokens of "/" after the instruction, and with 55 of "he".
+The answers are graded; on some of the prompts, attention and activations are read.
 """
 
 from __future__ import annotations
@@ -14,17 +14,11 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from headcount.errors import HeadcountError
+from headcount.errors import HeadcountError, counted
 from headcount.heads import Head
 from headcount.models.model import Model
 from headcount.report.study import Study
-from headcount.studies.description import (
-    Description,
-    Results,
-    StudyKind,
-    StudyRequest,
-    text_metric,
-)
+from headcount.studies.description import Description, Results, StudyKind, StudyRequest, text_metric
 from headcount.studies.token_insertion.claims import judge_claims
 from headcount.studies.token_insertion.config import PRESETS, Config
 from headcount.studies.token_insertion.figure import draw
@@ -37,25 +31,24 @@ from headcount.studies.token_insertion.grading import (
     problems,
     swept_conditions,
 )
-from headcount.studies.token_insertion.look import (
-    Look,
-    LookRequest,
+from headcount.studies.token_insertion.internals import (
+    Internals,
+    InternalsRequest,
     activation_rows,
     affine_rows,
     change_rows,
 )
-from headcount.system.progress import plural
 from headcount.tasks import Task
 from headcount.tasks.inserts import with_insert
 
 
 def describe(models: Sequence[Model], config: Config) -> Description:
-    """All problems under all conditions; on the first task also a look inside, and a sweep."""
+    """All problems under all conditions; on the first task also the internals, and the sweep."""
     study = _TokenInsertion(models, config)
     requests = study.requests()
     sayings: dict[Hashable, str] = {
-        (number, Condition("w/o")): f"{model.name}, {task.name}: {plural(len(task), 'problem')}, "
-        f"{plural(config.runs, 'run')} each"
+        (number, Condition("w/o")): f"{model.name}, {task.name}: "
+        f"{counted(len(task), 'problem')}, {counted(config.runs, 'run')} each"
         for number, (model, task) in enumerate(study.rounds)
     }
     return Description(requests, study.conclude, sayings=sayings)
@@ -69,10 +62,10 @@ def check(config: Config) -> None:
 
 
 class _TokenInsertion:
-    """The study: what is asked of each model on each task, and what comes out.
+    """The study: its requests for each model and task, and its conclusions.
 
-    A model's first task makes the figure and the claims, and is looked at inside. The sweep is that
-    of the first model on its first task alone.
+    A model's first task makes the figure and the claims, and its internals are read. The sweep is
+    measured for the first model on the first task only.
     """
 
     def __init__(self, models: Sequence[Model], config: Config) -> None:
@@ -94,7 +87,7 @@ class _TokenInsertion:
                 self.left_out += notes
 
     def requests(self) -> dict[Hashable, StudyRequest]:
-        """Grades under each condition, a look, and grades of the sweep, in this order."""
+        """Grades under each condition, the internals, and grades of the sweep, in this order."""
         config = self.config
         requests: dict[Hashable, StudyRequest] = {}
         for number, (model, task) in enumerate(self.rounds):
@@ -104,11 +97,11 @@ class _TokenInsertion:
             for condition in self.conditions:
                 requests[number, condition] = self._grading(model, task, condition, gates)
             if config.prompts and number % len(config.tasks) == 0:
-                some = task.subset(min(config.prompts, len(task)))
+                read = task.subset(min(config.prompts, len(task)))
                 inserts = {s: insert for s, insert in config.inserts().items() if not insert.empty}
                 where = config.layer, config.head
-                requests[number, "look"] = LookRequest(
-                    model, some, inserts, *where, gates, config.sinks
+                requests[number, "internals"] = InternalsRequest(
+                    model, read, inserts, *where, gates, config.sinks
                 )
             for condition in self.swept if number == 0 else ():
                 requests[number, condition] = self._grading(model, task, condition, gates)
@@ -117,32 +110,32 @@ class _TokenInsertion:
     def _grading(
         self, model: Model, task: Task, condition: Condition, gates: Float[np.ndarray, "heads"]
     ) -> GradeRequest:
-        asked = with_insert(task, model.tokenizer, condition.insert)
-        return GradeRequest(model, asked, condition, gates, self.metric, self.config)
+        changed = with_insert(task, model.tokenizer, condition.insert)
+        return GradeRequest(model, changed, condition, gates, self.metric, self.config)
 
     def conclude(self, results: Results) -> Study:
-        """Rows, claims, tables and figures."""
+        """Make rows, claims, tables and figures from the results."""
         outcomes = [self._outcome(number, results) for number in range(len(self.rounds))]
         firsts = range(0, len(self.rounds), len(self.config.tasks))
         drawn = [outcomes[number] for number in firsts]
-        looks = [results.get((number, "look")) for number in firsts]
-        seen = [look for look in looks if look is not None]
+        internals = [results.get((number, "internals")) for number in firsts]
+        known = [inside for inside in internals if inside is not None]
         tables = {
-            "Affine check": [row for look in seen for row in affine_rows(look)],
-            "Activations of layer 0": [row for look in seen for row in activation_rows(look)],
+            "Affine check": [row for inside in known for row in affine_rows(inside)],
+            "Activations of layer 0": [row for inside in known for row in activation_rows(inside)],
         }
-        judged = [judge_claims(*pair) for pair in zip(drawn, looks, strict=True)]
+        judged = [judge_claims(*pair) for pair in zip(drawn, internals, strict=True)]
         facts = {model.name: model.facts for model in self.models}
         return Study(
             name=KIND.key,
             title=f"{KIND.key} · {', '.join(facts)}",
             rows=[row for outcome in outcomes for row in outcome.rows()],
             claims=[claim for claims in judged for claim in claims],
-            figures=draw(drawn, looks[0], self.config, self.metric),
+            figures=draw(drawn, internals[0], self.config, self.metric),
             settings=self._settings(),
             model=facts,
-            heads=[row for look in seen for row in change_rows(look, self.config.tasks[0])],
-            notes=list(dict.fromkeys([*self.left_out, *_cut(outcomes), *self._notes(seen)])),
+            heads=[row for inside in known for row in change_rows(inside, self.config.tasks[0])],
+            notes=list(dict.fromkeys([*self.left_out, *self._notes(known)])),
             tables={title: rows for title, rows in tables.items() if rows},
             values=[row for outcome in outcomes for row in outcome.values()],
         )
@@ -154,13 +147,13 @@ class _TokenInsertion:
             task.name,
             self.metric.key,
             task.clusters,
-            {asked.series: results[number, asked] for asked in self.conditions},
-            [results[number, asked] for asked in self.swept if number == 0],
+            {condition.series: results[number, condition] for condition in self.conditions},
+            [results[number, condition] for condition in self.swept if number == 0],
             self.config.sweep,
         )
 
     def _settings(self) -> dict[str, Any]:
-        """The config, with what became of it: the grader's version, and all of redistribution."""
+        """The config, with the version of the grader and all settings of redistribution."""
         settings, last = asdict(self.config), self.conditions[-1].redistribution
         task_settings = settings.pop("task_settings")
         return {
@@ -170,34 +163,36 @@ class _TokenInsertion:
             "task": task_settings or {},
         }
 
-    def _notes(self, seen: Sequence[Look]) -> list[str]:
-        """What a reader of the paper must know."""
+    def _notes(self, known: Sequence[Internals]) -> list[str]:
+        """Notes for readers of the paper: how this run differs from it, and its limits."""
         config = self.config
         notes = [
-            f"{config.length} inserted tokens, {config.position}; every condition keeps the token "
-            "ids of the original prompt, since everything is joined as ids.",
-            "The published gains are of two points or so, within what one baseline varies between "
-            "the paper's own tables (35.4, 41.8, 43.0): an interval that includes zero decides "
-            "nothing.",
-            "In layer 0 an insert scales the attention among the problem's tokens exactly: lower "
-            "peaks there are arithmetic; the claims on other layers are not.",
+            f'The insert has {counted(config.length, "token")}; its place is "{config.position}". '
+            "Prompt and insert are joined as token ids, so every condition keeps the token ids of "
+            "the original prompt.",
+            "The published gains are about two points. One baseline differs by more than that "
+            "between the paper's own tables (35.4, 41.8, 43.0). An interval that includes zero "
+            "neither supports nor refutes the gain.",
+            "In layer 0, queries and keys of the problem's tokens do not change, so by the softmax "
+            "alone the added keys scale down the attention among these tokens: lower peaks there "
+            "say nothing about the model. In other layers queries and keys change as well.",
         ]
-        for look in seen:
-            of = f"the mean over {look.aligned} prompts of one length"
-            of = of if look.aligned > 1 else "those of a single prompt"
-            notes.append(f"{look.model}: profiles of head {look.head}, drawn as {of}.")
+        for inside in known:
+            mean = f"the mean over {inside.aligned} prompts of one length"
+            mean = mean if inside.aligned > 1 else "those of a single prompt"
+            notes.append(f"{inside.model}: the profiles of head {inside.head} are {mean}.")
         if config.sinks:
             notes.append(
-                f"Left out of all profiles as sinks: the first {plural(config.sinks, 'token')}."
+                f"Left out of all profiles as sinks: the first {counted(config.sinks, 'token')}."
             )
         if config.heads:
             kept = "kept" if config.keep else "off"
             notes.append(f"Heads {kept} throughout: {' '.join(config.heads)}.")
         return notes + [
-            f"{look.model}: head {look.head} was chosen for changing most on these same "
-            "prompts; the intervals of its claims leave that choice out."
-            for look in seen
-            if look.chosen
+            f"{inside.model}: head {inside.head} was chosen because it changes most on these same "
+            "prompts, and the intervals of its claims ignore that choice: they are too optimistic."
+            for inside in known
+            if inside.chosen
         ]
 
 

@@ -1,9 +1,9 @@
-"""The eight cognitive functions, each a task of its own items in one question-and-answer shape.
+"""The eight cognitive functions: one task each, all in the same question-and-answer format.
 
 The functions are those of Ma et al. ("Cognitive Mirrors", NeurIPS 2025); every question here is our
-own, and so under the licence of headcount. The solved questions in front come from items that are
-set aside and never asked. There are three fixed draws of them; all items of a task have the same
-ones.
+own, under the licence of headcount. The solved questions in front of an item come from items that
+are set aside and never asked. There are three fixed draws of solved questions; a task shows the
+same draw in front of all its items.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from headcount.tasks.items import Item
 from headcount.tasks.task import Bos, Task, Tokenizer
 
 DRAWS = 3
-MAX_SHOTS = 12  # so many items are set aside for each draw
+MAX_SHOTS = 12  # the number of items that are set aside for each draw
 
 
 @dataclass(frozen=True)
 class Function:
-    """A cognitive function: its name in figures, its level, its items, and how many are shown."""
+    """A cognitive function: its name in figures, its level, its number of shots, and its items."""
 
     key: str
     name: str
@@ -55,13 +55,15 @@ def cognitive_task(
     max_new_tokens: int = 16,
     bos: Bos = "auto",
 ) -> Task:
-    """The task of a function, with `n` of its items (0: all) behind `shots` solved ones.
+    """Make the task of a function: `n` items (0: all) with `shots` solved items in front of each.
 
-    Items that have no corrupted prompt under this tokenizer are left out with `corrupted prompts`.
+    With `need_corrupted`, items without a corrupted prompt under this tokenizer are left out.
     """
     check_shots(function.key, shots, MAX_SHOTS)
     if not 0 <= draw < DRAWS:
-        raise HeadcountError(f"{function.name} has the draws 0 to {DRAWS - 1}, not {draw}.")
+        raise HeadcountError(
+            f"{function.name} has the draws 0 to {DRAWS - 1}, not {draw}: choose one of these."
+        )
     all_items = function.items()
     aside = set_aside(all_items)
     solved = aside[draw * MAX_SHOTS :][:shots]
@@ -73,9 +75,9 @@ def cognitive_task(
 
 
 def set_aside(items: Sequence[Item]) -> list[Item]:
-    """The items that are shown solved, for all draws: forms in turn, and no answer twice in a row.
+    """The items that are shown solved, for all draws: forms and answers are used equally often.
 
-    Which ones depends on their contents alone.
+    The choice depends on the contents of the items alone.
     """
     left = sorted(items, key=turn)
     forms, answers = Counter[str](), Counter[str]()
@@ -90,7 +92,7 @@ def set_aside(items: Sequence[Item]) -> list[Item]:
 
 
 def turn(item: Item) -> str:
-    """What orders the items of a function, whatever others there are."""
+    """The sort key of an item, which does not change when other items are added."""
     return digest(f"{item.template}/{item.content}")
 
 

@@ -1,4 +1,4 @@
-"""Items of the eight cognitive functions; what was tried beside them stands in their data files.
+"""Items of the eight cognitive functions; comments in the data files tell what else was tried.
 
 Retrieval       Anna lives in Rome. Anna works as a nurse. Anna bought a lamp. What is Anna's job?
 Knowledge       What is the capital of France?
@@ -18,16 +18,16 @@ from itertools import cycle, pairwise
 from headcount.tasks.items import Item, tables
 from headcount.tasks.word_forms import irregular, past, plural
 
-FACTS = 3  # in a question of Retrieval
+FACTS = 3  # facts in a question of Retrieval
 DIGITS = range(2, 10)
 PER_LOGICAL_FORM = 115
 
 
 def retrieval() -> list[Item]:
-    """Which of three facts about one person is asked for? One item for each attribute and value.
+    """Find one of three facts about a person: one item for each attribute and value.
 
-    The forms are the ten attributes (job, town, pet, …). The person and the other facts are drawn
-    once for each content; the values of the other facts are the foils.
+    The forms are the ten attributes (job, town, pet, …). The person and the other two facts are
+    drawn once for each content; the values of the other facts are the foils.
     """
     data, names = tables("retrieval"), tables("ioi").words("names")
     facts, questions = data.pairs("facts"), data.pairs("questions")
@@ -53,7 +53,7 @@ def retrieval() -> list[Item]:
 
 
 def knowledge() -> list[Item]:
-    """A fact that the question does not tell: one item for each fact, form by form.
+    """Recall a fact that the question does not state: one item for each fact, form by form.
 
     The forms are kinds of facts: capitals, continents, chemical symbols, authors, where a famous
     person comes from, where a sight is.
@@ -62,9 +62,9 @@ def knowledge() -> list[Item]:
 
 
 def inference() -> list[Item]:
-    """One step from what is told to what must then be so: one item for each fact, form by form.
+    """Infer something in one step from a stated fact: one item for each fact, form by form.
 
-    The answer follows from the fact and from what everyone knows: the country of a town, the
+    The answer follows from the fact and from common knowledge: the country of a town, the
     nationality of someone from a country, the language of a country, the job of someone who does
     something for a living. The person is drawn once for each content.
     """
@@ -84,7 +84,7 @@ def _facts(function: str) -> list[Item]:
 
 
 def semantic() -> list[Item]:
-    """What does a word mean? The kind of each thing, kind after kind; the forms take turns."""
+    """What kind of thing does a word name? One item for each thing; the forms alternate."""
     data = tables("semantic")
     things = [
         (kind, thing, f"{_article(thing)} {thing}" if section == "counted" else thing)
@@ -118,12 +118,13 @@ def syntactic() -> list[Item]:
 
 
 def mathematics() -> list[Item]:
-    """What does a short expression come to? One item for each expression, form by form.
+    """What is the value of a short expression? One item for each expression, form by form.
 
-    All are products: of two digits, of a round number and a digit, of any number and 10 or 100.
-    None comes again with its numbers swapped. Sums are too hard for the bundled model, even
-    "70 + 8" and even on their own; so are quotients, and products of two round numbers, where it
-    loses count of the zeros. "What is 70 * 8?" does a little worse than "70 * 8 =".
+    All expressions are products: of two digits, of a round number and a digit, of any number and 10
+    or 100. No product occurs again with its factors swapped. Sums are too hard for the bundled
+    model, even "70 + 8" in a task of sums alone; so are quotients, and products of two round
+    numbers, where it loses count of the zeros. It answers "What is 70 * 8?" slightly worse than
+    "70 * 8 =".
     """
     numbers = [number for number in (*range(11, 100), *range(101, 1000, 13)) if number % 10]
     products = [("digit * digit", left, right) for right in DIGITS for left in range(right, 10)]
@@ -138,12 +139,11 @@ def mathematics() -> list[Item]:
 
 
 def logical() -> list[Item]:
-    """What follows from the rules that are given? Chains of everyday words, form after form.
+    """What follows from the given rules? Chains of everyday words, form by form.
 
-    The sense of the words does not help; the foils are the other words of the question, and no two
-    questions of a form have the same words. The answer is always the word that the last rule ends
-    in. To take that word without following the chain is right as well, and the bundled model seems
-    to do just that.
+    The meaning of the words does not help. The foils are the other words of the question, and no
+    two questions of a form have the same words. The answer is always the last word of the last
+    rule, so a model can also find it without following the chain; the bundled model seems to do so.
     """
     data = tables("logical")
     least, questions = data.pairs("least"), data.pairs("questions")
@@ -166,9 +166,9 @@ def logical() -> list[Item]:
 
 
 def decision() -> list[Item]:
-    """What is the best place to go to? Place after place; the forms take turns.
+    """What is the best place to go to? Place by place; the forms alternate.
 
-    The names go round and are no part of the content.
+    The names repeat in turn and are not part of the content.
     """
     data = tables("decision")
     questions, names = cycle(data.pairs("questions").items()), cycle(data.words("names"))

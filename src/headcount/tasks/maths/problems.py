@@ -1,24 +1,25 @@
-r"""From problems to a task, and our own problems, at levels that small models partly solve.
+r"""Tasks of maths problems: our own, which small models partly solve, and those of files.
 
-The prompt is in two pieces, and the target in a box:
+A prompt has two pieces, and the target is a box:
 
     Please reason step by step and put your final answer within \boxed{}.     the instruction
     What is 7 * 8?                                                            the problem
         →  \boxed{56}
 
-The two are joined as token ids, with nothing between them, as published; inserts go between. With
-solved problems in front, the second piece is
+As published, the two are joined as token ids, with nothing between them; an insert can go between.
+With solved problems in front, the second piece is
 
     \n\nProblem: …\nAnswer: … \boxed{…}.\n\nProblem: …\nAnswer:
 
-Ours have one number as the answer; their items are those of the tasks `math` and `arithmetic`:
+The answer to each of our own problems is a number; the items are those of the tasks `math` and
+`arithmetic`:
 
     products    7 * 8, 70 * 8, 37 * 10          in symbols
     one-step    Anna has 12 pens and buys 5 more. How many pens does Anna have?
     two-step    Anna has 12 pens, buys 5 more and then gives away 3. How many pens are left?
 
-Others come from files in the layout of MATH (Hendrycks et al., 2021) or of GSM8K (Cobbe et al.,
-2021), whose data are not ours and do not come with headcount, and MATH-500 also from the hub:
+Other problems come from files in the layout of MATH (Hendrycks et al., 2021) or of GSM8K (Cobbe et
+al., 2021), which are not ours and do not come with headcount. MATH-500 can also come from the hub:
 
     {"problem": "Simplify $\\sqrt{242}$.", "answer": "11\\sqrt2", "subject": …, "level": …}
     {"question": "Anna has 3 pens and buys 4. …", "answer": "3 + 4 = <<3+4=7>>7\\n#### 7"}
@@ -53,7 +54,7 @@ Level = Literal["all", "products", "one-step", "two-step"]
 
 @dataclass(frozen=True)
 class ProblemSettings:
-    """How many problems are asked (0: all), behind how many solved ones, and how."""
+    """The number of problems (0: all), of solved problems in front, and how they are asked."""
 
     n: int = 0
     shots: int = 0
@@ -65,9 +66,9 @@ class ProblemSettings:
 
 @dataclass(frozen=True)
 class WordProblemSettings(ProblemSettings):
-    """`shots` solved problems are of the problem's own form with `same_form`.
+    """With `same_form`, the `shots` solved problems have the form of the problem.
 
-    0 asks as published, which the bundled model does not answer.
+    `shots=0` is the published prompt, which the bundled model does not answer.
     """
 
     level: Level = "all"
@@ -79,21 +80,21 @@ class WordProblemSettings(ProblemSettings):
 
 @dataclass(frozen=True)
 class ProblemFileSettings(ProblemSettings):
-    """`shots` solved word problems of ours show what is asked for: small models need them."""
+    """`shots` of our solved word problems show the format; small models need them."""
 
     path: str = ""
 
 
 @dataclass(frozen=True)
 class Math500Settings(ProblemFileSettings):
-    """A `path` is that of a local file; without one the `revision` of the hub is read."""
+    """`path` names a local file; without it, `revision` of the hub's data set is read."""
 
     revision: str = ""
 
 
 @dataclass(frozen=True)
 class Problem:
-    """A problem, its answer, a worked solution that ends in the box, and where it comes from."""
+    """A problem, its answer, a worked solution that ends in the box, its template and content."""
 
     text: str
     answer: str
@@ -105,15 +106,19 @@ class Problem:
 def problem_task(
     name: str, asked: Sequence[tuple[Problem, Sequence[Problem]]], settings: ProblemSettings
 ) -> Task:
-    """The task of problems, each with the solved ones that stand in front of it."""
+    """Make a task of problems; `asked` pairs each with the solved problems in front of it."""
     if not settings.instruction.strip():
-        raise HeadcountError("The instruction must be a text: inserts stand behind it.")
+        raise HeadcountError(
+            "The instruction must not be empty, because inserts follow it: give it a text."
+        )
     examples = []
     for problem, solved in asked:
         front = "".join(f"{NEXT} {shown.text}\nAnswer: {shown.solution}" for shown in solved)
         body = f"{front}{NEXT} {problem.text}\nAnswer:" if solved else problem.text
         content = problem.content or problem.text
-        key = digest(f"{problem.template}\0{content}")[:12]  # a problem keeps it beside any others
+        key = digest(f"{problem.template}\0{content}")[
+            :12
+        ]  # the same whatever other problems there are
         examples.append(
             Example(
                 id=f"{name}-{key}",
@@ -137,7 +142,7 @@ def word_problems(tokenizer: Tokenizer, settings: WordProblemSettings) -> Task:
     items = [item for key in levels if settings.level in ("all", key) for item in levels[key]]
     shown = {item.content for item in example_pool(items)}
     asked = behind_pool(items, shown, settings.shots, settings.seed, settings.same_form)
-    problems = [(as_problem(item), [as_problem(one) for one in solved]) for item, solved in asked]
+    problems = [(as_problem(item), list(map(as_problem, solved))) for item, solved in asked]
     return problem_task("word-problems", problems, settings)
 
 
@@ -154,7 +159,7 @@ def as_problem(item: Item) -> Problem:
 
 
 def solved_problems(name: str, shots: int) -> list[Problem]:
-    """Solved problems of ours, each of another form, to stand in front of those of task `name`."""
+    """Our own solved problems, each of another form, to show in front of the task `name`."""
     pool = example_pool(items_of_levels()["two-step"])
     by_form = {item.template: item for item in reversed(pool)}
     check_shots(name, shots, min(MAX_SHOTS, len(by_form)))
@@ -162,7 +167,7 @@ def solved_problems(name: str, shots: int) -> list[Problem]:
 
 
 def items_of_levels() -> dict[str, list[Item]]:
-    """The items of our problems, by level."""
+    """The items of our own problems, by level."""
     worded = arithmetic_items()
     return {
         "products": mathematics(),
@@ -174,26 +179,26 @@ def items_of_levels() -> dict[str, list[Item]]:
 def problems(tokenizer: Tokenizer, settings: ProblemFileSettings) -> Task:
     """Problems with answers, from a file in the layout of MATH-500 or of GSM8K."""
     name = Path(settings.path).stem or "problems"
-    return _behind_ours(name, read_problems(settings.path), settings)
+    return _with_our_shots(name, read_problems(settings.path), settings)
 
 
 def math_500(tokenizer: Tokenizer, settings: Math500Settings) -> Task:
     """The 500 problems of MATH-500: from a local file, or from the Hugging Face hub."""
     if settings.path:
-        return _behind_ours("math-500", read_problems(settings.path), settings)
+        return _with_our_shots("math-500", read_problems(settings.path), settings)
     rows = hub(settings=replace(HUB, revision=settings.revision))
     asked = [Problem(row.prompt, row.target.strip(), template=row.content) for row in rows]
-    return _behind_ours("math-500", asked, settings)
+    return _with_our_shots("math-500", asked, settings)
 
 
-def _behind_ours(name: str, asked: list[Problem], settings: ProblemSettings) -> Task:
-    """The task of the problems, all behind the same solved ones of ours."""
+def _with_our_shots(name: str, asked: list[Problem], settings: ProblemSettings) -> Task:
+    """Make a task of problems, with the same solved problems of our own in front of each."""
     solved = solved_problems(name, settings.shots)
     return problem_task(name, [(problem, solved) for problem in asked], settings)
 
 
 def read_problems(path: str) -> list[Problem]:
-    """The problems of a file; one that comes again counts once."""
+    """Read the problems of a file; a repeated problem is used once."""
     by_text: dict[str, Problem] = {}
     for where, record in records(path, "problem records"):
         field = next((name for name in ("problem", "question") if name in record), None)
@@ -208,7 +213,7 @@ def read_problems(path: str) -> list[Problem]:
 
 
 def final_answer(record: Record, where: str) -> str:
-    r"""The answer of a record: all of the field, or what stands behind #### at its end.
+    r"""The answer of a record: the text after the last ####, or the whole field without one.
 
     >>> final_answer({"answer": "3 + 4 = <<3+4=7>>7\n#### 1,007"}, "line 1")
     '1,007'
@@ -223,5 +228,5 @@ def final_answer(record: Record, where: str) -> str:
     if marked:
         return str(marked[-1]).strip()
     if "question" in record and "\n" in text:
-        raise HeadcountError(f"{where}: the solution has no final answer behind ####.")
+        raise HeadcountError(f"{where}: the solution has no final answer after ####: add one.")
     return text

@@ -13,7 +13,7 @@ _OPERATOR = re.compile(r"(?:[-+*/=<>^×÷±·%]|\\(?:times|cdot|div|pm|frac|sqrt
 
 
 def token_class(text: str) -> TokenClass:
-    """The kind of a token by its text; a letter x between spaces is the sign of a product.
+    """The kind of a token by its text; the token " x" counts as a multiplication sign.
 
     >>> [token_class(text) for text in ("17", " +", " and", " pens")]
     ['digits', 'operators', 'conjunctions', 'other']

@@ -1,10 +1,10 @@
-"""The tasks of the study of head roles: Syntax, Common Sense and Math, with one solved item each.
+"""The tasks of the study head-roles: Syntax, Common Sense and Math.
 
-The prompt shape is that of Nam et al. ("Causal Head Gating", NeurIPS 2025); the items are our own,
-and so under the licence of headcount. One solved item, or some, stand in front of each question.
-They come from a pool of short items that is set aside and never asked, and are drawn for each
-question. What is left is split by content: heads are fitted on the ranking split (train) and tested
-on the test split (validation).
+The prompt format is that of Nam et al. ("Causal Head Gating", NeurIPS 2025); the items are our own,
+under the licence of headcount. One solved item, or several, stand in front of each question. They
+are drawn for each question from a pool of short items that are never asked. The other items are
+split by content: gates are fitted on the ranking split (train) and tested on the test split
+(validation).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from headcount.errors import HeadcountError
+from headcount.errors import HeadcountError, counted
 from headcount.system.files import digest
 from headcount.tasks.few_shot import check_shots, few_shot_task
 from headcount.tasks.items import Item
@@ -22,15 +22,15 @@ from headcount.tasks.roles.items import arithmetic_items, common_sense_items, sy
 from headcount.tasks.task import Bos, Task, Tokenizer, of_task, quoted
 
 POOL = 64
-MIN_ASKED = 36  # below this, a part could have fewer than ten items
+MIN_ASKED = 36  # with fewer items, a split could have fewer than ten
 MAX_SHOTS = 8
-FOILS_FROM = 50  # items whose answers are looked at for foils
+FOILS_FROM = 50  # items whose answers are tried as foils
 LETTERS = "ABCDEFGHIJ"
 
 
 @dataclass(frozen=True)
 class PoolSettings:
-    """How many items are asked (0: all), and behind how many of the pool, drawn by a seed."""
+    """The number of items (0: all), and of solved items in front, which the seed draws."""
 
     n: int = 0
     shots: int = 1
@@ -41,7 +41,7 @@ class PoolSettings:
 
 @dataclass(frozen=True)
 class SyntaxSettings(PoolSettings):
-    """Solved items have the form of what is asked with `same_form`, if the pool has enough."""
+    """With `same_form`, solved items have the form of the question, if the pool has enough."""
 
     same_form: bool = True
     max_new_tokens: int = 24
@@ -49,31 +49,31 @@ class SyntaxSettings(PoolSettings):
 
 @dataclass(frozen=True)
 class ArithmeticSettings(SyntaxSettings):
-    """Solutions are longer."""
+    """Worked solutions need more new tokens than short answers."""
 
     max_new_tokens: int = 64
 
 
 @dataclass(frozen=True)
 class CommonSenseSettings(SyntaxSettings):
-    """The target is the answer's words; with `letters` options are listed and it is a letter."""
+    """The target is the text of the answer; with `letters`, the letter of a listed option."""
 
     letters: bool = False
     max_new_tokens: int = 16
 
 
 def syntax(tokenizer: Tokenizer, settings: SyntaxSettings) -> Task:
-    """Syntax: agreement, tense, plural, pronoun, question and negation, behind one solved item."""
+    """Syntax: agreement, tense, plural, pronoun, question and negation, with solved items."""
     return pool_task("syntax", syntax_items(), tokenizer, settings, settings.same_form)
 
 
 def arithmetic(tokenizer: Tokenizer, settings: ArithmeticSettings) -> Task:
-    """Math: word problems whose target is a whole worked solution, behind one solved item."""
+    """Math: word problems whose target is a whole worked solution, with solved items."""
     return pool_task("arithmetic", arithmetic_items(), tokenizer, settings, settings.same_form)
 
 
 def common_sense(tokenizer: Tokenizer, settings: CommonSenseSettings) -> Task:
-    """Common Sense: short questions about everyday things, behind one solved item."""
+    """Common Sense: short questions about everyday things, with solved items."""
     items = common_sense_items()
     options = {item: shuffled(item) for item in items} if settings.letters else None
     return pool_task("common-sense", items, tokenizer, settings, settings.same_form, options)
@@ -88,16 +88,17 @@ def pool_task(
     options: Mapping[Item, Sequence[str]] | None = None,
     **further: Any,
 ) -> Task:
-    """The task of the items, each behind solved ones that are its own.
+    """Make a task of items, each with solved items of its own in front.
 
-    With `options`, those of each item are listed and the target is a letter. `further` settings
-    are those of a `Task`.
+    With `options`, the prompt lists the options of the item and the target is a letter. `further`
+    settings are those of a `Task`.
     """
     check_shots(key, settings.shots, MAX_SHOTS)
     if len(items) < POOL + MIN_ASKED:
         raise HeadcountError(
-            f"The task {key} has {len(items)} items and needs at least {POOL + MIN_ASKED}: {POOL} "
-            "are set aside to be shown solved, and the others are split into two parts."
+            f"The task {key} has {counted(len(items), 'item')} and needs at least "
+            f"{POOL + MIN_ASKED}: {POOL} are set aside to be shown solved, and the others are "
+            "split in two; give a file with more items."
         )
     shown = {item.content for item in example_pool(items)}
     if options is not None:
@@ -119,7 +120,7 @@ def pool_task(
 def example_pool(items: Sequence[Item]) -> list[Item]:
     """The items that are shown solved and never asked: forms in turn, short items first.
 
-    Short are those of the shorter half of their form. Which ones are taken depends on the contents
+    An item is short if it is in the shorter half of its form. The choice depends on the contents
     alone.
     """
     by_form: dict[str, list[Item]] = defaultdict(list)
@@ -137,10 +138,10 @@ def example_pool(items: Sequence[Item]) -> list[Item]:
 def behind_pool(
     items: Sequence[Item], shown: set[str], shots: int, seed: int, same_form: bool
 ) -> list[tuple[Item, list[Item]]]:
-    """Each item that is asked with the solved ones in front of it; `shown` are their contents.
+    """Pair each item that is asked with the solved items in front of it.
 
-    Which ones depends on its content and the seed; with `same_form` they have the item's form
-    where the pool has enough of it.
+    `shown` holds the contents of the pool. The content of the item and the seed choose the solved
+    items; with `same_form` they have the form of the item where the pool has enough of that form.
     """
     pool = [item for item in items if item.content in shown]
     by_form: dict[str, list[Item]] = defaultdict(list)
@@ -156,7 +157,7 @@ def behind_pool(
 
 
 def shuffled(item: Item) -> tuple[str, ...]:
-    """The answer and the foils in an order that tells nothing, the same each time."""
+    """The answer and the foils in a fixed order that does not reveal the answer."""
     options = (item.answer, *item.foils)
     return tuple(sorted(options, key=lambda option: _digest(item.content, option)))
 

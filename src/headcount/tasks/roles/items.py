@@ -1,7 +1,7 @@
-"""Items of the tasks of head roles, all our own, made from their data files.
+"""Items of the tasks of the study head-roles, all our own, made from data files.
 
 Syntax has six small operations on words and sentences. The skills follow the published study (which
-takes them from BIG-Bench). No phrase comes twice in a form; the subjects go round:
+takes them from BIG-Bench). No phrase occurs twice in a form; the subjects repeat in turn:
 
     agreement   I walk to the market. What does the farmer do? → The farmer walks to the market.
     tense       Put into the past tense: Today I open the box. → Yesterday I opened the box.
@@ -10,14 +10,15 @@ takes them from BIG-Bench). No phrase comes twice in a form; the subjects go rou
     question    Turn this sentence into a question: The doctor is late. → Is the doctor late?
     negation    Make this sentence negative: The driver was late. → The driver was not late.
 
-Common Sense asks about everyday things; the answer's words are the target. Each question has four
-wrong options, answers of other questions of its form, apart from those that could be right as well:
+Common Sense asks about everyday things; the text of the answer is the target. Each question has
+four wrong options: answers of other questions of its form, without those that could be right too:
 
     What do you use to cut paper? → scissors          What kind of thing is a robin? → bird
 
 Math has word problems whose target is a whole worked solution. Each kind of problem draws numbers
 for every item, and its steps are computed from them. The content is the kind, the thing and the
-numbers; within a kind, no numbers come twice. The people come round and are no part of the content:
+numbers; within a kind, no numbers occur twice. The people repeat in turn and are not part of the
+content:
 
     Anna has 12 pens. She buys 5 more pens. How many pens does Anna have?
         →  Anna has 12 + 5 = 17 pens. The answer is 17.
@@ -36,15 +37,15 @@ from headcount.tasks.items import Item, tables
 from headcount.tasks.word_forms import irregular, past, plural, third_person
 
 Forms = Iterator[tuple[str, str, str, str]]  # form, content, question, answer
-REGULAR_PLURALS = 110  # nouns of the list, beside all the irregular ones
+REGULAR_PLURALS = 110  # regular nouns, besides all irregular ones
 VERBS_PER_PERSON = 6
-WRONG = 4  # options of a question of Common Sense
-PER_KIND = 42  # problems of Math
-MOST = 150  # no result of Math is larger
+WRONG = 4  # wrong options of a question of Common Sense
+PER_KIND = 42  # Math problems of each kind
+MOST = 150  # the largest result of a Math problem
 
 
 def syntax_items() -> list[Item]:
-    """The items of Syntax, form after form."""
+    """The items of Syntax, form by form."""
     return [
         Item(question, answer, form, f"{form}/{content}")
         for forms in (_of_phrases, _of_words, _of_predicates)
@@ -77,7 +78,9 @@ def _of_words() -> Forms:
     pronouns = ("himself", "herself", "themselves")
     people = [(person, pronoun) for pronoun in pronouns for person in data.words(pronoun)]
     for number, (person, pronoun) in enumerate(people):
-        for turn in range(VERBS_PER_PERSON):  # verbs 0, 3, 6, …; further on for each next person
+        for turn in range(
+            VERBS_PER_PERSON
+        ):  # verbs 0, 3, 6, …; the next person starts one verb later
             verb = verbs[(number + 3 * turn) % len(verbs)]
             question = f"Who did the {person} {verb}, if nobody else?"
             answer = f"The {person} {past(verb)} {pronoun}."
@@ -98,7 +101,7 @@ def _of_predicates() -> Forms:
 
 
 def common_sense_items() -> list[Item]:
-    """The items of Common Sense, form after form."""
+    """The items of Common Sense, form by form."""
     items = []
     for form, question in tables("common_sense").pairs("questions").items():
         rows = tables("common_sense").rows(form)
@@ -113,7 +116,7 @@ def common_sense_items() -> list[Item]:
 
 
 def too_near(form: str, answer: str) -> set[str]:
-    """The answers of a form that could be right where this one is, itself among them.
+    """The answers that could also be right where `answer` is right, and `answer` itself.
 
     >>> sorted(too_near("colour", "blue"))
     ['blue', 'green']
@@ -124,7 +127,7 @@ def too_near(form: str, answer: str) -> set[str]:
 
 @dataclass(frozen=True)
 class ProblemKind:
-    """A kind of problem; question and steps have places for names, things and numbers."""
+    """A kind of problem; its question and steps have {fields} for names, things and numbers."""
 
     key: str
     column: str
@@ -134,7 +137,7 @@ class ProblemKind:
 
 
 def problem_kinds() -> list[ProblemKind]:
-    """The kinds of problems, read from their data file."""
+    """Read the kinds of problems from their data file."""
     kinds = []
     for line in tables("arithmetic").lines("kinds"):
         key, column, limits, question, steps = re.split(r" \(|; |\) | → ", line)
@@ -145,12 +148,12 @@ def problem_kinds() -> list[ProblemKind]:
 
 
 def arithmetic_items() -> list[Item]:
-    """The items of Math, kind after kind."""
+    """The items of Math, kind by kind."""
     return [item for kind in problem_kinds() for item in _of_kind(kind)]
 
 
 def _of_kind(kind: ProblemKind) -> list[Item]:
-    """Items with numbers of their own; things and people come round."""
+    """Items of one kind with different numbers; things and people repeat in turn."""
     rng = random.Random(f"arithmetic {kind.key}")
     things, people = tables("arithmetic").words(kind.column), tables("arithmetic").words("people")
     by_numbers: dict[tuple[int, ...], Item] = {}
@@ -173,7 +176,7 @@ def _of_kind(kind: ProblemKind) -> list[Item]:
 
 
 def results(steps: str, numbers: dict[str, int]) -> dict[str, int] | None:
-    """What the steps come to, in turn; None where one is not whole, too small or too large.
+    """The result of each step; None where a result is not whole, too small or too large.
 
     >>> results("There are {a} x {b} = {x} eggs. Then {x} - {c} = {y}", {"a": 4, "b": 6, "c": 5})
     {'x': 24, 'y': 19}

@@ -1,7 +1,7 @@
-"""Inside the model, with and without inserts: profiles, the affine check, sparse activations.
+"""Model internals with and without inserts: attention profiles, affine check, activations.
 
-Everything is per prompt and head, so that claims can have intervals over prompts. It is kept in the
-store as one document for each model and set of prompts.
+Every number is kept for each prompt and head, so that claims can have intervals over prompts. The
+store keeps them as one document for each model and set of prompts.
 """
 
 from __future__ import annotations
@@ -36,28 +36,30 @@ from headcount.tasks import Task, encode
 from headcount.tasks.inserts import Insert, Inserted, locate, with_insert
 from headcount.tasks.maths.token_classes import CLASSES, token_class
 
-QUERIES = ("all", "original")  # whose attention a profile averages: all later tokens, or those
-LOOKS = 4  # passes over each prompt, at most
+QUERIES = ("all", "original")  # a profile averages over all later tokens, or the original ones
+PASSES = 4  # passes over each prompt, at most
 PUBLISHED_HEAD = 14
 Tables = dict[str, dict[Any, np.ndarray]]
 
 
 @dataclass(frozen=True, eq=False)
-class Look:
-    """What was seen in one model on some prompts, and the head that is drawn and judged.
+class Internals:
+    """What was measured inside one model, and the head that is drawn and judged.
 
-    layer, asked  that head; for -1 the head 14 of the layer, or the one that changes most
+    layer         the layer of that head
+    requested     its number; -1 takes head 14 or, in a smaller layer, the head that changes most
     effects       (series, queries, effect) → (prompts, heads); queries as in QUERIES
-    affine        (series, entry of AFFINE) → (prompts, heads); NaN where a head says nothing
-    activations   series → (prompts, classes, statistics); NaN where a prompt has no such token
-    drawn         series → (heads of the layer, tokens): profiles, the mean over `aligned` prompts
-    spans         series → places of the inserted tokens in `drawn`
+    affine        (series, entry of AFFINE) → (prompts, heads); NaN where a head is silent
+    activations   series → (prompts, classes, statistics); NaN where a prompt lacks such a token
+    drawn         series → (heads of the layer, tokens): mean profiles over `aligned` prompts
+    spans         series → positions of the inserted tokens in `drawn`
+    aligned       the number of prompts whose tokens have equal positions
     """
 
     model: str
     layout: HeadLayout
     layer: int
-    asked: int
+    requested: int
     effects: Mapping[tuple[str, ...], Float[np.ndarray, "prompts heads"]]
     affine: Mapping[tuple[str, ...], Float[np.ndarray, "prompts heads"]]
     activations: Mapping[str, Float[np.ndarray, "prompts classes statistics"]]
@@ -67,19 +69,19 @@ class Look:
 
     @property
     def series(self) -> list[str]:
-        """The inserts that were looked at."""
+        """The series that have an insert."""
         return list(dict.fromkeys(series for series, _ in self.affine))
 
     @property
     def chosen(self) -> bool:
-        """Whether the head was taken for changing most on these same prompts."""
-        return self.asked < 0 and self.layout.counts[self.layer] <= PUBLISHED_HEAD
+        """Whether the head was chosen because it changes most on these same prompts."""
+        return self.requested < 0 and self.layout.counts[self.layer] <= PUBLISHED_HEAD
 
     @cached_property
     def head(self) -> Head:
         """The head that is drawn and judged."""
         if not self.chosen:
-            return Head(self.layer, PUBLISHED_HEAD if self.asked < 0 else self.asked)
+            return Head(self.layer, PUBLISHED_HEAD if self.requested < 0 else self.requested)
         changes = [self.effects[series, "all", "change"] for series in self.series]
         if not changes:
             return Head(self.layer, 0)
@@ -88,17 +90,17 @@ class Look:
 
     @property
     def number(self) -> int:
-        """Its number among all heads."""
+        """The number of that head among all heads of the model."""
         return self.layout.number(self.head)
 
     def heads_of(self, layer: int, *, others: bool = False) -> list[int]:
-        """The numbers of a layer's heads, or of those of all other layers."""
+        """The numbers of a layer's heads, or with `others` of all other layers' heads."""
         return [int(n) for n in np.flatnonzero((self.layout.layers == layer) != others)]
 
     def scaled(
         self, series: str, entry: str, heads: Sequence[int] | Int[np.ndarray, "some"]
     ) -> Float[np.ndarray, "known"]:
-        """The mean of an entry of AFFINE over those heads that say something, by prompt."""
+        """The mean of an entry of AFFINE over the heads that are not silent, for each prompt."""
         values = self.affine[series, entry][:, list(heads)]
         known = ~np.isnan(values)
         values, known = values[known.any(1)], known[known.any(1)]
@@ -106,7 +108,7 @@ class Look:
 
 
 def packed(tables: Tables) -> dict[str, Any]:
-    """Tables of arrays as JSON has them: keys are joined, and numbers have seven digits."""
+    """Turn tables of arrays into JSON: keys are joined by tabs, numbers have seven digits."""
     return {
         name: {key if isinstance(key, str) else "\t".join(key): _listed(v) for key, v in t.items()}
         for name, t in tables.items()
@@ -114,7 +116,7 @@ def packed(tables: Tables) -> dict[str, Any]:
 
 
 def unpacked(data: Mapping[str, Mapping[str, Any]]) -> Tables:
-    """Read what `packed` made."""
+    """Turn the JSON of `packed` back into tables of arrays."""
     return {
         name: {
             tuple(key.split("\t")) if "\t" in key else key: np.array(lists, dtype=float)
@@ -125,17 +127,17 @@ def unpacked(data: Mapping[str, Mapping[str, Any]]) -> Tables:
 
 
 def _listed(values: np.ndarray) -> Any:
-    """Nested lists; JSON has no NaN, so None stands for it."""
+    """An array as nested lists; None stands for NaN, which JSON lacks."""
     if values.ndim > 1:
         return [_listed(row) for row in values]
     return [None if np.isnan(v) else float(f"{v:.7g}") for v in values]
 
 
 @dataclass(frozen=True, eq=False)
-class LookRequest:
-    """A request for a look at prompts without an insert and with each of some inserts.
+class InternalsRequest:
+    """A request for the internals on prompts without an insert and with each insert.
 
-    The profiles of `layer` are kept for the figure. The head set `gates` holds throughout, and the
+    The profiles of `layer` are kept for the figure. The head set `gates` applies to all passes. The
     first `sinks` tokens are left out of the effects on profiles.
     """
 
@@ -149,15 +151,15 @@ class LookRequest:
 
     @cached_property
     def prompts(self) -> dict[str, list[Inserted]]:
-        """The prompts of each series; those without an insert are the first."""
+        """The prompts of each series; the series without an insert comes first."""
         tokenizer = self.model.tokenizer
         without = encode(self.task, tokenizer)
         encoded = {"w/o": without}
         for series, insert in self.inserts.items():
             encoded[series] = encode(with_insert(self.task, tokenizer, insert), tokenizer)
         return {
-            series: [locate(new, old) for new, old in zip(some, without, strict=True)]
-            for series, some in encoded.items()
+            series: [locate(new, old) for new, old in zip(prompts, without, strict=True)]
+            for series, prompts in encoded.items()
         }
 
     def ids(self, series: str) -> list[tuple[int, ...]]:
@@ -165,21 +167,21 @@ class LookRequest:
         return [prompt.encoded.prompt for prompt in self.prompts[series]]
 
     def bodies(self, series: str) -> list[list[int]]:
-        """Where each prompt, which has two pieces, holds the tokens of its problem."""
+        """The positions of the problem, which is the second piece, in each prompt."""
         pairs = zip(self.prompts["w/o"], self.prompts[series], strict=True)
         return [[new.original[p] for p in range(*old.encoded.borders[1:])] for old, new in pairs]
 
     def context(self) -> dict[str, Any]:
-        """All that determines what is seen."""
+        """The key in the store: everything that determines the result."""
         return {
             "model": self.model.name,
             **self.model.identity,
             "task": "token-insertion",
-            "metric": "look",
+            "metric": "look",  # the name in stored keys, as that of the document, must not change
             "ablation": "zero",
             "prompts": {
-                series: [prompt.encoded.key for prompt in some]
-                for series, some in self.prompts.items()
+                series: [prompt.encoded.key for prompt in prompts]
+                for series, prompts in self.prompts.items()
             },
             "layer": self.layer,
             "gates": [float(gate) for gate in self.gates],
@@ -189,31 +191,31 @@ class LookRequest:
         }
 
     def count(self, counter: Counter) -> None:
-        """Tell the tokens of the passes, unless the store holds the look."""
+        """Count the tokens of all passes, unless the store holds the internals."""
         store = counter.store
         if store is None or store.get_document("insert look", self.context()) is None:
             tokens = sum(len(ids) for series in self.prompts for ids in self.ids(series))
-            counter.passes(self.model, LOOKS * tokens)
+            counter.passes(self.model, PASSES * tokens)
 
-    def result(self, lab: Lab) -> Look:
-        """Look, or read what was seen before."""
-        # The same numbers whether they were kept or not: through JSON in both cases.
-        seen = dict(lab.document("insert look", self.context, lambda: self._see(lab)))
-        spans, aligned = seen.pop("spans"), seen.pop("aligned")
-        tables: Any = unpacked(seen)
+    def result(self, lab: Lab) -> Internals:
+        """Measure the internals, or read them from the store."""
+        # New results go through JSON as stored ones do, so that both have the same digits.
+        document = dict(lab.document("insert look", self.context, lambda: self._measure(lab)))
+        spans, aligned = document.pop("spans"), document.pop("aligned")
+        tables: Any = unpacked(document)
         which = self.model.name, self.model.layout, self.layer, self.head
-        return Look(*which, **tables, spans=spans, aligned=aligned)
+        return Internals(*which, **tables, spans=spans, aligned=aligned)
 
-    def _see(self, lab: Lab) -> dict[str, Any]:
+    def _measure(self, lab: Lab) -> dict[str, Any]:
         gates = None if (self.gates == 1).all() else self.gates
         how: dict[str, Any] = {"gates": gates, "progress": lab.progress}
-        # The largest group of prompts whose tokens, original and inserted, have equal places.
+        # Find the largest group of prompts whose tokens have equal positions in all series.
         forms = [
             tuple((len(prompt.encoded.prompt), prompt.span) for prompt in same)
             for same in zip(*self.prompts.values(), strict=True)
         ]
         ((form, _),) = Tally(forms).most_common(1)
-        alike = [place for place, other in enumerate(forms) if other == form]
+        alike = [number for number, other in enumerate(forms) if other == form]
         effects, drawn = self._profiles(alike, how)
         tables = {
             "effects": effects,
@@ -221,33 +223,33 @@ class LookRequest:
             "activations": self._activations(how),
             "drawn": drawn,
         }
-        spans = {series: list(some[alike[0]].span) for series, some in self.prompts.items()}
+        spans = {series: list(prompts[alike[0]].span) for series, prompts in self.prompts.items()}
         return {**packed(tables), "spans": spans, "aligned": len(alike)}
 
     def _profiles(self, alike: Sequence[int], how: Mapping[str, Any]) -> tuple[Any, Any]:
-        """Effects on all profiles, and the layer's mean profiles over prompts of one form."""
+        """The effects on all profiles, and the layer's mean profiles over the `alike` prompts."""
         heads = self.model.layout.layers == self.layer
         drawn, effects = {}, {}
         old: list[np.ndarray] = []
-        for series, some in self.prompts.items():
+        for series, prompts in self.prompts.items():
             by_queries = {"all": profiles(self.model, self.ids(series), **how)}
-            drawn[series] = np.mean([by_queries["all"][place][heads] for place in alike], axis=0)
+            drawn[series] = np.mean([by_queries["all"][number][heads] for number in alike], axis=0)
             if series == "w/o":
                 old = by_queries["all"]
                 continue
-            original = [prompt.original for prompt in some]
+            original = [prompt.original for prompt in prompts]
             by_queries["original"] = profiles(self.model, self.ids(series), original, **how)
             for queries, new in by_queries.items():
                 rows = [
                     profile_effects(a, b, prompt.original, prompt.span, sinks=self.sinks)
-                    for a, b, prompt in zip(old, new, some, strict=True)
+                    for a, b, prompt in zip(old, new, prompts, strict=True)
                 ]
                 for effect in EFFECTS:
                     effects[series, queries, effect] = np.stack([row[effect] for row in rows])
         return effects, drawn
 
     def _affine(self, how: Mapping[str, Any]) -> dict[Any, np.ndarray]:
-        """All of AFFINE at the tokens of the problem, behind an insert before or between."""
+        """All entries of AFFINE, fitted at the tokens of the problem."""
         old, *others = (
             head_outputs(self.model, self.ids(series), self.bodies(series), **how)
             for series in self.prompts
@@ -263,10 +265,10 @@ class LookRequest:
         return affine
 
     def _activations(self, how: Mapping[str, Any]) -> dict[Any, np.ndarray]:
-        """Statistics by kind of token, in the problem; none where the first MLP has no module."""
+        """Statistics by class of token in the problem; empty if they cannot be read."""
         decode, limits = self.model.tokenizer.decode, None
         kinds = [
-            np.array([token_class(decode([ids[place]])) for place in body])
+            np.array([token_class(decode([ids[position]])) for position in body])
             for ids, body in zip(self.ids("w/o"), self.bodies("w/o"), strict=True)
         ]
         by_series = {}
@@ -285,29 +287,31 @@ class LookRequest:
 def _by_class(
     values: Float[np.ndarray, "tokens statistics"], kinds: np.ndarray
 ) -> list[Float[np.ndarray, "statistics"]]:
-    """The mean over the tokens of each class; NaN for a class that no token has."""
+    """The mean over the tokens of each class; NaN for a class without tokens."""
     nothing = np.full(len(STATISTICS), np.nan)
     return [values[kinds == name].mean(0) if (kinds == name).any() else nothing for name in CLASSES]
 
 
-def affine_rows(look: Look) -> list[dict[str, Any]]:
-    """λ, the size of the added direction, R², spread and height of the peaks: mean over heads."""
+def affine_rows(internals: Internals) -> list[dict[str, Any]]:
+    """One row for each insert and layer: the mean over heads of λ, bias, R², spread and peaks."""
     rows = []
-    for series in look.series:
-        for layer in range(len(look.layout.counts)):
-            heads = look.heads_of(layer)
-            factor, bias, explained, spread = (look.scaled(series, e, heads) for e in AFFINE)
-            if not len(factor):  # no head of the layer says anything
+    for series in internals.series:
+        for layer in range(len(internals.layout.counts)):
+            heads = internals.heads_of(layer)
+            factor, bias, explained, spread = (internals.scaled(series, e, heads) for e in AFFINE)
+            if not len(factor):  # all heads of the layer are silent
                 continue
             mean = bootstrap(factor)
-            by_head = [_known(values) for values in look.affine[series, "lambda"].T[heads]]
+            by_head = [
+                _known_mean(values) for values in internals.affine[series, "lambda"].T[heads]
+            ]
             peak, before = (
-                look.effects[series, "all", name][:, heads].mean()
+                internals.effects[series, "all", name][:, heads].mean()
                 for name in ("peak", "peak_without")
             )
             rows.append(
                 {
-                    "model": look.model,
+                    "model": internals.model,
                     "series": series,
                     "layer": layer,
                     "lambda": mean.value,
@@ -324,48 +328,48 @@ def affine_rows(look: Look) -> list[dict[str, Any]]:
     return rows
 
 
-def _known(values: Float[np.ndarray, "prompts"]) -> float | None:
-    """Their mean without those that are unknown; None where all are."""
+def _known_mean(values: Float[np.ndarray, "prompts"]) -> float | None:
+    """The mean of the values that are not NaN; None if all are NaN."""
     known = values[~np.isnan(values)]
     return float(known.mean()) if len(known) else None
 
 
-def activation_rows(look: Look) -> list[dict[str, Any]]:
-    """Each statistic by kind of token, without an insert and how each insert changes it."""
+def activation_rows(internals: Internals) -> list[dict[str, Any]]:
+    """Each statistic by class of token, without an insert, and its change by each insert."""
     rows = []
-    inserted = dict(look.activations)
+    inserted = dict(internals.activations)
     before = inserted.pop("w/o", np.full((0, len(CLASSES), len(STATISTICS)), np.nan))
     for kind, name in enumerate(CLASSES):
-        there = ~np.isnan(before[:, kind, 0])
-        if there.sum() < 2:
+        has_kind = ~np.isnan(before[:, kind, 0])  # (prompts,)
+        if has_kind.sum() < 2:
             continue
         for number, statistic in enumerate(STATISTICS):
-            old = before[there, kind, number]
+            old = before[has_kind, kind, number]
             changes = {
-                f"{series} minus w/o": str(paired_difference(values[there, kind, number], old))
+                f"{series} minus w/o": str(paired_difference(values[has_kind, kind, number], old))
                 for series, values in inserted.items()
             }
-            facts = {"model": look.model, "tokens": name, "statistic": statistic}
-            counts = {"prompts": int(there.sum())}
+            facts = {"model": internals.model, "tokens": name, "statistic": statistic}
+            counts = {"prompts": int(has_kind.sum())}
             rows.append({**facts, "w/o": float(old.mean()), **changes, **counts})
     return rows
 
 
-def change_rows(look: Look, task: str) -> list[dict[str, Any]]:
-    """What each insert does to each head: how far its attention changes, and 1 − λ."""
+def change_rows(internals: Internals, task: str) -> list[dict[str, Any]]:
+    """The effect of each insert on each head: the change of its attention, and 1 − λ."""
     scores = {}
-    for series in look.series:
+    for series in internals.series:
         for name, samples in (
-            (f"attention changed, {series}", look.effects[series, "all", "change"]),
-            (f"1 − λ, {series}", filled(1 - look.affine[series, "lambda"])),
+            (f"attention changed, {series}", internals.effects[series, "all", "change"]),
+            (f"1 − λ, {series}", filled(1 - internals.affine[series, "lambda"])),
         ):
-            known = samples[~np.isnan(samples).any(1)]  # too short a prompt has no profile
+            known = samples[~np.isnan(samples).any(1)]  # a short prompt has no profile
             if len(known):
-                scores[name] = HeadScores(look.layout, known.mean(0), name, {}, known)
-    return head_rows(look.model, task, scores)
+                scores[name] = HeadScores(internals.layout, known.mean(0), name, {}, known)
+    return head_rows(internals.model, task, scores)
 
 
 def filled(values: Float[np.ndarray, "prompts heads"]) -> Float[np.ndarray, "prompts heads"]:
-    """NaN, of a head that is silent on a prompt, becomes its mean over prompts; 0 if on all."""
-    means = [_known(column) or 0.0 for column in values.T]
+    """Fill NaN (a silent head) with the head's mean over prompts, or 0 if it is always silent."""
+    means = [_known_mean(column) or 0.0 for column in values.T]
     return np.where(np.isnan(values), means, values)

@@ -155,7 +155,7 @@ def test_no_plan_changes_a_value(model_type: str, shared: int, ablation: str) ->
     model = deeper(model_type)
     task = with_prefix(toy_task(16, targets=[1, 1, 1, 2], lengths=[5, 8]), shared)
     gates = staircase(model)
-    plans = [best_plan(model, tokens=60), None, Plan(tokens=100, cuts=PLAIN)]
+    plans = [best_plan(model, tokens=60), None, Plan(tokens=100, fast_paths=PLAIN)]
     *found, plain = (
         evaluate(model, task, gates, ablation=ablation, lab=Lab(plan=plan)).values for plan in plans
     )

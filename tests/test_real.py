@@ -7,7 +7,7 @@ import pytest
 from real import bundled
 
 from headcount import evaluate, make_task, rank
-from headcount.engine.write.steps import bears_gaps
+from headcount.engine.write.steps import ignores_gaps
 from headcount.rankings.random_draws import draw_random
 
 pytestmark = pytest.mark.real
@@ -43,4 +43,4 @@ def test_every_fast_path_is_proven() -> None:
     assert paths.attention
     assert paths.scored
     assert paths.cache
-    assert bears_gaps(bundled())
+    assert ignores_gaps(bundled())

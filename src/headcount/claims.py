@@ -3,10 +3,10 @@
 A verdict compares an interval with a margin that is fixed in code before the run:
 
 supported        the whole interval lies where the claim says
-refuted          no part of it does
+refuted          no part of the interval lies where the claim says
 undecided        neither: the sample is too small to tell
 not comparable   the set-up rules the comparison out: another metric, another share of the heads, a
-                 task at chance. The rule looks at nothing that the claim is about.
+                 task at chance. This rule never looks at the values that the claim is about.
 not tested       what the claim is about was not run
 """
 
@@ -61,7 +61,7 @@ class Claim:
         above: float | None = None,
         below: float | None = None,
     ) -> Claim:
-        """A claim that says "in every …": the interval farthest from supporting it is told."""
+        """A claim that says "in every …"; it reports the interval farthest from supporting it."""
         farthest = (max if above is None else min)(intervals, key=lambda interval: interval.value)
         verdicts = [judge(interval, above=above, below=below) for interval in intervals]
         return cls.of(claim, published, farthest, all_of(verdicts))
@@ -90,10 +90,10 @@ def judge(
     below: float | None = None,
     within: tuple[float, float] | None = None,
 ) -> Verdict:
-    """Hold a claim against an interval, never against its point.
+    """Judge a claim by a whole interval, never by the point estimate alone.
 
     The claim is that the true value lies above a bound, below one, or within two (bounds included).
-    It is supported if that holds for the whole interval, refuted if for no part of it.
+    It is supported if that holds for the whole interval, refuted if it holds for no part of it.
 
     >>> fall = Interval(-0.12, low=-0.2, high=-0.04, n=50)
     >>> judge(fall, below=0.0), judge(fall, below=-0.05), judge(fall, within=(-0.03, 0.03))
@@ -115,7 +115,7 @@ def judge(
 def all_of(verdicts: Sequence[Verdict]) -> Verdict:
     """The verdict on a claim that says "on every …".
 
-    What is not comparable or was not tested takes part only where nothing else is left.
+    Verdicts "not comparable" and "not tested" count only if there are no others.
 
     >>> all_of(["supported", "undecided"]), all_of(["undecided", "refuted"])
     ('undecided', 'refuted')

@@ -1,17 +1,17 @@
-"""Intervals and verdicts.
+"""Bootstrap intervals of means, differences and ratios.
 
 Values are per example, in arrays of shape (seeds, items), or (items,) for a single seed. Items that
-share a template and content are one *cluster*: they rise and fall together, so they are drawn
-together. Seeds and clusters are both drawn anew, independently of each other (*crossed*): an
-interval then says what other seeds and other items might have given.
+share a template and content form a *cluster*: their values are correlated, so they are resampled
+together. Seeds and clusters are resampled independently of each other (*crossed*), so that an
+interval covers what other seeds and other items might have given.
 
 Three choices hold throughout:
 
 - From n clusters, or n seeds, each resample draws n - 1. The variance of resampled means is then
   s²/n with the unbiased s² (Rao and Wu 1988); with n draws it would be a fifth less for five seeds.
-- Where an interval cannot be known, as from a single cluster, its ends are NaN: figures leave a
+- If an interval cannot be computed, as from a single cluster, its ends are NaN: figures leave a
   gap, and `claims.judge` says "undecided".
-- With fewer than some ten clusters every bootstrap interval is a little short; `Interval.n` tells.
+- With fewer than about ten clusters a bootstrap interval is a little too short: see `Interval.n`.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ Statistic = Callable[[Float[np.ndarray, "seeds items"]], float]
 
 @dataclass(frozen=True)
 class Interval:
-    """An estimate and the ends of its interval; `n` independent clusters are behind it.
+    """An estimate and the ends of its interval; `n` is the number of independent clusters.
 
     >>> print(Interval(0.625, 0.5, 0.75, n=40))
     0.625 [0.5, 0.75]
@@ -70,9 +70,9 @@ def bootstrap(
 ) -> Interval:
     """The mean of `values` with its percentile interval over seeds × items.
 
-    `clusters` names each item's cluster; without it every item is its own. A single seed is kept
-    and only items are drawn. Another `statistic` than the mean is called once per resample, on an
-    array of whole seeds and items, which is slower.
+    `clusters` names each item's cluster (default: every item is its own cluster). With a single
+    seed only items are resampled. A `statistic` other than the mean is called once per resample, on
+    the resampled (seeds, items) array, which is slower.
 
     >>> right = np.array([[1, 1, 0, 0, 1, 1, 1, 1], [1, 1, 1, 0, 1, 1, 1, 0]])  # (seeds, items)
     >>> print(bootstrap(right, clusters=["a", "a", "b", "b", "c", "c", "d", "d"]))
@@ -82,7 +82,7 @@ def bootstrap(
     items = Resampling(_names(clusters, table), resamples=resamples, seed=seed)
     if statistic is None:
         value = float(table.mean())
-        # Drawing deviations, not values, keeps a constant's interval at zero width.
+        # Resampling the deviations from the mean gives constant values an interval of zero width.
         return items.interval(value, value + items.means(table - value), level)
     rows = _draw(items.rng, len(table), resamples)  # (resamples, seeds)
     seeds, columns = map(np.arange, table.shape)
@@ -105,9 +105,9 @@ def paired_difference(
 ) -> Interval:
     """The mean of `a` minus the mean of `b`, over the same items.
 
-    Items are drawn once for both sides, so that what makes an item hard cancels out. The seeds of
-    the two sides have nothing to do with each other: they are drawn apart and need not be equally
-    many.
+    Items are resampled once for both sides, so that the difficulty of an item cancels out. The
+    seeds of the two sides are unrelated: they are resampled separately, and their numbers may
+    differ.
 
     >>> print(paired_difference([1.0, 2.0, 3.0], [0.5, 1.5, 2.5]))
     0.5 [0.5, 0.5]
@@ -127,11 +127,11 @@ def ratio_of_means(
     resamples: int = 2000,
     seed: int = 0,
 ) -> Interval:
-    """The mean of one over the mean of the other, such as the share of an effect that is explained.
+    """The ratio of two means, such as the share of an effect that is explained.
 
-    Never a mean of ratios, which the items with the smallest denominators would rule. Items are
-    drawn once for both, seeds apart. Where the denominator's own interval includes zero there is
-    nothing to take a share of, and the interval is unknown.
+    It is not a mean of ratios, which the items with the smallest denominators would dominate. Items
+    are resampled once for both sides, seeds separately. If the interval of the denominator includes
+    zero, the ratio has no interval (NaN).
 
     >>> print(ratio_of_means([1.0, 2.0, 3.0], [2.0, 4.0, 6.0]))
     0.5 [0.5, 0.5]
@@ -144,16 +144,16 @@ def ratio_of_means(
     whole = items.interval(mean, bottoms, level)
     if not whole.known or whole.low <= 0 <= whole.high:
         return Interval(value, math.nan, math.nan, whole.n)
-    some = bottoms != 0  # all but a few beyond the ends of that interval
-    return items.interval(value, tops[some] / bottoms[some], level)
+    nonzero = bottoms != 0  # nearly all, since the denominator's interval excludes zero
+    return items.interval(value, tops[nonzero] / bottoms[nonzero], level)
 
 
 class Resampling:
-    """Resamples of one set of items, shared by everything that is measured on them.
+    """Resamples of one set of items, shared by all tables of values on these items.
 
-    For statistics of several means, such as a difference of differences: `means` gives the mean of
-    a table in each resample, and arithmetic combines such arrays. Items are the same in all of
-    them; seeds are drawn anew for each table.
+    Use it for statistics of several means, such as a difference of differences: `means` gives the
+    mean of a table in each resample, and these arrays can be combined by arithmetic. All tables use
+    the same resampled items; seeds are resampled separately for each table.
 
     >>> items = Resampling(["a", "b", "c", "d"])
     >>> right, wrong = items.means([1, 1, 0, 1]), items.means([0, 0, 1, 0])
@@ -192,7 +192,7 @@ class Resampling:
 
 @dataclass(frozen=True, eq=False)
 class Estimate:
-    """A value and its resamples; arithmetic goes through both.
+    """A value and its resamples; arithmetic applies to both.
 
     >>> one = Estimate(1.0, np.array([0.9, 1.1]), n=5)
     >>> (one - one * 0.5).value
@@ -201,7 +201,7 @@ class Estimate:
 
     value: float
     samples: Float[np.ndarray, " times"]
-    n: int  # independent clusters behind it
+    n: int  # the number of independent clusters
 
     def __add__(self, other: Estimate) -> Estimate:
         return Estimate(
@@ -228,9 +228,9 @@ class Estimate:
         return percentile_interval(self.value, self.samples, self.n)
 
 
-def mean_of(some: Sequence[Estimate]) -> Estimate:
+def mean_of(estimates: Sequence[Estimate]) -> Estimate:
     """The mean of several estimates."""
-    return reduce(add, some) * (1 / len(some))
+    return reduce(add, estimates) * (1 / len(estimates))
 
 
 def percentile_interval(
@@ -241,21 +241,21 @@ def percentile_interval(
 ) -> Interval:
     """The interval between two percentiles of the resamples of a statistic.
 
-    Unknown with a single cluster, or where a resample is not a number.
+    Its ends are NaN with a single cluster, or if a resample is NaN.
     """
     low = high = math.nan
     if n > 1 and not np.isnan(samples).any():
-        with np.errstate(invalid="ignore"):  # of few items a resample may divide by nothing
+        with np.errstate(invalid="ignore"):  # with few items a resample may have divided by zero
             low, high = (float(end) for end in np.quantile(samples, ends))
     if not (np.isfinite(low) and np.isfinite(high)):
         return Interval(value, math.nan, math.nan, n)
-    # Resamples of a very skewed statistic may all but miss the estimate itself; an interval that
-    # excludes what it is about would help nobody.
+    # For a very skewed statistic nearly all resamples may lie on one side of the estimate; the
+    # interval is widened so that it always includes the estimate.
     return Interval(value, min(low, value), max(high, value), n)
 
 
 def wilson(successes: int | float, n: int, *, level: float = 0.95) -> Interval:
-    """Wilson's interval for a share: within 0 and 1, and of honest width also at either end.
+    """Wilson's interval for a share: it lies within 0 and 1, and is wide enough near both ends.
 
     >>> print(wilson(0, 10))
     0 [0, 0.278]
@@ -266,7 +266,7 @@ def wilson(successes: int | float, n: int, *, level: float = 0.95) -> Interval:
     z = NormalDist().inv_cdf((1 + level) / 2)
     middle = (share + z * z / (2 * n)) / (1 + z * z / n)
     half = z / (1 + z * z / n) * math.sqrt(share * (1 - share) / n + z * z / (4 * n * n))
-    # At 0 and at n the formula gives an end of 0 or 1 but for rounding.
+    # With 0 or n successes, one end is exactly 0 or 1, except for rounding errors.
     low, high = min(share, max(0.0, middle - half)), max(share, min(1.0, middle + half))
     return Interval(share, low, high, n)
 
@@ -279,12 +279,12 @@ def accuracy_interval(
     resamples: int = 2000,
     seed: int = 0,
 ) -> Interval:
-    """The mean of values from 0 to 1, by bootstrap, or near either end by Wilson.
+    """The mean of values from 0 to 1, with a bootstrap interval, or Wilson's near 0 and 1.
 
-    "Near" means that successes or failures amount to fewer than five clusters: from so few the
-    bootstrap's interval is too short, and from none it has no width at all. Wilson also steps in
-    wherever the bootstrap has no width, as when all clusters are half right. Since it knows nothing
-    of seeds, the wider of the two counts where there are several.
+    "Near" means that successes or failures amount to fewer than five clusters: the bootstrap
+    interval is then too short, and without any it has no width. Wilson's interval is also used
+    if the bootstrap interval has no width for another reason, as when all clusters are half right.
+    Wilson's interval ignores seeds, so with several seeds the result covers both intervals.
 
     >>> print(accuracy_interval(np.ones(20)))
     1 [0.839, 1]
@@ -292,17 +292,17 @@ def accuracy_interval(
     table = _table(values)
     if table.min() < 0 or table.max() > 1:
         raise ValueError("an accuracy needs values from 0 to 1")
-    found = bootstrap(table, clusters=clusters, level=level, resamples=resamples, seed=seed)
-    rarer = min(found.value, 1 - found.value) * found.n
-    if rarer >= 5 and found.known and found.high - found.low > 1e-9:
-        return found
-    # Of n clusters, not items: at worst a cluster's items are all right or all wrong together, and
-    # then a hundred items of ten clusters tell no more than ten items would.
-    by_wilson = wilson(found.value * found.n, found.n, level=level)
+    resampled = bootstrap(table, clusters=clusters, level=level, resamples=resamples, seed=seed)
+    rarer = min(resampled.value, 1 - resampled.value) * resampled.n
+    if rarer >= 5 and resampled.known and resampled.high - resampled.low > 1e-9:
+        return resampled
+    # Count clusters, not items: in the worst case all items of a cluster are right or wrong
+    # together, and a hundred items in ten clusters then tell no more than ten items.
+    by_wilson = wilson(resampled.value * resampled.n, resampled.n, level=level)
     low, high = by_wilson.low, by_wilson.high
-    if len(table) > 1 and found.known:
-        low, high = min(low, found.low), max(high, found.high)
-    return Interval(found.value, low, high, found.n)
+    if len(table) > 1 and resampled.known:
+        low, high = min(low, resampled.low), max(high, resampled.high)
+    return Interval(resampled.value, low, high, resampled.n)
 
 
 def _table(values: ArrayLike) -> Float[np.ndarray, "seeds items"]:
@@ -319,7 +319,7 @@ def _table(values: ArrayLike) -> Float[np.ndarray, "seeds items"]:
 
 
 def _names(clusters: Clusters | None, table: Float[np.ndarray, "seeds items"]) -> Clusters:
-    """The name of each item's cluster; without any, every item is its own."""
+    """The name of each item's cluster; without `clusters`, every item is its own cluster."""
     items = table.shape[1]
     if clusters is not None and len(clusters) != items:
         raise ValueError(f"{len(clusters)} cluster names for {items} items")
@@ -336,7 +336,7 @@ def _pair(
 
 
 def _draw(rng: np.random.Generator, units: int, resamples: int) -> Int[np.ndarray, "times units"]:
-    """How often each unit comes up in each resample of `units` - 1; a single one always does."""
+    """How often each unit is drawn in each resample of `units` - 1 draws (at least one draw)."""
     picks = rng.integers(units, size=(resamples, max(units - 1, 1)))
     picks += units * np.arange(resamples)[:, None]
     return np.bincount(picks.ravel(), minlength=resamples * units).reshape(resamples, units)

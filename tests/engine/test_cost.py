@@ -179,9 +179,9 @@ def test_a_cache_folder_that_cannot_be_written_ends_no_run(
     monkeypatch.setenv("HEADCOUNT_CACHE", str(tmp_path / "file" / "folder"))  # cannot be made
     with rates.timing(llama, 100):
         pass
-    assert rates.liked_tokens(llama) == 128
+    assert rates.fastest_tokens(llama) == 128
     monkeypatch.setenv("HEADCOUNT_CACHE", str(tmp_path))
     monkeypatch.setattr(rates, "write_json", full)
     with rates.timing(llama, 100):
         pass
-    assert rates.liked_tokens(llama) == 128
+    assert rates.fastest_tokens(llama) == 128

@@ -23,7 +23,7 @@ from transformers import GenerationConfig, PreTrainedTokenizerFast
 
 from headcount import Head, HeadcountError, generate, wrap
 from headcount.engine.write import sampling
-from headcount.engine.write.decode import Generation, bears_padding
+from headcount.engine.write.decode import Generation, ignores_padding
 from headcount.engine.write.sampling import Sampling
 from headcount.engine.write.settings import Sampled
 from headcount.models.gate import gating
@@ -145,7 +145,7 @@ def test_padding_is_used_only_where_it_is_borne() -> None:
     rows: list[int] = []
     for model_type, padded in (("llama", True), ("bart", False), ("git", False)):
         model = model_of(model_type)
-        assert bears_padding(model) == padded
+        assert ignores_padding(model) == padded
         rows.clear()
         embeddings = model.module.get_input_embeddings()
         handle = embeddings.register_forward_pre_hook(lambda _, args: rows.append(len(args[0])))
@@ -469,7 +469,7 @@ def test_nothing_is_left_behind_when_it_fails(scope: str) -> None:
     module = tiny_model("llama")
     model = wrap(module, toy_tokenizer())
     own = module.generation_config
-    bears_padding(model)
+    ignores_padding(model)
     passes = [0]
 
     def fail(*_: Any) -> None:

@@ -17,7 +17,7 @@ from toy import WORDS
 
 from headcount.engine.measure.batch import shared_start
 from headcount.engine.write import decode
-from headcount.engine.write.steps import bears_gaps
+from headcount.engine.write.steps import ignores_gaps
 from headcount.models.model import Model
 
 MODELS = ("llama", "gpt2", "mistral", "bloom", "qwen3_next")  # the last ones keep no plain cache
@@ -159,7 +159,7 @@ def test_shared_start(rows: list[list[int]]) -> None:
 @pytest.mark.parametrize(("model_type", "bears"), [("llama", True), ("gpt2", True)])
 def test_different_lengths_share_passes_where_that_is_proven(model_type: str, bears: bool) -> None:
     model = model_of(model_type)
-    assert bears_gaps(model) == bears
+    assert ignores_gaps(model) == bears
     texts, gates = crossed(asked((1, 3, 2, 5)), soft_gates(model, 2))
     go_on(model, texts, gates)  # what is proven when first needed is not seen below
     with passes(model) as shapes:
@@ -172,7 +172,7 @@ def test_where_it_is_not_proven_lengths_stay_apart(monkeypatch: pytest.MonkeyPat
     model = model_of("llama")
     texts, gates = crossed(asked((1, 3, 3, 1)), soft_gates(model, 2))
     expected = go_on(model, texts, gates)
-    monkeypatch.setattr(decode, "bears_gaps", lambda _: False)
+    monkeypatch.setattr(decode, "ignores_gaps", lambda _: False)
     with passes(model) as shapes:
         assert go_on(model, texts, gates) == expected
     assert max(rows for rows, tokens in shapes if tokens == 1) == len(texts) // 2

@@ -36,7 +36,7 @@ def test_both_ways_of_decoding_agree(monkeypatch: pytest.MonkeyPatch) -> None:
     options: dict[str, Any] = {"max_new_tokens": 2 * LENGTH, "until": "boxed", "progress": False}
     by_steps = generate(model, prompts, **options)
     monkeypatch.setattr(
-        decode, "_ways", lambda job, *_: (job.generate, [list(range(len(job.ids)))])
+        decode, "_choose_decoder", lambda job, *_: (job.generate, [list(range(len(job.ids)))])
     )
     assert generate(model, prompts, **options) == by_steps
 

@@ -1,13 +1,13 @@
-"""Curves: orders × counts × seeds, one tidy table with intervals.
+"""Curves: a metric against the number of heads masked or kept, as a tidy table with intervals.
 
-A curve is described before it is measured (`CurveRequest`): which heads it masks may depend on a
-ranking, how many head sets it has does not.
+A curve is described before it is measured (`CurveRequest`): its heads may depend on a ranking that
+is not computed yet, but the number of its head sets does not.
 
-series     the k heads that are masked (or, in mode "keep", the only ones that are not)
-top        the best of the ranking
-bottom     the worst
-random     drawn from all but the best k, several times
-matched    the same, with as many in each layer as the best k have there
+series     the k heads that are masked (or, in mode "keep", the only heads that are kept)
+top        the k best heads of the ranking
+bottom     the k worst heads
+random     k random heads outside the best k, in several draws
+matched    like random, but with as many heads in each layer as the best k have there
 """
 
 from __future__ import annotations

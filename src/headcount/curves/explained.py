@@ -1,10 +1,10 @@
-"""Explained effect: how much of what all heads do together some of them do alone.
+"""Explained effect: the share of the effect of all heads that the first k heads have alone.
 
     EE(k) = (mean LD_k − mean LD_0) / (mean LD_all − mean LD_0)
 
 LD is the metric of each prompt (a logit difference, say) with k heads kept, with none and with all.
-A ratio of means, bootstrapped over prompts, never a mean of ratios. It is not monotone and may pass
-1: heads that work against the answer come last in a ranking.
+EE is a ratio of means, bootstrapped over prompts, not a mean of ratios. It need not rise with k and
+may exceed 1, because heads that work against the answer come last in a ranking.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ THRESHOLD = 0.9
 class Explained:
     """The explained effect at each count, from no head to all, with its resamples.
 
-    `span` is mean LD_all − mean LD_0. Where its interval reaches down to zero there is no effect to
-    explain: all intervals are then unknown, and the heads needed are not a number.
+    `span` is mean LD_all − mean LD_0. If its interval reaches down to zero, there is no effect to
+    explain: all intervals and the number of heads needed are then NaN.
     """
 
     counts: Int[np.ndarray, " counts"]
@@ -37,22 +37,23 @@ class Explained:
 
     @property
     def known(self) -> bool:
-        """Whether the whole model does more than the one without heads."""
+        """Whether the whole model has a clearly higher metric than the model without heads."""
         return self.span.low > 0
 
     def first(self, threshold: float = THRESHOLD) -> Interval:
-        """The heads needed: the first evaluated count that explains so much.
+        """The heads needed: the first evaluated count that reaches the threshold.
 
-        Its interval starts above the count before, since between the two nothing was tried.
+        Its interval starts just above the evaluated count before, since the counts between the two
+        were not measured.
         """
         needed = self._heads(self._reached(threshold).argmax(1))
         low = float(np.quantile(self.steps(threshold)[0], 0.025))
         return replace(needed, low=min(needed.low, low)) if needed.known else needed
 
     def last(self, threshold: float = THRESHOLD) -> Interval:
-        """The first evaluated count from which on all explain so much."""
+        """The first evaluated count from which on all evaluated counts reach the threshold."""
         reached = self._reached(threshold)
-        # One after the last count that falls short.
+        # The index after the last count that falls short.
         short = reached.shape[1] - reached[:, ::-1].argmin(1)
         return self._heads(np.where(reached.all(1), 0, short))
 
@@ -61,8 +62,8 @@ class Explained:
     ) -> tuple[Float[np.ndarray, " times"], Float[np.ndarray, " times"]]:
         """The fewest and the most heads that may be needed, in each resample.
 
-        The curve crosses the threshold after the count before and not after the count found; where
-        it may have done so unseen, in a gap before that, is left out.
+        The curve crosses the threshold between the last count below it and the first count that
+        reaches it. It may also have crossed unseen between earlier counts; that is ignored.
         """
         place = self._reached(threshold)[1:].argmax(1)
         before = np.where(place > 0, self.counts[place - 1] + 1, self.counts[0])
@@ -75,13 +76,13 @@ class Explained:
         return [(count, _interval(v, some, self.span.n, self.known)) for count, v, some in curves]
 
     def _reached(self, threshold: float) -> Bool[np.ndarray, "rows counts"]:
-        """Which counts explain so much: in the estimate, and below it in each resample."""
+        """Which counts reach the threshold: in the estimate (first row) and in each resample."""
         reached = np.concatenate([self.values[None], self.samples]) >= threshold - 1e-9
-        reached[:, -1] = True  # all heads explain everything, but for rounding
+        reached[:, -1] = True  # all heads explain the whole effect, except for rounding
         return reached
 
     def _heads(self, places: Int[np.ndarray, " rows"]) -> Interval:
-        """A number of heads, from its place among the counts in the estimate and each resample."""
+        """A number of heads with its interval, from indices of counts: estimate, then resamples."""
         counts = self.counts[places].astype(float)
         value = float(counts[0]) if self.known else math.nan
         return _interval(value, counts[1:], self.span.n, self.known)
@@ -96,7 +97,7 @@ def explained_effect(
 ) -> Explained:
     """The explained effect of the metric's `values` by number of heads kept, none and all included.
 
-    Several draws are several random orders: resampled too, the same ones at every count.
+    Several draws are several random orders, which are resampled too, alike at every count.
 
     >>> values = {0: np.array([[0.0, 2.0]]), 1: np.array([[3.0, 3.0]]), 2: np.array([[4.0, 4.0]])}
     >>> found = explained_effect(values, ["a", "b"])
@@ -124,10 +125,10 @@ def explained_effect(
 
 
 def ratio_of_counts(one: Explained, other: Explained, threshold: float = THRESHOLD) -> Interval:
-    """How many times as many heads the one needs as the other, with its interval.
+    """The heads that `one` needs divided by the heads that `other` needs, with an interval.
 
-    Counts are known up to a step of what was evaluated, and so is the interval: equal counts, or
-    two grids of counts, decide nothing by themselves.
+    The heads needed lie somewhere between two evaluated counts, and the interval allows for that:
+    equal counts, or different grids of counts, decide nothing by themselves.
     """
     if not (one.known and other.known):
         return Interval(math.nan, math.nan, math.nan, min(one.span.n, other.span.n))
@@ -140,14 +141,14 @@ def ratio_of_counts(one: Explained, other: Explained, threshold: float = THRESHO
 
 
 def _draw_weights(draws: int, times: int, seed: int) -> Float[np.ndarray, "times draws"]:
-    """How much each random order counts in each resample, of one fewer than there are."""
+    """The weight of each random order in each resample of `draws` - 1 orders (at least one)."""
     rng = np.random.default_rng([seed, draws])
     taken = max(draws - 1, 1)
     return rng.multinomial(taken, np.full(draws, 1 / draws), size=times) / taken
 
 
 def _interval(value: float, samples: Float[np.ndarray, " times"], n: int, known: bool) -> Interval:
-    """The percentile interval, unknown where there is no effect."""
+    """The percentile interval; its ends are NaN if there is no effect to explain."""
     if not known:
         return Interval(value, math.nan, math.nan, n)
     return percentile_interval(value, samples, n)

@@ -1,7 +1,7 @@
-"""Keep the best k heads: what a metric is with these alone, and an ablation for all others.
+"""Keep only the first k heads of an order and ablate all others: the metric at each k.
 
-Heads are kept in several orders: that of each ranking, and random ones. Which heads come first
-depends on rankings; how many head sets there are does not, so a `KeepRequest` can be counted.
+The orders are those of rankings, and random ones. Which heads come first depends on the rankings,
+but the number of head sets does not, so a `KeepRequest` can be counted before anything runs.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ RANDOM = "random"  # the name of the random orders
 class KeepRequest:
     """A metric on the test split with only the first heads of each order kept, at every count.
 
-    rankings     by the name of their order
-    counts       numbers of heads for the first ranking; none and all are measured in any case
-    coarse       numbers of heads for all other orders
-    seeds        how many random orders
-    per_prompt   each prompt keeps the heads that rank first by its own sample of the scores
-    ablations    what absent heads say: the first ranking is measured with each of these, all other
-                 orders with the first of them
+    rankings     the rankings, by the name of their order
+    counts       the numbers of heads kept by the first ranking, besides none and all
+    coarse       the numbers of heads kept by all other orders, besides none and all
+    seeds        the number of random orders
+    per_prompt   each prompt keeps the heads that rank first by the prompt's own scores
+    ablations    the first ranking is measured with each of these ablations, all other orders only
+                 with the first of them
     """
 
     model: Model
@@ -87,7 +87,7 @@ class KeepRequest:
     ) -> Int[np.ndarray, "rows heads"] | None:
         """Heads from the first to keep to the last; None while their scores are not known.
 
-        In one row, or in one for each random draw, or for each prompt.
+        There is one row of heads, or one for each random order, or one for each prompt.
         """
         total = self.model.layout.total
         if order == RANDOM:
@@ -107,7 +107,7 @@ class KeepRequest:
         return Sweep(self.model, self.task, self.metric, head_sets, "test", ablation)
 
     def count(self, counter: Counter) -> None:
-        """Tell the cost of the rankings, and of all head sets."""
+        """Count the cost of the rankings and of all head sets."""
         scores = {}
         for order, ranking in self.rankings.items():
             ranking.count(counter)
@@ -122,7 +122,7 @@ class KeepRequest:
         scores: dict[str, HeadScores] = {}
         for order, ranking in self.rankings.items():
             scores[order] = ranking.result(lab)
-            self._heads(order, scores)  # refuses scores that do not fit before others are computed
+            self._heads(order, scores)  # refuse unsuitable scores before computing the next ones
         values = {}
         for ablation in self.ablations:
             entries = self.entries(ablation, scores)
@@ -133,7 +133,7 @@ class KeepRequest:
 
 @dataclass(frozen=True, eq=False)
 class Kept:
-    """What a `KeepRequest` found: values by ablation, labelled (order, count), and the scores."""
+    """The result of a `KeepRequest`: values by ablation, labelled (order, count), and scores."""
 
     request: KeepRequest
     values: Mapping[str, Values]

@@ -1,1 +1,1 @@
-"""Measure what a model does under gates: batches, ablations, evaluation."""
+"""Run a model under head sets: measure values, write texts, read head outputs and attention."""

@@ -1,8 +1,8 @@
-"""Rankings: from a model and a task to one score per head, higher meaning more important.
+"""Rankings: from a model and a task to one score per head; a higher score is more important.
 
-One file per method. A method is a factory `method(model, task, *, …) -> HeadScores` in RANKINGS; it
-asks for a `lab` where it measures. Where it runs more than a pass over the ranking split, COSTS has
-a function that tells a counter what.
+One file per ranking. A ranking is a function `(model, task, *, settings…, lab) -> HeadScores` in
+RANKINGS; it takes a `lab` only if it measures. A ranking that costs more or less than one pass over
+the ranking split has a function in COSTS, which tells a counter what it will run.
 """
 
 from __future__ import annotations

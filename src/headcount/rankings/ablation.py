@@ -1,8 +1,8 @@
-"""Rankings by intervention: what the metric loses when one head is replaced, exactly.
+"""Rankings by intervention: how much the metric falls when a single head is ablated.
 
-Each head is ablated while all others run on, so later layers react to its absence.
-One forward pass per head and example, minus what the engine's plans save: the measure against which
-first-order estimates such as attribution are held.
+Each head is ablated while all others stay on, so later layers react to its absence. This is the
+exact effect that first-order estimates such as attribution approximate; it takes one forward pass
+per head and example, except for what the engine's fast paths save.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from headcount.tasks import Task
 def ablation(
     model: Model, task: Task, *, metric: str = "logprob", ablation: str = "zero", lab: Lab
 ) -> HeadScores:
-    """The whole model's metric minus that without the head, averaged over the ranking split."""
+    """The metric of the whole model minus the metric without the head, on the ranking split."""
     return _effects("ablation", single_heads(model, task, metric, ablation), lab)
 
 
 def patching(
     model: Model, task: Task, *, metric: str = "logprob", ablation: str = "corrupted", lab: Lab
 ) -> HeadScores:
-    """What the metric loses when a head says what it says on the corrupted prompt.
+    """How much the metric falls when a head's output is replaced by that on the corrupted prompt.
 
     Only for tasks whose examples have corrupted prompts of equal length.
     """
@@ -38,7 +38,7 @@ def patching(
 
 
 def single_heads(model: Model, task: Task, metric: str, ablation: str) -> Sweep:
-    """The whole model, and the model without each of its heads, on the ranking split."""
+    """The sweep over the whole model and the model without each of its heads."""
     gates = 1 - np.eye(model.layout.total, dtype=np.float32)
     entries = [
         HeadSetEntry("whole", np.ones_like(gates[0])),
@@ -49,7 +49,7 @@ def single_heads(model: Model, task: Task, metric: str, ablation: str) -> Sweep:
 
 
 def count_single_heads(counter: Counter, model: Model, task: Task, settings: Settings) -> None:
-    """Tell what `ablation` and `patching` measure."""
+    """Count the values that `ablation` and `patching` measure."""
     counter.sweep(single_heads(model, task, settings["metric"], settings["ablation"]))
 
 

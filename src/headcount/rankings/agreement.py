@@ -1,7 +1,7 @@
 """Do rankings agree? Correlation of all scores, overlap of the best heads, and stability of each.
 
-Two rankings of a hundred heads share some of their best ten by luck. So overlap comes with what
-chance gives: the hypergeometric mean and 95 % interval of two independent draws of K heads.
+Even two random rankings share some of their best heads. An overlap therefore comes with the overlap
+by chance: the hypergeometric mean and 95 % interval for two independent draws of K heads.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from headcount.errors import HeadcountError
 from headcount.heads import HeadScores, check_counts
 from headcount.stats import Interval
 
-SPLITS = 100  # random halves behind a stability
+SPLITS = 100  # random halves over which a stability is averaged
 
 
 @dataclass(frozen=True)
 class Overlap:
-    """The share of the best `count` heads that two rankings have in common, and chance's."""
+    """The share of the best `count` heads that two rankings have in common, and that by chance."""
 
     one: str
     other: str
@@ -37,18 +37,18 @@ class Overlap:
 
 @dataclass(frozen=True, eq=False)
 class Agreement:
-    """Rankings held against each other; `stability` is each one's agreement with itself."""
+    """The agreement of each pair of rankings; `stability` is a ranking's agreement with itself."""
 
     names: tuple[str, ...]
     total: int  # heads of the model
-    correlation: Float[np.ndarray, "rankings rankings"]  # Spearman's; NaN where all scores are one
+    correlation: Float[np.ndarray, "rankings rankings"]  # Spearman's; NaN if all scores are equal
     overlaps: tuple[Overlap, ...]
     stability: Mapping[str, Interval]
 
     @property
     def counts(self) -> list[int]:
-        """The numbers of best heads that are compared."""
-        return sorted({one.count for one in self.overlaps})
+        """The numbers K of best heads that are compared."""
+        return sorted({overlap.count for overlap in self.overlaps})
 
     def to_json(self) -> dict[str, Any]:
         """A JSON object with every number."""
@@ -57,7 +57,7 @@ class Agreement:
             "rankings": list(self.names),
             "heads": self.total,
             "spearman": self.correlation.tolist(),
-            "overlaps": [asdict(one) for one in self.overlaps],
+            "overlaps": [asdict(overlap) for overlap in self.overlaps],
             "stability": {name: asdict(value) for name, value in self.stability.items()},
         }
 
@@ -68,7 +68,7 @@ class Agreement:
         for name, row in zip(self.names, self.correlation, strict=True):
             lines.append(f"{name:{wide}}" + "".join(f"{value:{wide}.2f}" for value in row))
         if self.overlaps:
-            pairs = {f"{one.one} / {one.other}": "share" for one in self.overlaps}
+            pairs = {f"{o.one} / {o.other}": "share" for o in self.overlaps}
             first = next(iter(pairs))
             wide = max(16, *(len(pair) + 2 for pair in pairs))
             lines += ["", "Share of the best K heads in common; below, what chance gives"]
@@ -76,8 +76,8 @@ class Agreement:
             chance = {"chance": "chance", "  95 % from": "chance_low", "  to": "chance_high"}
             for label, fact in (pairs | chance).items():
                 pair = label if label in pairs else first
-                its = [o for o in self.overlaps if f"{o.one} / {o.other}" == pair]
-                lines.append(f"{label:{wide}}" + "".join(f"{getattr(o, fact):7.2f}" for o in its))
+                row = [o for o in self.overlaps if f"{o.one} / {o.other}" == pair]
+                lines.append(f"{label:{wide}}" + "".join(f"{getattr(o, fact):7.2f}" for o in row))
         known = {name: value for name, value in self.stability.items() if value.n > 1}
         if known:
             lines += ["", "Stability: Spearman correlation of rankings from halves of the samples"]
@@ -94,16 +94,16 @@ def agreement(
     *,
     clusters: Mapping[str, Sequence[Hashable] | np.ndarray] | None = None,
 ) -> Agreement:
-    """Compare rankings of one model: each pair's correlation and overlap, each one's stability.
+    """Compare rankings of one model: each pair's correlation and overlap, each ranking's stability.
 
-    `counts` are the numbers of best heads to compare: powers of 2 up to half of all unless given.
-    `clusters` names the clusters of a ranking's samples, for rankings that have them by example.
+    `counts` are the numbers of best heads to compare (default: powers of 2 up to half of them all).
+    `clusters` gives, for a ranking with one sample per example, the cluster of each sample.
 
     >>> from headcount.heads import HeadLayout
     >>> one, other = (HeadScores(HeadLayout((4,)), np.array(v), "m")
     ...               for v in ([4.0, 3.0, 2.0, 1.0], [4.0, 2.0, 3.0, 1.0]))
-    >>> found = agreement({"one": one, "other": other}, counts=[2])
-    >>> float(found.correlation[0, 1]), found.overlaps[0].share
+    >>> result = agreement({"one": one, "other": other}, counts=[2])
+    >>> float(result.correlation[0, 1]), result.overlaps[0].share
     (0.8, 0.5)
     """
     if len(scores) < 2:
@@ -129,10 +129,10 @@ def agreement(
             share = len(set(first.top(count)) & set(second.top(count))) / count
             chance = chance_overlap(layout.total, count)
             overlaps.append(Overlap(names[a], names[b], count, share, *chance))
-    for place, name in enumerate(names):
-        correlation[place, place] = spearman(scores[name].values, scores[name].values)
-    steady = {name: stability(scores[name], (clusters or {}).get(name)) for name in names}
-    return Agreement(names, layout.total, correlation, tuple(overlaps), steady)
+    for index, name in enumerate(names):
+        correlation[index, index] = spearman(scores[name].values, scores[name].values)
+    stabilities = {name: stability(scores[name], (clusters or {}).get(name)) for name in names}
+    return Agreement(names, layout.total, correlation, tuple(overlaps), stabilities)
 
 
 def ranks(values: Float[np.ndarray, "heads"]) -> Float[np.ndarray, "heads"]:
@@ -141,13 +141,13 @@ def ranks(values: Float[np.ndarray, "heads"]) -> Float[np.ndarray, "heads"]:
     >>> ranks(np.array([3.0, 1.0, 3.0])).tolist()
     [2.5, 1.0, 2.5]
     """
-    _, place, sizes = np.unique(values, return_inverse=True, return_counts=True)
+    _, group, sizes = np.unique(values, return_inverse=True, return_counts=True)
     ends = np.cumsum(sizes)
-    return np.asarray((ends - (sizes - 1) / 2)[place], dtype=np.float64)
+    return np.asarray((ends - (sizes - 1) / 2)[group], dtype=np.float64)
 
 
 def spearman(one: Float[np.ndarray, "heads"], other: Float[np.ndarray, "heads"]) -> float:
-    """Spearman's rank correlation; NaN where either side has equal values only."""
+    """Spearman's rank correlation; NaN if all values on either side are equal."""
     a, b = ranks(one), ranks(other)
     a, b = a - a.mean(), b - b.mean()
     size = math.sqrt(float(a @ a) * float(b @ b))
@@ -179,14 +179,14 @@ def stability(
     resamples: int = 1000,
     seed: int = 0,
 ) -> Interval:
-    """How well rankings from two halves of the samples agree, with its 95 % interval.
+    """How well rankings from two halves of the samples agree, with a 95 % interval.
 
-    The mean Spearman correlation over random halves; samples of one cluster stay together. For the
-    interval each resample halves the clusters anew and draws within each half: never one cluster
-    into both, which would agree with itself. Drawing makes both halves noisier and so lowers the
-    correlation; the interval is therefore that of the deviations from the resamples' mean, on
-    Fisher's scale. It errs on the wide side: a resample has one split, the value a hundred.
-    It is unknown (NaN) from fewer than four clusters, and the value from one.
+    The value is the mean Spearman correlation over 100 random splits into halves; a cluster stays
+    in one half. For the interval, each resample splits the clusters anew and draws with replacement
+    within each half, since a cluster in both halves would agree with itself. Drawing makes the
+    halves noisier and lowers the correlation, so the interval is that of the deviations from the
+    resamples' mean, on Fisher's z scale. It tends to be too wide: a resample has one split, the
+    value a hundred. It is NaN with fewer than four clusters; with one, the value is NaN too.
     """
     rows = 0 if scores.samples is None else len(scores.samples)
     names: Sequence[Hashable] | np.ndarray = range(rows) if clusters is None else clusters

@@ -1,8 +1,8 @@
 """Rankings by derivative: how fast the metric falls when a head's gate is turned down.
 
-The gate enters as z' = g·z + (1 − g)·ablation, so the derivative of the metric in g at g = 1 is the
-first-order estimate of metric(head there) − metric(head replaced): positive for heads that help.
-Every example has its own row of gates, so one backward pass gives one derivative per example.
+A gated head says z' = g·z + (1 − g)·z₀, with z₀ its ablation. So the derivative of the metric in g
+at g = 1 is a first-order estimate of metric(whole model) − metric(head ablated): positive for heads
+that help. Each example has its own row of gates: one backward pass differentiates every example.
 """
 
 from __future__ import annotations
@@ -48,10 +48,10 @@ def integrated_gradients(
     steps: int = 16,
     lab: Lab,
 ) -> HeadScores:
-    """The derivative along the way on which all gates go together from 0 to 1.
+    """The derivative averaged along the path on which all gates go together from 0 to 1.
 
-    The scores of all heads sum to metric(all heads) − metric(no head), example by example, up to
-    the error of the numerical integration; the parameters of the result carry both sides.
+    For each example the scores of all heads sum to metric(all heads) − metric(no head), up to the
+    error of the numerical integration; the result's parameters `sum` and `difference` hold the two.
     """
     if steps < 1:
         raise HeadcountError(f"Integrated gradients need at least 1 step, not {steps}.")
@@ -61,7 +61,7 @@ def integrated_gradients(
 
 
 def count_derivatives(counter: Counter, model: Model, task: Task, settings: Settings) -> None:
-    """Tell one backward pass for each point of the path; both ends where there are several."""
+    """Count a backward pass for each point of the path; integration also runs both of its ends."""
     tokens, steps = ranking_tokens(model, task), settings.get("steps", 0)
     if settings["ablation"] == "corrupted":
         require_corrupted(encode(task.split("ranking"), model.tokenizer))
@@ -74,10 +74,10 @@ def count_derivatives(counter: Counter, model: Model, task: Task, settings: Sett
 
 @dataclass(frozen=True, eq=False)
 class DerivativeJob:
-    """Derivatives with all gates together at each of some points, weighted and summed.
+    """The weighted sum of the derivatives with all gates at each of `points`.
 
-    The work of a unit is the examples of one batch. With `ends` it also gives metric(all heads) −
-    metric(no head), otherwise zeros.
+    The work of a unit is the examples of one batch. With `ends` it also computes metric(all heads)
+    − metric(no head); otherwise this difference is 0.
     """
 
     examples: Sequence[Encoded]
@@ -89,21 +89,21 @@ class DerivativeJob:
     ends: bool
 
     def ready(self, model: Model) -> Callable[[Sequence[int], Emit], None]:
-        """Take the derivatives of batches with a model; emits (examples, slopes, differences)."""
-        filler = make_ablation(self.ablation, model, self.examples, self.examples, self.tokens)
+        """Make a function that emits (examples, slopes, differences) for one batch of examples."""
+        ablation = make_ablation(self.ablation, model, self.examples, self.examples, self.tokens)
 
         def derive(places: Sequence[int], emit: Emit) -> None:
             options = {"device": model.device, "places": places}
             (batch,) = make_batches(self.examples, tokens=1 << 60, **options)  # type: ignore[arg-type]
             with measuring(model), frozen(model):
-                emit((batch.examples, *self._derive(model, batch, filler)))
+                emit((batch.examples, *self._derive(model, batch, ablation)))
 
         return derive
 
     def _derive(
-        self, model: Model, batch: Batch, filler: Ablation
+        self, model: Model, batch: Batch, ablation: Ablation
     ) -> tuple[Float[np.ndarray, "rows heads"], Float[np.ndarray, "rows"]]:
-        z0, total = filler.provide(batch), model.layout.total
+        z0, total = ablation.provide(batch), model.layout.total
 
         def run(gates: torch.Tensor) -> torch.Tensor:
             every_site = gates.requires_grad
@@ -131,7 +131,7 @@ class DerivativeJob:
 def _derivatives(
     model: Model, task: Task, metric: str, ablation: str, lab: Lab, steps: int = 0
 ) -> tuple[Float[np.ndarray, "examples heads"], Float[np.ndarray, "examples"]]:
-    """The derivative at gates of 1, or with `steps` its integral from 0 to 1 and the difference."""
+    """The derivatives at gates of 1; with `steps`, their mean from 0 to 1 and the difference."""
     chosen = get_logit_metric(metric)
     if not chosen.differentiable:
         usable = ", ".join(m.key for m in METRICS.values() if m.differentiable)
@@ -143,10 +143,10 @@ def _derivatives(
         require_foils(examples, f"the metric {chosen.key}")
     points, weights = np.ones(1), np.ones(1)
     if steps:
-        # Gauss–Legendre: for smooth paths the error falls far faster than with equal steps.
+        # Gauss–Legendre points: for smooth functions they err far less than equal steps.
         points, weights = np.polynomial.legendre.leggauss(steps)
         points, weights = (points + 1) / 2, weights / 2
-    # A backward pass keeps the activations of every layer, so half a batch fits where one did.
+    # A backward pass keeps the activations of every layer, so run half as many tokens at once.
     tokens = default_tokens(model) // 2
     job = DerivativeJob(examples, chosen, ablation, tokens, points, weights, bool(steps))
     units = [

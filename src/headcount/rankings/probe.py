@@ -1,11 +1,10 @@
-"""The probe ranking: which heads tell a classifier which function the model is carrying out.
+"""The probe ranking: from which heads can a classifier tell what the model is doing?
 
-One classifier reads all heads at once, on answer tokens, and names the function (retrieval, maths,
-…). A head counts for a function by gradient × feature of that function's logit. This is how the
-heads *differ* between functions, not what the answers *need*: hold it against ablation. And since
-each feature holds the mean of its layer, a telling head lends some of its score to its neighbours.
-
-This file is about items and scores; the classifier is in `probe_classifier.py`.
+One classifier reads all heads at once, on answer tokens, and predicts the cognitive function
+(retrieval, maths, …). A head's score for a function is gradient × feature of that function's logit.
+It says how heads *differ* between functions, not which heads the answers *need*: compare it with
+ablation. Each head's feature includes the mean of its layer, so an informative head passes some of
+its score to the other heads of its layer. The classifier is in `probe_classifier.py`.
 """
 
 from __future__ import annotations
@@ -33,21 +32,23 @@ from headcount.rankings.probe_classifier import TrainedProbe, Training, train_pr
 from headcount.rankings.ranking import Settings, examples_key
 from headcount.tasks import FUNCTIONS, TASKS, Encoded, Task, encode, make_task
 
-LEAST = 5  # items of a function: one in five is held out
+FEWEST_ITEMS = 5  # of each function, because a fifth of them is held out
 STOP = "\n"  # ends a generated answer
 
 
 @dataclass(frozen=True)
 class ProbeSettings(Training):
-    """How a probe is made; the other settings are those of its training.
+    """Settings of a probe, besides those of its training.
 
-    against         the other functions, separated by commas; all of them unless given
+    against         the functions to tell the task's function from, separated by commas (default:
+                    all others)
     answers         "generated": the model's own answers, up to a line break; "gold": the targets
-    tokens          of an answer: None for all, or the k that surprised the model most
-    items           of each function, at most
-    max_new_tokens  of a generated answer
-    seeds           so many probes, each with its own split, start and order
-    unseen          also measure accuracy on templates that were left out of the training
+    tokens          how many tokens of an answer are read: the k with the highest surprisal, or None
+                    for all
+    items           the largest number of items of each function
+    max_new_tokens  the largest number of tokens of a generated answer
+    seeds           how many probes are trained, each with its own split, initial weights and order
+    unseen          also measure the accuracy on templates that were left out of the training
     """
 
     against: str = ""
@@ -67,42 +68,42 @@ class ProbeSettings(Training):
             raise HeadcountError(f"tokens is a whole number, or None for all, not {self.tokens!r}.")
         if isinstance(self.tokens, int) and self.tokens < 1:
             raise HeadcountError(f"A probe reads at least 1 token of an answer, not {self.tokens}.")
-        if self.seeds < 1 or self.items < LEAST:
+        if self.seeds < 1 or self.items < FEWEST_ITEMS:
             raise HeadcountError(
-                f"A probe needs at least 1 seed and {LEAST} items of each function, not "
+                f"A probe needs at least 1 seed and {FEWEST_ITEMS} items of each function, not "
                 f"{self.seeds} and {self.items}."
             )
 
 
 @dataclass(frozen=True, eq=False)
 class Features:
-    """One item per row: each site's head outputs, the item's function, content and template."""
+    """The head outputs on each item, and the item's function, content and template."""
 
-    sites: Sequence[Float[np.ndarray, "items _ _"]]  # (items, heads, size) at each site
+    sites: Sequence[Float[np.ndarray, "items _ _"]]  # one array per site: (items, heads, size)
     labels: Int[np.ndarray, "items"]
     contents: tuple[str, ...]
     templates: tuple[str, ...]
-    dropped: Mapping[str, int]  # items without an answer, by function
+    dropped: Mapping[str, int]  # the number of items without an answer, by function
 
 
 def answer_features(
     model: Model, tasks: Mapping[str, Task], settings: ProbeSettings, *, progress: bool
 ) -> Features:
-    """Each head's output, averaged over the positions that consume an item's answer tokens."""
+    """Each head's output, averaged over the positions of an item's answer tokens."""
     examples: list[Encoded] = []
     labels: list[int] = []
     dropped: dict[str, int] = {}
     for number, (name, task) in enumerate(tasks.items()):
         items = items_of(task, model, settings.items)
         if settings.answers == "generated":
-            asked = len(items)
-            items = _answered(model, items, settings.max_new_tokens, progress)
-            dropped[name] = asked - len(items)
+            answered = _answered(model, items, settings.max_new_tokens, progress)
+            dropped[name] = len(items) - len(answered)
+            items = answered
         examples += items
         labels += [number] * len(items)
     if not examples:
         raise HeadcountError(
-            "The model gave no answer to any item, so a probe has nothing to read."
+            'The model answered no item, so a probe has nothing to read: use answers="gold".'
         )
     sequences = [(*item.prompt, *item.target) for item in examples]
     positions: list[Sequence[int]] = [
@@ -110,9 +111,9 @@ def answer_features(
     ]
     if isinstance(settings.tokens, int):
         surprise = surprisals(model, examples)
-        for number, (answered, values) in enumerate(zip(positions, surprise, strict=True)):
-            best = np.sort(np.argsort(-values, kind="stable")[: settings.tokens])
-            positions[number] = [answered[int(index)] for index in best]
+        for number, (answer, values) in enumerate(zip(positions, surprise, strict=True)):
+            highest = np.sort(np.argsort(-values, kind="stable")[: settings.tokens])
+            positions[number] = [answer[int(index)] for index in highest]
     return Features(
         collect(model, sequences, positions, mean=True, progress=progress),
         np.array(labels),
@@ -123,20 +124,20 @@ def answer_features(
 
 
 def items_of(task: Task, model: Model, most: int) -> list[Encoded]:
-    """The items of a function that a probe reads: of the ranking split, so many at most."""
-    part = task.split("ranking")
-    return encode(part.subset(most) if len(part) > most else part, model.tokenizer)
+    """The items of a function that a probe reads: at most `most` of the ranking split."""
+    split = task.split("ranking")
+    return encode(split.subset(most) if len(split) > most else split, model.tokenizer)
 
 
 def _answered(model: Model, examples: Sequence[Encoded], new: int, progress: bool) -> list[Encoded]:
-    """The examples with the model's own answers for targets, without those it says nothing to."""
+    """The examples with the model's own answers as targets, without those with empty answers."""
     prompts = [example.prompt for example in examples]
     texts = generate(model, prompts, max_new_tokens=new, stop=STOP, progress=progress)
     answered = []
     for example, text in zip(examples, texts, strict=True):
         ids = list(text.ids)
         while ids and STOP in model.tokenizer.decode(ids):
-            ids.pop()  # the end of the answer is no part of it
+            ids.pop()  # the stop string is not part of the answer
         if ids and model.tokenizer.decode(ids).strip():
             own = replace(example, target=tuple(ids), foils=(), corrupted=None, also=())
             answered.append(own)
@@ -165,19 +166,19 @@ def surprisals(model: Model, examples: Sequence[Encoded]) -> list[Float[np.ndarr
 def _by_function(
     features: Features, names: Sequence[str]
 ) -> Iterator[tuple[Bool[np.ndarray, "items"], list[Bool[np.ndarray, "items"]]]]:
-    """Which items are of each function, and of these which have each of the function's names."""
+    """Masks of each function's items, and of its items of each name (a content or a template)."""
     for number in np.unique(features.labels):
         own = features.labels == number
-        its = list(dict.fromkeys(np.array(names)[own]))
-        yield own, [own & (np.array(names) == name) for name in its]
+        own_names = list(dict.fromkeys(np.array(names)[own]))
+        yield own, [own & (np.array(names) == name) for name in own_names]
 
 
 def held_out(features: Features, seed: int) -> Bool[np.ndarray, "items"]:
-    """A fifth of each function's items, by whole contents, drawn by the seed."""
+    """A random fifth of each function's items; items of one content stay together."""
     rng = np.random.default_rng([seed, 0])
     chosen = np.zeros(len(features.labels), dtype=bool)
     for own, contents in _by_function(features, features.contents):
-        for number in rng.permutation(len(contents))[:-1]:  # at least one content is left
+        for number in rng.permutation(len(contents))[:-1]:  # at least one content is trained on
             if chosen[own].sum() >= max(1, round(own.sum() / 5)):
                 break
             chosen |= contents[number]
@@ -185,7 +186,7 @@ def held_out(features: Features, seed: int) -> Bool[np.ndarray, "items"]:
 
 
 def one_template_each(features: Features, seed: int) -> Bool[np.ndarray, "items"]:
-    """All items of one template of every function that has several, drawn by the seed."""
+    """All items of one random template of each function that has several templates."""
     rng = np.random.default_rng([seed, 1])
     chosen = np.zeros(len(features.labels), dtype=bool)
     for _, templates in _by_function(features, features.templates):
@@ -193,19 +194,19 @@ def one_template_each(features: Features, seed: int) -> Bool[np.ndarray, "items"
             chosen |= templates[rng.integers(len(templates))]
     if not chosen.any():
         raise HeadcountError(
-            "No function has two templates, so that none can be left out of the training: leave "
-            "unseen at False."
+            "No function has two templates, so no template can be left out of the training: set "
+            "unseen to False."
         )
     return chosen
 
 
 @dataclass(frozen=True, eq=False)
 class ProbeResult:
-    """What a probe found: importance with its sign, for every seed, function and head.
+    """The signed importance of each head for each function, by seed, and how accurate the probe is.
 
-    `confusion` counts held-out items, true function by named one, over all seeds; the accuracies
-    are means over seeds. `unseen` is the accuracy on templates left out of the training: None where
-    it was not asked for. `dropped` counts items of each function whose answer was empty.
+    `confusion` counts held-out items by true and predicted function, over all seeds; accuracies are
+    means over seeds. `unseen` is the accuracy on templates left out of the training, or None if it
+    was not measured. `dropped` counts the items of each function whose answer was empty.
     """
 
     layout: HeadLayout
@@ -213,7 +214,7 @@ class ProbeResult:
     importance: Float[np.ndarray, "seeds functions heads"]
     confusion: Int[np.ndarray, "functions named"]
     accuracy: float
-    trained: float  # accuracy on what it was trained on
+    trained: float  # accuracy on the items that the probe was trained on
     unseen: float | None
     dropped: Mapping[str, int]
 
@@ -243,7 +244,7 @@ def fit_probe(
     *,
     progress: bool = True,
 ) -> ProbeResult:
-    """Train a probe to tell the functions apart, on the ranking parts of their tasks."""
+    """Train a probe to tell the functions apart, on the ranking splits of their tasks."""
     settings = settings or ProbeSettings()
     if len(tasks) < 2:
         raise HeadcountError("A probe tells functions apart: give it the tasks of at least two.")
@@ -259,14 +260,14 @@ def probe_features(
     *,
     progress: bool = True,
 ) -> ProbeResult:
-    """The part of `fit_probe` that needs no model: from head outputs to importance."""
+    """Train the probe on head outputs and compute the importance: `fit_probe` without the model."""
     for number, name in enumerate(functions):
-        left = int((features.labels == number).sum())
+        items = int((features.labels == number).sum())
         contents = set(np.array(features.contents)[features.labels == number])
-        if left < LEAST or len(contents) < 2:
+        if items < FEWEST_ITEMS or len(contents) < 2:
             raise HeadcountError(
-                f'The probe has {left} items of {len(contents)} contents for "{name}" and needs at '
-                f"least {LEAST} of 2: give the task more examples."
+                f'The probe has {items} items of {len(contents)} contents for "{name}" and needs '
+                f"at least {FEWEST_ITEMS} items of 2 contents: give the task more examples."
             )
 
     def trained(left_out: Bool[np.ndarray, "items"], seed: int) -> TrainedProbe:
@@ -276,8 +277,8 @@ def probe_features(
     fits = [trained(held_out(features, seed), seed) for seed in seeds]
     unseen = None
     if settings.unseen:
-        again = [trained(one_template_each(features, seed), seed) for seed in seeds]
-        unseen = float(np.mean([probe.accuracy for probe in again]))
+        retrained = [trained(one_template_each(features, seed), seed) for seed in seeds]
+        unseen = float(np.mean([probe.accuracy for probe in retrained]))
     return ProbeResult(
         layout,
         tuple(functions),
@@ -291,11 +292,11 @@ def probe_features(
 
 
 def elbow(values: Float[np.ndarray, "heads"]) -> int:
-    """How many heads stand before the elbow of the sorted scores: the K of "cognitive heads".
+    """How many heads come before the elbow of the sorted scores: the number of "cognitive heads".
 
-    The elbow is the point farthest from the chord between the highest and the lowest score. Where
-    the curve hangs below the chord, the elbow is the first of the low scores; where it bulges above
-    it, the last of the high ones. A straight line has none: 0.
+    The elbow is the point farthest from the chord between the highest and the lowest score. If it
+    lies below the chord, it is the first of the low scores, and is not counted; if it lies above,
+    it is the last of the high scores, and is counted. A straight line has no elbow: 0 heads.
 
     >>> elbow(np.array([9.0, 0.1, 8.0, 0.2, 0.0, 0.1]))
     2
@@ -305,27 +306,26 @@ def elbow(values: Float[np.ndarray, "heads"]) -> int:
         return 0
     # The distance to the chord is the height above it times a constant.
     height = curve - np.linspace(curve[0], curve[-1], len(curve))
-    place = int(np.abs(height).argmax())
-    if abs(height[place]) <= 1e-9 * np.abs(curve).max():
+    farthest = int(np.abs(height).argmax())
+    if abs(height[farthest]) <= 1e-9 * np.abs(curve).max():
         return 0
-    return place + int(height[place] > 0)
+    return farthest + int(height[farthest] > 0)
 
 
 def probe(model: Model, task: Task, settings: ProbeSettings, *, lab: Lab) -> HeadScores:
-    """Gradient × feature of a classifier that tells the cognitive functions by the heads' outputs.
+    """Gradient × feature of a classifier that predicts the cognitive function from head outputs.
 
-    The task must be a cognitive function. Features are not standardised unless asked for, as
-    published.
+    The task must be a cognitive function. As published, features are not standardised by default.
     """
     tasks = probe_tasks(model, task, settings.against)
     return fit_probe(model, tasks, settings, progress=lab.progress).scores(task.name)
 
 
 def probe_tasks(model: Model, task: Task, against: str = "") -> dict[str, Task]:
-    """The function under test and those that it is told from, each with its task.
+    """The function under test and the functions to tell it from, each with its task.
 
-    The others are made with the settings of `task`, where they have them, so that prompts differ in
-    nothing but the function.
+    The other tasks are made with those settings of `task` that they have as well, so that their
+    prompts differ only in the function.
     """
     known = ", ".join(FUNCTIONS)
     if task.name not in FUNCTIONS:
@@ -343,15 +343,15 @@ def probe_tasks(model: Model, task: Task, against: str = "") -> dict[str, Task]:
             )
     tasks = {task.name: task}
     for name in others:
-        known_there = set(TASKS[name].defaults()) - {"n", "shots"}  # a function's own numbers
-        shared = {key: value for key, value in task.parameters.items() if key in known_there}
+        shareable = set(TASKS[name].defaults()) - {"n", "shots"}  # these differ between functions
+        shared = {key: value for key, value in task.parameters.items() if key in shareable}
         other = make_task(name, model.tokenizer, **shared)
         tasks[name] = replace(other, bos=task.bos, chat=task.chat)
     return tasks
 
 
 def probe_context(model: Model, task: Task, parameters: Settings) -> dict[str, Any]:
-    """What determines a probe's scores besides the task under test: the items of the others."""
+    """What determines a probe's scores besides its own task: the items of the other functions."""
     return {
         name: [other.version, examples_key(encode(other.split("ranking"), model.tokenizer))]
         for name, other in probe_tasks(model, task, parameters["against"]).items()
@@ -359,10 +359,7 @@ def probe_context(model: Model, task: Task, parameters: Settings) -> dict[str, A
 
 
 def count_probe(counter: Counter, model: Model, task: Task, settings: Settings) -> None:
-    """Tell the answers to the items of every function, and a pass over each.
-
-    Training is small beside.
-    """
+    """Count the answers to the items of every function, and a pass over each; training is cheap."""
     new = settings["max_new_tokens"] if settings["answers"] == "generated" else 0
     for function in probe_tasks(model, task, settings["against"]).values():
         items = items_of(function, model, settings["items"])

@@ -1,12 +1,12 @@
-"""The probe's classifier: one over all heads, with a projection that heads share.
+"""The probe's classifier: it reads all heads, through one projection that the heads share.
 
     [z ; mean over the layer's heads]  (items, heads, 2·size)
       → shared linear      p           (items, heads, width)
       → flatten, linear, ReLU, dropout (items, hidden)
       → linear             logits      (items, functions)
 
-It is trained on the CPU. Every random number comes from one generator of its own: nothing else in
-the process draws differently because a probe was trained.
+It is trained on the CPU. All random numbers come from a generator of its own, so that training a
+probe changes no other random numbers of the process.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from headcount.system.progress import progress as progress_bar
 
 @dataclass(frozen=True)
 class Training:
-    """Sizes of the classifier, and how it is trained: Adam on cross-entropy."""
+    """Sizes of the classifier, and settings of its training with Adam on the cross-entropy."""
 
     epochs: int = 100
     lr: float = 1e-4
-    width: int = 64  # of a head's projected feature
+    width: int = 64  # the size of a head's projected feature
     hidden: int = 512
     dropout: float = 0.3
     batch: int = 64
-    standardise: bool = False  # features to mean 0 and variance 1 over the items trained on
+    standardise: bool = False  # whether features get mean 0 and variance 1 over the training items
 
     def __post_init__(self) -> None:
         if min(self.epochs, self.width, self.hidden, self.batch) < 1 or not self.lr > 0:
@@ -47,16 +47,16 @@ class Training:
 
 @dataclass(frozen=True, eq=False)
 class TrainedProbe:
-    """One trained probe, by what it says about items held out."""
+    """The importance, confusion and accuracy of one trained probe on held-out items."""
 
     importance: Float[np.ndarray, "functions heads"]
     confusion: Int[np.ndarray, "functions functions"]
     accuracy: float
-    trained: float
+    trained: float  # accuracy on the training items
 
 
 class _Classifier(nn.Module):
-    """Sites with heads of different sizes have a projection for each size."""
+    """The classifier; all heads of one size share a projection."""
 
     def __init__(
         self,
@@ -94,7 +94,7 @@ class _Classifier(nn.Module):
 
 
 def _linear(inputs: int, outputs: int, generator: torch.Generator) -> nn.Linear:
-    """A linear layer with torch's usual start, drawn from `generator`."""
+    """A linear layer with torch's default initial weights, drawn from `generator`."""
     layer: nn.Linear = nn.utils.skip_init(nn.Linear, inputs, outputs)
     bound = 1 / math.sqrt(inputs)
     with torch.no_grad():
@@ -112,22 +112,22 @@ def train_probe(
     *,
     show: bool = True,
 ) -> TrainedProbe:
-    """Train on the items that are not held out; importance and accuracy come from those that are.
+    """Train on the items that are not held out; measure importance and accuracy on the others.
 
-    Functions without a held-out item have importance 0.
+    A function without a held-out item has importance 0.
     """
     generator = torch.Generator().manual_seed(seed)
-    known, tested = np.flatnonzero(~held_out), np.flatnonzero(held_out)
+    train, tested = np.flatnonzero(~held_out), np.flatnonzero(held_out)
     functions = int(labels.max()) + 1
-    z = [_scaled(torch.from_numpy(site).float(), known, training.standardise) for site in sites]
+    z = [_scaled(torch.from_numpy(site).float(), train, training.standardise) for site in sites]
     targets = torch.from_numpy(labels).long()
     shapes = [(int(site.shape[1]), int(site.shape[2])) for site in z]
     classifier = _Classifier(shapes, functions, training, generator)
-    # Inside a caller's no_grad, too; and a fused step reads the many weights once, not five times.
+    # Gradients must be on even if the caller turned them off; a fused step reads the weights once.
     with torch.enable_grad(), progress_bar("training", training.epochs, show=show) as bar:
         optimiser = torch.optim.Adam(classifier.parameters(), lr=training.lr, fused=True)
         for _ in range(training.epochs):
-            order = known[torch.randperm(len(known), generator=generator).numpy()]
+            order = train[torch.randperm(len(train), generator=generator).numpy()]
             for start in range(0, len(order), training.batch):
                 rows = torch.from_numpy(order[start : start + training.batch])
                 logits = classifier.logits(classifier.features([site[rows] for site in z]))
@@ -136,14 +136,14 @@ def train_probe(
                 optimiser.step()
             bar.update(1)
     classifier.eval()
-    named = _named(classifier, z, tested)
+    predicted = _predicted(classifier, z, tested)
     confusion = np.zeros((functions, functions), dtype=int)
-    np.add.at(confusion, (labels[tested], named), 1)
+    np.add.at(confusion, (labels[tested], predicted), 1)
     return TrainedProbe(
         _importance(classifier, z, labels, tested, functions),
         confusion,
-        float((named == labels[tested]).mean()),
-        float((_named(classifier, z, known) == labels[known]).mean()),
+        float((predicted == labels[tested]).mean()),
+        float((_predicted(classifier, z, train) == labels[train]).mean()),
     )
 
 
@@ -154,8 +154,8 @@ def _importance(
     tested: Int[np.ndarray, "tested"],
     functions: int,
 ) -> Float[np.ndarray, "functions heads"]:
-    """Gradient × feature of each function's logit, over its held-out items and the dimensions."""
-    found = np.zeros((functions, sum(site.shape[1] for site in z)))
+    """The mean of gradient × feature of a function's logit, over held-out items and dimensions."""
+    importance = np.zeros((functions, sum(site.shape[1] for site in z)))
     for function in np.unique(labels[tested]):
         rows = torch.from_numpy(tested[labels[tested] == function])
         with torch.no_grad():
@@ -165,25 +165,25 @@ def _importance(
             total = classifier.logits(features)[:, int(function)].sum()
             (slope,) = torch.autograd.grad(total, features)
         effect = (slope * features.detach()).double().mean(-1)  # (items, heads)
-        found[int(function)] = effect.mean(0).numpy()
-    return found
+        importance[int(function)] = effect.mean(0).numpy()
+    return importance
 
 
 @torch.no_grad()
-def _named(
-    classifier: _Classifier, z: Sequence[Tensor], places: Int[np.ndarray, "some"]
+def _predicted(
+    classifier: _Classifier, z: Sequence[Tensor], items: Int[np.ndarray, "some"]
 ) -> Int[np.ndarray, "some"]:
-    """The function that the classifier names for each of these items."""
-    rows = torch.from_numpy(places)
-    found = [
+    """The function that the classifier predicts for each of these items."""
+    rows = torch.from_numpy(items)
+    predicted = [
         classifier.logits(classifier.features([site[part] for site in z])).argmax(-1)
         for part in rows.split(256)
     ]
-    return torch.cat(found).numpy()
+    return torch.cat(predicted).numpy()
 
 
-def _scaled(z: Tensor, known: Int[np.ndarray, "known"], standardise: bool) -> Tensor:
+def _scaled(z: Tensor, train: Int[np.ndarray, "train"], standardise: bool) -> Tensor:
     if not standardise:
         return z
-    seen = z[torch.from_numpy(known)]
+    seen = z[torch.from_numpy(train)]
     return (z - seen.mean(0)) / seen.std(0, correction=0).clamp(min=1e-6)

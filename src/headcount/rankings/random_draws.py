@@ -1,4 +1,4 @@
-"""Controls: heads drawn at random, from outside the heads under test."""
+"""Random controls: heads drawn at random from all heads but those under test."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from headcount.tasks import Task
 
 
 def random_ranking(model: Model, task: Task, *, seed: int = 0) -> HeadScores:
-    """Heads in a random order: what any other ranking must beat."""
+    """Random scores: the baseline that any other ranking must beat."""
     values = np.random.default_rng(seed).random(model.layout.total)
     return HeadScores(model.layout, values, "random")
 
@@ -39,17 +39,17 @@ def draw_random(
 def draw_matched(
     layout: HeadLayout, chosen: Sequence[int], *, seed: int = 0
 ) -> tuple[Int[np.ndarray, "count"], float]:
-    """Draw as many heads from each layer as `chosen` has there, none of them in `chosen`.
+    """Draw heads outside `chosen`, as many from each layer as `chosen` has in that layer.
 
-    Where a layer has too few others, the nearest layers fill in. Returns the heads and the share of
-    them that lies in another layer than it should.
+    If a layer has too few other heads, the missing ones are drawn from the nearest layers. Returns
+    the heads, and the share of them that had to be drawn from another layer.
 
     >>> heads, unmatched = draw_matched(HeadLayout((2, 2, 2)), [0, 1, 2])
     >>> heads.tolist(), round(unmatched, 2)
     ([3, 4, 5], 0.67)
     """
     if 2 * len(chosen) > layout.total:
-        draw_random(layout, len(chosen), outside=chosen)  # refuses, with the reason
+        draw_random(layout, len(chosen), outside=chosen)  # raises an error that gives the reason
     rng = np.random.default_rng(seed)
     spare = {
         layer: list(rng.permutation(np.setdiff1d(np.flatnonzero(layout.layers == layer), chosen)))
@@ -57,13 +57,13 @@ def draw_matched(
     }
     wanted = layout.layers[np.asarray(chosen, dtype=int)]
     drawn: list[int] = []
-    homeless: list[int] = []
+    unmatched: list[int] = []
     for layer in wanted:
         if spare[layer]:
             drawn.append(int(spare[layer].pop()))
         else:
-            homeless.append(int(layer))
-    for layer in homeless:
+            unmatched.append(int(layer))
+    for layer in unmatched:
         nearest = min((n for n in spare if spare[n]), key=lambda n: (abs(n - layer), n))
         drawn.append(int(spare[nearest].pop()))
-    return np.sort(np.array(drawn, dtype=int)), len(homeless) / max(len(drawn), 1)
+    return np.sort(np.array(drawn, dtype=int)), len(unmatched) / max(len(drawn), 1)

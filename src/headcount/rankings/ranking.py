@@ -1,4 +1,4 @@
-"""A ranking as a request: looked up, counted or carried out; and the registry of all rankings."""
+"""The registry of rankings, and a ranking as a request that can be counted and carried out."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from headcount.system.files import digest
 from headcount.tasks import Encoded, Task, encode
 
 RANKINGS: Registry[HeadScores] = Registry("ranking")
-"""Rankings: each takes model and task, its settings by keyword, and a `lab`."""
+"""All rankings by name: functions of model and task, with settings by keyword and a `lab`."""
 
 Settings = Mapping[str, Any]
-# Rankings whose cost is not one pass over the ranking split: they tell a counter themselves.
+# The cost of rankings that take other work than one pass over the ranking split.
 COSTS: dict[str, Callable[[Counter, Model, Task, Settings], None]] = {}
-# What determines the scores of some rankings besides model, task and settings.
+# What else determines the scores of a ranking, besides model, task and settings: part of its key.
 FURTHER: dict[str, Callable[[Model, Task, Settings], dict[str, Any]]] = {}
 
 
@@ -40,7 +40,7 @@ class Ranking:
 
     @classmethod
     def of(cls, model: Model, task: Task, name: str, **settings: Any) -> Ranking:
-        """The request with all settings of the ranking; refuses those that it does not have."""
+        """The request with all settings of the ranking; refuses settings that it does not have."""
         return cls(model, task, name, RANKINGS[name].bind(**settings))
 
     @cached_property
@@ -50,7 +50,7 @@ class Ranking:
 
     @cached_property
     def context(self) -> dict[str, Any]:
-        """All that determines the scores."""
+        """Everything that determines the scores: the key under which the store keeps them."""
         further: dict[str, Any] = {}
         if self.name in FURTHER:
             further = FURTHER[self.name](self.model, self.task, self.settings)
@@ -68,7 +68,7 @@ class Ranking:
 
     @cached_property
     def key(self) -> tuple[Any, ...]:
-        """What tells this ranking from others in one process, without a fingerprint."""
+        """Identifies this ranking within one process, without computing the model's fingerprint."""
         examples = examples_key(self.examples)
         return id(self.model), examples, self.name, repr(sorted(self.settings.items()))
 
@@ -78,7 +78,7 @@ class Ranking:
         return None if found is None else HeadScores.from_json(found)
 
     def count(self, counter: Counter) -> None:
-        """Tell what will run, unless the store holds the scores."""
+        """Count what will run, unless the store holds the scores or they were counted before."""
         if self.known(counter.store) is not None or not counter.first(self.key):
             return
         if self.name in COSTS:
@@ -87,7 +87,7 @@ class Ranking:
             counter.passes(self.model, ranking_tokens(self.model, self.task))
 
     def result(self, lab: Lab) -> HeadScores:
-        """The scores: from the store, or computed and kept."""
+        """The scores: read from the store, or computed and stored."""
         known = self.known(lab.store)
         if known is not None:
             return known
@@ -117,8 +117,8 @@ def rank(
 ) -> HeadScores:
     """Score every head of `model` for `task`, on the task's ranking split.
 
-    `ranking` is a name, a function of model and task, or ready scores. What the lab's store holds
-    is not computed again.
+    `ranking` is a name, a function of model and task, or scores. Scores that the lab's store holds
+    are not computed again.
 
     >>> from headcount import load_model, make_task, rank
     >>> model = load_model("smollm2-135m-q4")
@@ -130,7 +130,7 @@ def rank(
         return Ranking.of(model, task, ranking, **settings).result(lab_for(lab, model))
     if settings:
         raise HeadcountError(
-            f"Settings ({', '.join(settings)}) go with the name of a ranking, not with ready "
+            f"Settings ({', '.join(settings)}) go with the name of a ranking: leave them out for "
             "scores or a function."
         )
     scores = ranking if isinstance(ranking, HeadScores) else ranking(model, task)
@@ -138,7 +138,7 @@ def rank(
 
 
 def fitting(scores: HeadScores, model: Model) -> HeadScores:
-    """Refuse scores of another model, whose numbers would name other heads here."""
+    """Return scores that fit the model; refuse those of a model with other layers or heads."""
     if scores.layout != model.layout:
         raise HeadcountError(
             f'The scores "{scores.ranking}" belong to another model: they are for '
@@ -149,7 +149,7 @@ def fitting(scores: HeadScores, model: Model) -> HeadScores:
 
 
 def examples_key(examples: Iterable[Encoded]) -> str:
-    """The sha256 of the keys of some examples."""
+    """The sha256 of the keys of these examples."""
     return digest("".join(example.key for example in examples))
 
 

@@ -13,7 +13,7 @@ from tiny import tiny_model
 from toy import toy_task, toy_tokenizer
 
 from headcount import HeadcountError, evaluate, wrap
-from headcount.rankings.causal_gates.passes import GatedPasses, Laid, Pass, lay_out, passes
+from headcount.rankings.causal_gates.passes import GatedPasses, LaidOut, Pass, lay_out, passes
 from headcount.rankings.causal_gates.schedule import Stage, first_logits
 from headcount.rankings.causal_gates.training import State, push
 
@@ -128,7 +128,7 @@ def test_memory_that_runs_out_halves_the_passes(monkeypatch: pytest.MonkeyPatch)
     usual = GatedPasses._logprobs
     sizes: list[int] = []
 
-    def small(self: GatedPasses, laid: Laid, some: Pass) -> torch.Tensor:
+    def small(self: GatedPasses, laid: LaidOut, some: Pass) -> torch.Tensor:
         sizes.append(len(laid.examples[some.places]) * some.tokens)
         if sizes[-1] > 30 and not self.recompute:
             raise torch.OutOfMemoryError("out of memory")

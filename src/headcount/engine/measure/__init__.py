@@ -1,1 +1,1 @@
-"""Values under head sets: sweeps, batches, plans and passes."""
+"""Measure the metric of each example under each head set: sweeps, batches, plans and passes."""

@@ -1,10 +1,10 @@
-"""Ablations: what an absent head says instead of its own output.
+"""Ablations: the output that replaces an absent head's own output.
 
-zero        nothing
-mean        its mean output over the corrupted prompts of the ranking split: position by position
-            within one template and length where that part has such prompts for every example,
-            otherwise over all positions
-corrupted   its output on the example's corrupted prompt, position by position
+zero        zeros
+mean        the head's mean output over the corrupted prompts of the ranking split: separately for
+            each template, length and position, if the ranking split has prompts of every example's
+            template and length; otherwise over all prompts and positions
+corrupted   the head's output on the example's corrupted prompt, position by position
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ AblationName = Literal["zero", "mean", "corrupted"]
 
 @dataclass(frozen=True)
 class Ablation:
-    """A ablation that is ready for the examples it was made for.
+    """An ablation for a fixed list of examples: `provide` gives the replacements for a batch.
 
     `identity` goes into the store's key; `description` is what reports print.
     """
@@ -48,7 +48,7 @@ class Ablation:
 def make_ablation(
     name: str, model: Model, examples: Sequence[Encoded], ranking: Sequence[Encoded], tokens: int
 ) -> Ablation:
-    """Make a ablation for `examples`; the mean is taken over `ranking`."""
+    """Make an ablation for `examples`; a mean is taken over `ranking`, the ranking split."""
     if name not in get_args(AblationName):
         raise unknown("ablation", name, get_args(AblationName))
     if name == "zero":
@@ -57,7 +57,7 @@ def make_ablation(
         require_corrupted(examples)
 
         def provide(batch: Batch) -> PerSite:
-            rows, size = [examples[place] for place in batch.examples], batch.ids.numel()
+            rows, size = [examples[index] for index in batch.examples], batch.ids.numel()
             (corrupted,) = make_batches(rows, tokens=size, device=model.device, corrupted=True)
             return head_outputs(model, corrupted)
 
@@ -69,7 +69,7 @@ def make_ablation(
 
 @torch.no_grad()
 def head_outputs(model: Model, batch: Batch) -> list[Float[Tensor, "rows tokens width"]]:
-    """Every site's z on a batch."""
+    """The output z of all heads, side by side, at every site on a batch."""
     outputs: list[Tensor] = []
     with measuring(model), reading(model, lambda _, z: outputs.append(z.clone())):
         score(model, batch)
@@ -80,7 +80,7 @@ Form = tuple[str, int]  # template and length
 
 
 def form(prompt: Encoded, corrupted: bool) -> Form:
-    """What prompts have in common that a mean by position is taken over."""
+    """The template and length of a prompt: a mean by position is taken over prompts of one form."""
     ids = prompt.corrupted if corrupted and prompt.corrupted is not None else prompt.prompt
     return prompt.example.template, len(ids) + len(prompt.target) - 1
 
@@ -88,10 +88,10 @@ def form(prompt: Encoded, corrupted: bool) -> Form:
 def _mean(
     model: Model, examples: Sequence[Encoded], ranking: Sequence[Encoded], tokens: int
 ) -> Ablation:
-    """Average over the ranking split, per position where every example has its like there."""
-    there = {form(one, corrupted=True) for one in ranking}
-    wanted = {form(one, corrupted=False) for one in examples}
-    by_position = all(template for template, _ in wanted) and wanted <= there
+    """Average over the ranking split: by position if it has prompts of every example's form."""
+    available = {form(prompt, corrupted=True) for prompt in ranking}
+    needed = {form(prompt, corrupted=False) for prompt in examples}
+    by_position = all(template for template, _ in needed) and needed <= available
 
     def average(tokens: int) -> dict[Form, list[Tensor]]:
         sums: dict[Form, list[Tensor]] = {}
@@ -106,9 +106,9 @@ def _mean(
                 sums[key] = [a + b for a, b in zip(sums[key], z, strict=True)] if key in sums else z
         return {key: [total / counts[key] for total in totals] for key, totals in sums.items()}
 
-    @cache  # computed when first needed: where the store knows all values, it is not
+    @cache  # computed when a batch first needs it, so never if the store holds all values
     def means() -> dict[Form, list[Tensor]]:
-        longest = max(form(one, corrupted=True)[1] for one in ranking)
+        longest = max(form(prompt, corrupted=True)[1] for prompt in ranking)
         return within_memory(model, average, tokens, longest)
 
     def provide(batch: Batch) -> PerSite:
@@ -117,9 +117,9 @@ def _mean(
         rows = [means()[form(examples[e], corrupted=False)] for e in batch.examples]
         return [torch.stack(site) for site in zip(*rows, strict=True)]
 
-    prompts = "corrupted prompts" if any(one.corrupted for one in ranking) else "prompts"
+    prompts = "corrupted prompts" if any(prompt.corrupted for prompt in ranking) else "prompts"
     where = "per position within one template and length" if by_position else "over all positions"
-    grouped = [(one.key, one.example.template if by_position else "") for one in ranking]
+    grouped = [(p.key, p.example.template if by_position else "") for p in ranking]
     keys = digest(json.dumps(grouped))
     return Ablation(
         "mean",

@@ -1,4 +1,4 @@
-"""Examples side by side: equal lengths together, so that padding costs and changes nothing."""
+"""Batches of examples of equal length, so that no batch needs padding."""
 
 from __future__ import annotations
 
@@ -15,30 +15,30 @@ from headcount.tasks.encoding import Encoded
 
 @dataclass(frozen=True)
 class Batch:
-    """Examples of equal target length as token ids: each prompt with its target, teacher-forced.
+    """Token ids of examples of equal prompt and target length: each prompt followed by its target.
 
-    The target's last token is not fed: nothing is predicted from it.
+    The target's last token is left out, because no scored token is predicted from it.
     """
 
-    examples: tuple[int, ...]  # their places in the task
+    examples: tuple[int, ...]  # indices of the examples in the list that the batch was made from
     ids: Int[Tensor, "rows tokens"]
     scored: Int[Tensor, "rows targets"]  # the positions that predict the target's tokens
     targets: Int[Tensor, "rows targets"]
-    foils: Int[Tensor, "rows foils"]  # first tokens; -1 where a row has fewer
-    also: Int[Tensor, "rows also"]  # those of further right answers
+    foils: Int[Tensor, "rows foils"]  # the first token of each foil; -1 where a row has fewer foils
+    also: Int[Tensor, "rows also"]  # the first token of each further correct answer, or -1
 
     @property
     def rows(self) -> int:
-        """How many examples there are."""
+        """How many examples the batch has."""
         return self.ids.shape[0]
 
     def shared_prefix(self) -> int:
-        """How many tokens all rows begin with, up to the last that need not be scored.
+        """How many tokens at the start of all rows are equal; scored positions do not count.
 
         >>> from headcount.tasks import Encoded, Example
-        >>> some = Example("0", "made", " up")
+        >>> text = Example("0", "made", " up")
         >>> prompts = ((5, 6, 7, 8), (5, 6, 9, 8))
-        >>> (batch,) = make_batches([Encoded(some, p, (1,), (), None) for p in prompts], tokens=99)
+        >>> (batch,) = make_batches([Encoded(text, p, (1,), (), None) for p in prompts], tokens=99)
         >>> batch.shared_prefix()
         2
         """
@@ -46,7 +46,7 @@ class Batch:
         return int(same.long().cumprod(0).sum())
 
     def part(self, start: int, stop: int) -> Batch:
-        """Some of the rows."""
+        """The rows from `start` to before `stop`."""
         return Batch(*(getattr(self, field.name)[start:stop] for field in fields(self)))
 
 
@@ -57,27 +57,26 @@ def make_batches(
     device: torch.device | str = "cpu",
     corrupted: bool = False,
     places: Sequence[int] | None = None,
-    shared_once: int | None = None,
+    min_prefix: int | None = None,
 ) -> list[Batch]:
-    """Group examples into batches of about `tokens` tokens.
+    """Group examples into batches of about `tokens` tokens and of one length each.
 
-    All sequences of a batch have one length. `corrupted` takes each example's corrupted prompt
-    in place of its prompt, with the same target. `places` are the numbers of the examples
-    that are wanted (all unless given). With `shared_once`, first tokens that
-    all sequences of a length share are not counted, where there are at least so many.
+    `corrupted` takes each example's corrupted prompt in place of its prompt, with the same target.
+    `places` are the indices of the examples to use (default: all). With `min_prefix`, a prefix of
+    at least that many tokens that all prompts of a length share does not count towards `tokens`,
+    because it runs only once.
     """
     groups: dict[tuple[int, int], list[int]] = {}
     for place in range(len(encoded)) if places is None else places:
-        one = encoded[place]
-        prompt = _prompt(one, corrupted)
-        groups.setdefault((len(prompt), len(one.target)), []).append(place)
+        prompt, target = _prompt(encoded[place], corrupted), encoded[place].target
+        groups.setdefault((len(prompt), len(target)), []).append(place)
     batches = []
     for group in groups.values():
-        longest = len(_prompt(encoded[group[0]], corrupted)) + len(encoded[group[0]].target) - 1
-        if shared_once is not None and len(group) > 1:
+        length = len(_prompt(encoded[group[0]], corrupted)) + len(encoded[group[0]].target) - 1
+        if min_prefix is not None and len(group) > 1:
             shared = shared_start([_prompt(encoded[place], corrupted) for place in group])
-            longest -= shared if shared >= shared_once else 0
-        rows = _even_rows(len(group), max(1, tokens // longest))
+            length -= shared if shared >= min_prefix else 0
+        rows = _even_rows(len(group), max(1, tokens // length))
         for start in range(0, len(group), rows):
             chosen = group[start : start + rows]
             batches.append(_batch(encoded, chosen, corrupted, device))
@@ -85,19 +84,19 @@ def make_batches(
 
 
 def shared_start(prompts: Sequence[tuple[int, ...]]) -> int:
-    """How many tokens all prompts share at their start; at least one is left of each.
+    """The length of the prefix that all prompts share, which leaves each prompt at least one token.
 
     >>> shared_start([(1, 2, 3), (1, 2, 4, 5)]), shared_start([(1, 2), (1, 2)])
     (2, 1)
     """
-    # All that the first and the last in order share, those between them share too.
+    # In sorted order, a prefix that the first and the last prompt share is shared by all prompts.
     pairs = zip(min(prompts), max(prompts), strict=False)
     shared = len(list(takewhile(lambda pair: pair[0] == pair[1], pairs)))
     return min(shared, min(map(len, prompts)) - 1)
 
 
 def _even_rows(examples: int, rows: int) -> int:
-    """Up to `rows` for each batch, or a few more where that saves a small last one.
+    """The rows of each batch: at most `rows`, or up to a quarter more to avoid a small last batch.
 
     >>> _even_rows(32, 28), _even_rows(60, 28), _even_rows(5, 28)
     (32, 30, 5)
@@ -108,8 +107,8 @@ def _even_rows(examples: int, rows: int) -> int:
     return max(1, -(-examples // batches))
 
 
-def _prompt(one: Encoded, corrupted: bool) -> tuple[int, ...]:
-    return one.corrupted if corrupted and one.corrupted is not None else one.prompt
+def _prompt(example: Encoded, corrupted: bool) -> tuple[int, ...]:
+    return example.corrupted if corrupted and example.corrupted is not None else example.prompt
 
 
 def _batch(
@@ -130,8 +129,8 @@ def _batch(
 
 
 def _first_tokens(answers: Sequence[tuple[tuple[int, ...], ...]]) -> Int[Tensor, "rows answers"]:
-    """The first token of each row's answers, filled up with -1."""
+    """The first token of each row's answers, padded with -1."""
     ids = torch.full((len(answers), max(map(len, answers))), -1)
-    for row, some in enumerate(answers):
-        ids[row, : len(some)] = torch.tensor([one[0] for one in some], dtype=torch.long)
+    for row, of_row in enumerate(answers):
+        ids[row, : len(of_row)] = torch.tensor([answer[0] for answer in of_row], dtype=torch.long)
     return ids

@@ -1,12 +1,12 @@
-"""Passes made quick on a data-centre GPU, where small models leave most of its time unused.
+"""Compiled blocks and CUDA graphs: a small model alone does not keep a data-centre GPU busy.
 
-They spend it in element-wise steps between matrix products: compiling a block fuses them, the gate
-among them. All blocks share one compiled graph: the hook is one function, and its numbers are found
-on the projection that it is called for.
+Between matrix products a block runs many element-wise kernels. Compiling the block fuses them,
+including the gate. All blocks share one compiled graph, because the gating hook is one function
+that reads its numbers from the projection it is called for.
 
-And a pass has a thousand kernels that take less time to run than to launch. One that comes again is
-recorded once as a CUDA graph, with its gates in a place that stays, and then only replayed: the GPU
-runs it without waiting for Python.
+A pass also launches about a thousand kernels that take longer to launch than to run. A pass that
+runs repeatedly is therefore captured as a CUDA graph, which reads its gates from a fixed tensor;
+the GPU replays the graph without waiting for Python.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ from headcount.models.sites import HeadSite, plain
 from headcount.system.transformers_compat import replaced
 
 GATE, BIAS = "_headcount_gate", "_headcount_bias"
-# Graphs of one block: by lengths, with and without gradients, for every task of a process. Torch
-# stops at 8 and then runs uncompiled, three times slower.
-GRAPHS = 64
-CAPTURED = 8  # graphs kept: they share their memory, but each has its own list of kernels
+# The compiled graphs of one block: one for each length, with or without gradients, over all tasks
+# of a process. Torch's default limit is 8; beyond it a block runs uncompiled, three times slower.
+MOST_COMPILED = 64
+MOST_CAPTURED = 8  # CUDA graphs: they share their memory, but each has its own list of kernels
 
-Pass = Callable[[Tensor], Tensor]
+RunGates = Callable[[Tensor], Tensor]  # from gates to logits
 
 
 def can_compile(sites: Sequence[HeadSite]) -> bool:
-    """Whether all heads lie plainly side by side, as the compiled gate needs them."""
+    """Whether each site's z has the shape (rows, tokens, heads · size), and no block runs twice."""
     return all(
         site.order == "rows" and site.call == 0 and site.width == site.heads * site.size
         for site in sites
@@ -54,7 +54,7 @@ def static_gating(
     ablations: PerSite | None,
     dtype: torch.dtype,
 ) -> Iterator[None]:
-    """Gate every site, by numbers that a compiled block reads from its projection."""
+    """Gate every site; the gates are stored on the projections, where compiled blocks read them."""
     named = dict(plain(module).named_modules())
     first = 0
     with ExitStack() as stack:
@@ -88,10 +88,10 @@ def _compiled(forward: Callable[..., Any]) -> Callable[..., Any]:
 
 @contextmanager
 def compiled_blocks(module: nn.Module, trunk: Trunk, first: int, last: int) -> Iterator[None]:
-    """Run the blocks from `first` to before `last` compiled, where they run their class's code."""
+    """Compile the blocks from `first` to before `last` whose `forward` nobody has replaced."""
     named = dict(plain(module).named_modules())
     with ExitStack() as stack:
-        stack.enter_context(torch._dynamo.config.patch(recompile_limit=GRAPHS))
+        stack.enter_context(torch._dynamo.config.patch(recompile_limit=MOST_COMPILED))
         for name in trunk.blocks[first:last]:
             block = named[name]
             if "forward" not in block.__dict__:
@@ -102,58 +102,58 @@ def compiled_blocks(module: nn.Module, trunk: Trunk, first: int, last: int) -> I
 
 
 @dataclass(eq=False)
-class _Captured:
-    gates: Tensor  # read by the graph
-    logits: Tensor  # written by the graph: to be used before the next replay
+class _CapturedPass:
+    gates: Tensor  # the graph reads its gates here
+    logits: Tensor  # the graph writes its logits here: use them before the next replay
     graph: torch.cuda.CUDAGraph
 
 
 class Graphs:
-    """The passes of one batch, by their kind; a kind is captured when it comes the second time."""
+    """The CUDA graphs of one batch, by the kind of pass: a kind's second pass is captured."""
 
     def __init__(self, module: nn.Module, device: torch.device) -> None:
         self.device = device
         self.masks = _Masks(module)
         self.seen: set[Hashable] = set()
-        self.captured: dict[Hashable, _Captured] = {}
+        self.captured: dict[Hashable, _CapturedPass] = {}
         self.pool = torch.cuda.graph_pool_handle()
         self.failure: Exception | None = None
 
     def run(
-        self, kind: Hashable, gates: Float[Tensor, "rows heads"], run: Pass
+        self, kind: Hashable, gates: Float[Tensor, "rows heads"], run: RunGates
     ) -> Float[Tensor, "rows tokens vocab"]:
-        """The logits of `run(gates)`, replayed where this kind of pass has been captured."""
+        """The logits of `run(gates)`: a replay if this kind of pass has been captured."""
         if kind not in self.captured:
-            first = kind not in self.seen  # which also warms up, and compiles
+            first = kind not in self.seen  # the first pass also warms up and compiles
             self.seen.add(kind)
-            if first or self.failure is not None or len(self.captured) >= CAPTURED:
-                with self.masks.noted():
+            if first or self.failure is not None or len(self.captured) >= MOST_CAPTURED:
+                with self.masks.remember():
                     return run(gates.to(self.device, non_blocking=True))
             try:
                 self.captured[kind] = self._capture(gates, run)
-            except Exception as error:  # a pass that asks the GPU something cannot be captured
+            except Exception as error:  # a pass that waits for the GPU cannot be captured
                 self.failure = error
                 return run(gates.to(self.device, non_blocking=True))
-        found = self.captured[kind]
-        found.gates.copy_(gates, non_blocking=True)
-        found.graph.replay()
-        return found.logits
+        captured = self.captured[kind]
+        captured.gates.copy_(gates, non_blocking=True)
+        captured.graph.replay()
+        return captured.logits
 
-    def _capture(self, gates: Tensor, run: Pass) -> _Captured:
+    def _capture(self, gates: Tensor, run: RunGates) -> _CapturedPass:
         static = gates.to(self.device).clone()
         graph = torch.cuda.CUDAGraph()
         self._rehearse(static, run)
-        with self.masks.given_again(), torch.cuda.graph(graph, pool=self.pool):
+        with self.masks.reuse(), torch.cuda.graph(graph, pool=self.pool):
             logits = run(static)
-        return _Captured(static, logits, graph)
+        return _CapturedPass(static, logits, graph)
 
-    def _rehearse(self, gates: Tensor, run: Pass) -> None:
-        """Run the pass as it will be captured, and fail where capturing would: it fails harder."""
+    def _rehearse(self, gates: Tensor, run: RunGates) -> None:
+        """Run the pass as it will be captured: errors here are milder than during the capture."""
         torch.cuda.synchronize(self.device)
         before = torch.cuda.get_sync_debug_mode()
         torch.cuda.set_sync_debug_mode("error")
         try:
-            with self.masks.given_again(), torch.compiler.set_stance("fail_on_recompile"):
+            with self.masks.reuse(), torch.compiler.set_stance("fail_on_recompile"):
                 run(gates)
         finally:
             torch.cuda.set_sync_debug_mode(before)
@@ -161,10 +161,11 @@ class Graphs:
 
 
 class _Masks:
-    """The attention masks of a pass, kept from its warm-up.
+    """Remembers the attention masks of the first pass and returns them while a pass is captured.
 
-    While a pass is captured, transformers asks the GPU nothing and writes out masks that it
-    otherwise leaves to the attention kernel: another, slower pass than the one that was compiled.
+    During a capture, transformers cannot ask the GPU whether a mask is needed, so it would write
+    out masks that it otherwise leaves to the attention kernel. That would be another, slower pass
+    than the one that was compiled.
     """
 
     def __init__(self, module: nn.Module) -> None:
@@ -178,26 +179,26 @@ class _Masks:
         self.made: list[Any] = []
 
     @contextmanager
-    def noted(self) -> Iterator[None]:
-        """Note the masks that are made in this context."""
+    def remember(self) -> Iterator[None]:
+        """Remember the masks that are made in this context."""
         self.made.clear()
 
-        def noting(make: Callable[..., Any]) -> Callable[..., Any]:
-            def note(*args: Any, **kwargs: Any) -> Any:
+        def remembering(make: Callable[..., Any]) -> Callable[..., Any]:
+            def make_and_remember(*args: Any, **kwargs: Any) -> Any:
                 self.made.append(make(*args, **kwargs))
                 return self.made[-1]
 
-            return note
+            return make_and_remember
 
         with ExitStack() as stack:
             for file, name in self.makers:
                 make = getattr(sys.modules[file], name)
-                stack.enter_context(replaced(file, name, noting(make)))
+                stack.enter_context(replaced(file, name, remembering(make)))
             yield
 
     @contextmanager
-    def given_again(self) -> Iterator[None]:
-        """Give the noted masks, in their order, to whoever makes masks in this context."""
+    def reuse(self) -> Iterator[None]:
+        """Return the remembered masks, in order, wherever a mask would be made in this context."""
         masks = iter(self.made)
         with ExitStack() as stack:
             for file, name in self.makers:

@@ -1,8 +1,8 @@
-"""What a description will cost: a sum over its requests, of which none is carried out.
+"""Estimate the cost of requests before anything runs: a sum of what each request will measure.
 
-A request says what it needs (`count`): values and texts under head sets, passes, derivatives. A
-head set that depends on a ranking which is not known yet counts as one that nobody has measured, so
-the sum is an upper bound; of texts, whose length nobody knows, so are the tokens.
+A request tells a `Counter` what it needs (its method `count`): values and texts under head sets,
+passes, derivatives. A head set that depends on a ranking which has not been computed yet counts as
+not measured, so the sum is an upper bound. For texts each text counts with its maximal length.
 """
 
 from __future__ import annotations
@@ -26,48 +26,48 @@ from headcount.store import Store
 from headcount.system.files import canonical
 from headcount.system.progress import duration
 
-Thing = Literal["value", "text", "pass"]
+Quantity = Literal["value", "text", "pass"]
 
 
 @dataclass(frozen=True, eq=False)
 class CostItem:
-    """So many values or texts, and the tokens that they take."""
+    """A number of values or texts to measure, and the tokens that run for them."""
 
     model: Model
-    thing: Thing
+    quantity: Quantity
     count: int
     tokens: int
-    known: int = 0  # values or texts that the store holds
+    known: int = 0  # further values or texts, which the store holds already
     kind: Kind = "passes"
 
 
 @dataclass(eq=False)
 class Cost:
-    """The work ahead."""
+    """The work ahead, as a list of items."""
 
     items: list[CostItem] = field(default_factory=list)
 
-    def count(self, thing: Thing) -> int:
-        """How many values or texts are to be measured, at most."""
-        return sum(item.count for item in self.items if item.thing == thing)
+    def count(self, quantity: Quantity) -> int:
+        """The largest number of values or texts that will be measured."""
+        return sum(item.count for item in self.items if item.quantity == quantity)
 
     @property
     def tokens(self) -> int:
-        """How many tokens run through a model, each once for every head set."""
+        """How many tokens run through a model; a token counts once for every head set."""
         return sum(item.tokens for item in self.items)
 
     @property
     def known(self) -> int:
-        """How many values and texts are known already."""
+        """How many values and texts the store holds already."""
         return sum(item.known for item in self.items)
 
     def seconds(self) -> float:
-        """About how long it will take here, by earlier runs or by timing a pass."""
-        some = [item for item in self.items if item.tokens]
-        return sum(item.tokens * seconds_per_token(item.model, item.kind) for item in some)
+        """About how long the work will take on this machine, by earlier runs or by a timed pass."""
+        running = [item for item in self.items if item.tokens]
+        return sum(item.tokens * seconds_per_token(item.model, item.kind) for item in running)
 
     def to_json(self) -> dict[str, Any]:
-        """The numbers, for programs."""
+        """The numbers as a JSON object."""
         return {
             "values": self.count("value"),
             "texts": self.count("text"),
@@ -92,23 +92,23 @@ class Cost:
 
 
 class Request(Protocol):
-    """Something to measure: it can be counted before it is carried out."""
+    """Something to measure, whose cost can be counted before it is carried out."""
 
     def count(self, counter: Counter) -> None:
         """Tell the counter what will be measured."""
 
 
 class Counter:
-    """Adds up what requests will measure; what two of them share counts once."""
+    """Adds up what requests will measure; a value that two requests share counts once."""
 
     def __init__(self, store: Store | None = None) -> None:
         self.store, self.cost = store, Cost()
-        # For each context and head set (by its gates, or by a pending key): the examples counted.
+        # The examples counted so far, by context and head set (by its gates or its pending key).
         self._counted: dict[Hashable, set[str]] = {}
         self._seen: set[Hashable] = set()
 
     def sweep(self, sweep: Sweep, entries: Iterable[HeadSetEntry] | None = None) -> None:
-        """Count the values (or texts) of a sweep; `entries` stand for head sets not known yet."""
+        """Count the values (or texts) of a sweep; `entries`, if given, replace its head sets."""
         sweep.check()
         if isinstance(sweep.metric, TextMetric):
             self.writing(sweep.writing(), entries, whole=True)
@@ -118,7 +118,7 @@ class Counter:
         cells = self._cells(sweep, _expected(sweep, entries), lambda: sweep.context(identity), how)
         lengths = np.array([example.length for example in sweep.examples])
         self._add(sweep.model, "value", cells, (cells.missing * lengths).sum())
-        self._beside(sweep, cells, lengths)
+        self._add_other_passes(sweep, cells, lengths)
 
     def writing(
         self,
@@ -127,7 +127,7 @@ class Counter:
         *,
         whole: bool = False,
     ) -> None:
-        """Count the texts of a request; with `whole` also those of the whole model."""
+        """Count the texts of a request; with `whole`, also the texts of the whole model."""
         expected = _expected(writing, entries)
         if whole:
             expected = replace(expected, known=expected.known.with_whole(writing.model.layout))
@@ -137,21 +137,21 @@ class Counter:
         self._add(writing.model, "text", cells, tokens, "writing")
 
     def passes(self, model: Model, tokens: int, kind: Kind = "passes") -> None:
-        """Count passes that give no value of an example."""
+        """Count passes that measure no value, such as those of a ranking."""
         if tokens:
             self.cost.items.append(CostItem(model, "pass", 0, int(tokens), kind=kind))
 
     def first(self, key: Hashable) -> bool:
-        """Whether this is the first time that work of this key comes up: the next is for free."""
+        """Whether this key is new to the counter: work with a known key costs nothing more."""
         known = key in self._seen
         self._seen.add(key)
         return not known
 
     def _add(
-        self, model: Model, thing: Thing, cells: _Cells, tokens: int, kind: Kind = "passes"
+        self, model: Model, quantity: Quantity, cells: _Cells, tokens: int, kind: Kind = "passes"
     ) -> None:
         count = int(cells.missing.sum())
-        self.cost.items.append(CostItem(model, thing, count, int(tokens), cells.known, kind))
+        self.cost.items.append(CostItem(model, quantity, count, int(tokens), cells.known, kind))
 
     def _cells(
         self,
@@ -160,12 +160,12 @@ class Counter:
         context: Callable[[], dict[str, Any]],
         how: Hashable,
     ) -> _Cells:
-        """What of a request is to be measured; from now on it counts as counted.
+        """The values of a request that are still to be measured, which are now marked as counted.
 
-        `how` is all that determines a value beside model, task, example and gates.
+        `how` is everything that determines a value besides model, task, example and gates.
         """
         gates, examples = expected.known.gates, request.examples
-        # A fingerprint takes its time, and without a store the object itself will do.
+        # A fingerprint of the model takes time; without a store its object id is enough.
         name: Hashable = (id(request.model), request.task.version, request.task.name, how)
         stored = StoredTable(None, gates, examples, isinstance(request, Writing))
         if self.store is not None:
@@ -183,14 +183,15 @@ class Counter:
         gated = np.array([*(gates != 1).any(axis=1), *(True for _ in expected.pending)], dtype=bool)
         return _Cells(new & ~known, int((new & known).sum()), gated, np.asarray(asked.all(axis=1)))
 
-    def _beside(self, sweep: Sweep, cells: _Cells, lengths: np.ndarray) -> None:
-        """Count the passes that give no value: those to start from, and those of ablations."""
+    def _add_other_passes(self, sweep: Sweep, cells: _Cells, lengths: np.ndarray) -> None:
+        """Count the whole model's passes, from which gated passes start, and those of ablations."""
         missing, gated = cells.missing, cells.gated
-        for some in (cells.common, ~cells.common):  # as they are run: on many examples, on each
-            whole = missing[some & ~gated].any(axis=0)  # measured, so there to start from
-            self.passes(sweep.model, lengths[missing[some].any(axis=0) & ~whole].sum())
+        # Head sets of all examples and head sets of single examples run in separate batches.
+        for sets in (cells.common, ~cells.common):
+            whole = missing[sets & ~gated].any(axis=0)  # this pass is counted as a value already
+            self.passes(sweep.model, lengths[missing[sets].any(axis=0) & ~whole].sum())
             if sweep.ablation == "corrupted":
-                self.passes(sweep.model, lengths[missing[some & gated].any(axis=0)].sum())
+                self.passes(sweep.model, lengths[missing[sets & gated].any(axis=0)].sum())
         if sweep.ablation == "mean" and missing[gated].any():
             tokens = sum(len(e.corrupted or e.prompt) + len(e.target) - 1 for e in sweep.ranking)
             self.passes(sweep.model, tokens)
@@ -204,16 +205,16 @@ def _expected(request: Sweep | Writing, entries: Iterable[HeadSetEntry] | None) 
 
 @dataclass(frozen=True, eq=False)
 class _Cells:
-    """Head sets × examples of one request, as a counter sees them."""
+    """The table of head sets × examples of one request, as a counter sees it."""
 
-    missing: Bool[np.ndarray, "sets examples"]  # to be measured
-    known: int  # new to the counter, but in the store
-    gated: Bool[np.ndarray, "sets"]  # head sets that change the model
-    common: Bool[np.ndarray, "sets"]  # head sets that all examples want
+    missing: Bool[np.ndarray, "sets examples"]  # cells to be measured
+    known: int  # cells that are new to the counter but in the store
+    gated: Bool[np.ndarray, "sets"]  # head sets that gate at least one head
+    common: Bool[np.ndarray, "sets"]  # head sets that are measured on all examples
 
 
 def round_off(number: int) -> int:
-    """Three digits are enough to plan by.
+    """Round to three digits, which are enough for an estimate.
 
     >>> round_off(123456), round_off(87)
     (123000, 87)

@@ -1,7 +1,8 @@
-"""Who carries out work: this process, or others that an executor speaks for.
+"""Executors carry out work: in this process, or in the worker processes of a cluster.
 
-A *job* is all that one request asks; its *units* are what a worker does at a time, and what is lost
-when it dies. An executor knows neither what is measured nor where it is kept.
+A *job* is all the work of one request. It is cut into *units*: a worker carries out one unit at a
+time, and loses that unit if it dies. An executor does not know what a job measures or where the
+results are stored.
 """
 
 from __future__ import annotations
@@ -18,9 +19,9 @@ from headcount.models.model import Model
 class Unit:
     """A piece of a job.
 
-    key    sha256 of all that determines its result
-    name   what it is, for people
-    work   plain data that the job understands
+    key    sha256 of everything that determines the unit's result
+    name   a description for messages and logs
+    work   plain data that tells the job what to do
     """
 
     key: str
@@ -32,35 +33,35 @@ Emit = Callable[[Any], None]
 
 
 class Job(Protocol):
-    """What is common to units: plain data, which travels to a worker once."""
+    """The data that all units of a job need; it is sent to each worker once."""
 
     def ready(self, model: Model) -> Callable[[Any, Emit], None]:
-        """A function that does the `work` of a unit and emits its results as they are found."""
+        """Make a function that does the `work` of a unit and emits each result when it is ready."""
 
 
 class Executor(Protocol):
     """Carries out jobs."""
 
     def workers(self, model: Model) -> int:
-        """How many other processes hold this model; 0 where this process does the work."""
+        """How many worker processes have loaded this model; 0 if this process does the work."""
 
     def run(
         self, model: Model, job: Job, units: Sequence[Unit], keep: Callable[[Unit, Any], None]
     ) -> None:
-        """Do every unit once, and hand each result to `keep` as soon as it is there."""
+        """Carry out every unit once, and pass each result to `keep` as soon as it arrives."""
 
 
 class Local:
     """Carries out jobs in this process, one unit after the other."""
 
     def workers(self, model: Model) -> int:
-        """No other process."""
+        """Return 0: there are no worker processes."""
         return 0
 
     def run(
         self, model: Model, job: Job, units: Sequence[Unit], keep: Callable[[Unit, Any], None]
     ) -> None:
-        """Do the units here, in their order."""
+        """Carry out the units in this process, in the given order."""
         do = job.ready(model)
         for unit in units:
             do(unit.work, partial(keep, unit))

@@ -1,4 +1,4 @@
-"""One forward pass, from a batch to the logits that are scored."""
+"""One plain forward pass, from a batch to the logits that are scored."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from headcount.models.sites import accepted
 
 @contextmanager
 def measuring(model: Model) -> Iterator[None]:
-    """Evaluation mode and full float32 products inside; as it was afterwards.
+    """Evaluation mode and full float32 products inside; the previous modes are restored afterwards.
 
-    Gates and other changes are made inside this context: what the model carries is proven before.
+    Enter this context before gating: it first tests which fast paths the unchanged model supports.
     """
     _ = model.fast_paths
     with exactly(model.module):
@@ -30,7 +30,7 @@ def measuring(model: Model) -> Iterator[None]:
 
 @contextmanager
 def frozen(model: Model) -> Iterator[None]:
-    """No derivative in the weights inside: only the gates are asked for, and memory is short."""
+    """Compute no gradients of the weights inside, which saves memory: only the gates need them."""
     trained = [p for p in model.module.parameters() if p.requires_grad]
     for parameter in trained:
         parameter.requires_grad_(False)
@@ -47,7 +47,7 @@ def score(model: Model, batch: Batch) -> Scored:
     only_scored = model.fast_paths.head
     with (
         scored_logits(model.module, count) if only_scored else nullcontext(),
-        # A user's compiled graph does not see hooks that came after it.
+        # A model that the user has compiled would ignore hooks that are registered afterwards.
         torch.compiler.set_stance("force_eager"),
     ):
         output = model.module(input_ids=batch.ids, **accepted(model.module, use_cache=False))
@@ -59,10 +59,10 @@ def score(model: Model, batch: Batch) -> Scored:
 
 
 def fits(model: Model, work: Callable[[], object]) -> bool:
-    """Do some work, or find that it does not fit into memory.
+    """Do some work, and tell whether it fitted into memory.
 
-    What the failed pass had allocated is free again when this returns, not before: the error holds
-    on to it.
+    The exception holds references to what the failed pass had allocated, so that memory is freed
+    only when this function returns.
     """
     try:
         work()
@@ -76,7 +76,7 @@ def fits(model: Model, work: Callable[[], object]) -> bool:
 
 
 def check_finite(values: Tensor, model: Model) -> None:
-    """Refuse values that are not numbers, which no average should ever swallow."""
+    """Refuse NaN and infinite values, which would spoil every average that includes them."""
     if not values.isfinite().all():
         raise HeadcountError(
             f"{model.name} gave logits that are not finite numbers (NaN or infinite): load it in "

@@ -1,8 +1,9 @@
-"""The work of a sweep as executors take it: what one unit holds, and how it is measured.
+"""Cut a sweep into units for an executor, and measure the units.
 
-A unit is made of whole passes, the same that one process would make: nothing that is run at once is
-torn apart, so no value changes. For workers it is as large as leaves each of them several, within
-limits: each share of a batch first runs it with all heads, and a dead worker loses what it was at.
+A unit is made of whole passes, the same passes that a single process would run, so no value depends
+on how the work is distributed. For workers, units are small enough that each worker gets several
+and that little is lost when a worker dies, but not smaller: every share of a batch first runs the
+batch with all heads, to start the gated passes from there.
 """
 
 from __future__ import annotations
@@ -30,40 +31,40 @@ from headcount.models.model import Model
 from headcount.system.files import canonical, digest
 from headcount.tasks import Encoded
 
-UNITS_EACH = 8  # for each worker, so that none waits long for the last one
+UNITS_EACH = 8  # for each worker, so that no worker waits long for the last unit
 FEWEST, MOST = 4, 64  # passes in a unit
 
-# Values of some head sets (rows) and examples (columns).
+# The numbers of some head sets (rows) and examples (columns), and their values.
 Measured = tuple[list[int], list[int], Float[np.ndarray, "sets examples"]]
 
 
 class Share(NamedTuple):
-    """Some passes of one batch: one of several equal parts of those that its head sets need."""
+    """Part number `part` of `of` equal parts of the passes that one batch needs."""
 
-    rows: tuple[int, ...]  # the head sets of all parts
-    columns: tuple[int, ...]  # the examples
+    rows: tuple[int, ...]  # the head sets of all parts together
+    columns: tuple[int, ...]  # the examples of the batch
     part: int = 0
     of: int = 1
 
 
 @dataclass(frozen=True, eq=False)
 class MeasuringJob:
-    """What is common to all units of a sweep; a mean ablation is taken over `ranking`."""
+    """The data that all units of a sweep need; a mean ablation is taken over `ranking`."""
 
     gates: Float[np.ndarray, "sets heads"]
     examples: Sequence[Encoded]
     ranking: Sequence[Encoded]
     metric: Metric
     ablation: str
-    ablation_tokens: int  # that run at once where ablations are made
+    ablation_tokens: int  # tokens that run at once when the ablation's outputs are computed
     plan: Plan
 
     def ready(self, model: Model) -> Callable[[Sequence[Share], Emit], None]:
-        """Measure shares with a model."""
+        """Make a function that measures shares with a model."""
         ablation = make_ablation(
             self.ablation, model, self.examples, self.ranking, self.ablation_tokens
         )
-        # One for all units: it remembers how much fits into memory.
+        # All units use the same object, because it remembers how much fits into memory.
         examples = len(self.examples)
         passes = Passes(model, self.gates, examples, self.metric, ablation, self.plan)
 
@@ -72,11 +73,11 @@ class MeasuringJob:
             with measuring(model):
                 try:
                     for share in shares:
-                        # As it was cut: these examples, in one batch.
+                        # A share's examples always make one batch, as when the unit was cut.
                         (batch,) = self._batches(model, share.columns, tokens=1 << 60)
                         passes.run(batch, share.rows, share.part, share.of)
                 finally:
-                    passes.flush()  # also when interrupted: what is measured is kept
+                    passes.flush()  # also after an interruption: measured values are kept
 
         return measure
 
@@ -86,7 +87,7 @@ class MeasuringJob:
             tokens=tokens or self.plan.tokens,
             device=model.device,
             places=examples,
-            shared_once=SHORTEST_PREFIX if self.plan.fast_paths.cache else None,
+            min_prefix=SHORTEST_PREFIX if self.plan.fast_paths.cache else None,
         )
 
     def parts(
@@ -95,17 +96,17 @@ class MeasuringJob:
         asked: Bool[np.ndarray, "sets examples"],
         missing: Bool[np.ndarray, "sets examples"],
     ) -> list[tuple[np.ndarray, Batch]]:
-        """Batches, each with the head sets that it is run under.
+        """Batches of the examples with missing values, each with the head sets to run it under.
 
-        Head sets that all examples want run on many at once, those of single examples on each.
+        A head set for all examples runs on batches of many; one for some, on each of them alone.
         """
         common = asked.all(axis=1)
-        together = self._batches(model, np.flatnonzero(missing[common].any(axis=0)).tolist())
-        alone = np.flatnonzero(missing[~common].any(axis=0)).tolist()
-        apart = [batch for place in alone for batch in self._batches(model, [place])]
+        batches = self._batches(model, np.flatnonzero(missing[common].any(axis=0)).tolist())
+        with_own_sets = np.flatnonzero(missing[~common].any(axis=0)).tolist()
+        singles = [batch for index in with_own_sets for batch in self._batches(model, [index])]
         return [
-            *((np.flatnonzero(common), batch) for batch in together),
-            *((np.flatnonzero(~common), batch) for batch in apart),
+            *((np.flatnonzero(common), batch) for batch in batches),
+            *((np.flatnonzero(~common), batch) for batch in singles),
         ]
 
     def units(
@@ -115,22 +116,22 @@ class MeasuringJob:
         parts: Iterable[tuple[np.ndarray, Batch]],
         workers: int,
     ) -> list[Unit]:
-        """Cut batches into units: one each for this process, finer ones for workers."""
-        wanted: list[tuple[float, tuple[int, ...], Batch]] = []  # passes, head sets, examples
-        for some, batch in parts:
+        """Cut batches into units: one unit per batch in this process, smaller ones for workers."""
+        work: list[tuple[float, tuple[int, ...], Batch]] = []  # passes, head sets, examples
+        for sets, batch in parts:
             whole = batch, batch, self.plan.most_tokens, batch.rows
             for piece in self.plan.pieces(*whole) if workers else [batch]:
-                rows = some[missing[some][:, list(piece.examples)].any(axis=1)].tolist()
+                rows = sets[missing[sets][:, list(piece.examples)].any(axis=1)].tolist()
                 if rows:
-                    wanted.append((self._passes(piece, len(rows)), tuple(rows), piece))
+                    work.append((self._count_passes(piece, len(rows)), tuple(rows), piece))
         if not workers:
-            return [self._unit(context, [Share(rows, p.examples)]) for _, rows, p in wanted]
-        total = sum(count for count, _, _ in wanted)
+            return [self._unit(context, [Share(rows, p.examples)]) for _, rows, p in work]
+        total = sum(count for count, _, _ in work)
         size = min(max(total / (UNITS_EACH * workers), FEWEST), MOST)
         units: list[list[Share]] = []
-        together: list[Share] = []  # small ones, until they are as much as a unit
+        together: list[Share] = []  # small shares, collected until they are as large as a unit
         gathered = 0.0
-        for count, rows, piece in wanted:
+        for count, rows, piece in work:
             of = max(1, round(count / size))
             shares = [Share(rows, piece.examples, part, of) for part in range(of)]
             if of > 1:
@@ -144,8 +145,8 @@ class MeasuringJob:
         units += [together] if together else []
         return [self._unit(context, shares) for shares in units]
 
-    def _passes(self, piece: Batch, rows: int) -> float:
-        """About how many passes a piece takes."""
+    def _count_passes(self, piece: Batch, rows: int) -> float:
+        """About how many passes it takes to run a piece of a batch under `rows` head sets."""
         if not self.plan.fold:
             return rows
         tokens = piece.rows * (piece.ids.shape[1] - self.plan.prefix(piece))
@@ -170,7 +171,7 @@ class MeasuringJob:
 
 
 class Passes:
-    """Measures batches; what is measured goes to `emit` as (head sets, examples, values)."""
+    """Measures batches; results go to `emit` as (head sets, examples, values)."""
 
     def __init__(
         self,
@@ -183,20 +184,20 @@ class Passes:
     ) -> None:
         self.model, self.sets, self.metric = model, sets, metric
         self.ablation, self.plan = ablation, plan
-        self.cut_tokens = plan.tokens  # parts are cut by it also where memory was short since
+        self.cut_tokens = plan.tokens  # never lowered, so that all workers cut a batch alike
         self.starts = first_sites(sets, model.layout)
-        self.rows: list[int] = []  # the head sets that are run now
+        self.rows: list[int] = []  # the head sets of the current share
         self.missing = np.zeros((len(sets), examples), dtype=bool)
-        # Limits, which fall when memory runs out.
+        # Limits that are lowered when memory runs out.
         self.most_tokens, self.most_rows = plan.most_tokens, examples
         self.pending: list[tuple[list[int], list[int], torch.Tensor]] = []
         self.emit: Emit = lambda measured: None
-        self.asked = time.monotonic()
+        self.last_fetch = time.monotonic()
 
     def run(self, batch: Batch, rows: Sequence[int], part: int = 0, of: int = 1) -> None:
-        """Measure a batch under head sets, or one of several equal parts of the passes that takes.
+        """Measure part number `part` of `of` equal parts of the passes of a batch under head sets.
 
-        Where memory is short, in smaller pieces.
+        When memory runs out, the batch is run in smaller pieces.
         """
         self.rows = self._part(batch, rows, part, of)
         self.missing[np.ix_(self.rows, batch.examples)] = True
@@ -205,7 +206,7 @@ class Passes:
         while pieces:
             piece = pieces.pop()
             smaller = self.plan.pieces(piece, batch, self.most_tokens, self.most_rows)
-            if len(smaller) > 1:  # memory was short before, perhaps in another batch
+            if len(smaller) > 1:  # memory ran out before, perhaps in another batch
                 pieces += reversed(smaller)
             elif not fits(self.model, partial(self._run, piece)):
                 tried = min(self.plan.tokens, piece.ids.numel() * len(self.rows))
@@ -220,18 +221,18 @@ class Passes:
                 pieces.append(piece)
 
     def _part(self, batch: Batch, rows: Sequence[int], part: int, of: int) -> list[int]:
-        """The head sets of a part, cut between passes: those that all parts together would make."""
+        """The head sets of one part of the passes; no pass is divided between two parts."""
         gated, untouched = self._by_gating(rows)
         if of == 1:
             return gated + untouched
         passes = list(self._passes(self._runner(batch, gated), gated, self.cut_tokens))
-        some = passes[len(passes) * part // of : len(passes) * (part + 1) // of]
-        return (untouched if part == 0 else []) + [row for rows, _ in some for row in rows]
+        chosen = passes[len(passes) * part // of : len(passes) * (part + 1) // of]
+        return (untouched if part == 0 else []) + [row for rows, _ in chosen for row in rows]
 
     @torch.no_grad()
     def _run(self, batch: Batch) -> None:
         columns = list(batch.examples)
-        # All of the batch is measured, whatever of it is known.
+        # A head set that misses one example of the batch is measured on the whole batch.
         missing = [row for row in self.rows if self.missing[row, columns].any()]
         gated, untouched = self._by_gating(missing)
         if not (gated or untouched):
@@ -246,7 +247,7 @@ class Passes:
             self._finish(rows, columns, values.view(len(rows), -1))
 
     def _by_gating(self, rows: Sequence[int]) -> tuple[list[int], list[int]]:
-        """Head sets that gate a head, and those that do not."""
+        """The head sets that gate at least one head, and those that gate none."""
         sites = len(self.model.sites)
         gated = [row for row in rows if self.starts[row] < sites]
         return gated, [row for row in rows if self.starts[row] == sites]
@@ -258,7 +259,7 @@ class Passes:
     def _passes(
         self, runner: Runner, gated: list[int], tokens: int
     ) -> Iterator[tuple[list[int], int]]:
-        """The head sets of each pass of so many tokens, and the site at which it starts."""
+        """The head sets of each pass of up to `tokens` tokens, and the site where it starts."""
         most = max(1, tokens // runner.tokens) if self.plan.fold else 1
         starts = [self.starts[row] for row in gated]
         for places, start in chunks(starts, most, len(self.model.sites)):
@@ -269,22 +270,22 @@ class Passes:
     ) -> None:
         if rows:
             self.pending.append((rows, columns, values))
-        # Asking a GPU for its results makes it wait for us: once a second is often enough.
-        if self.model.device.type == "cpu" or time.monotonic() - self.asked > 1:
+        # Fetching results from a GPU interrupts its work, so fetch them at most once a second.
+        if self.model.device.type == "cpu" or time.monotonic() - self.last_fetch > 1:
             self.flush()
 
     def flush(self) -> None:
-        """Fetch, check and keep what has been measured."""
+        """Fetch and check the values measured so far, and emit them."""
         pending, self.pending = self.pending, []
         for rows, columns, values in pending:
             check_finite(values, self.model)
             self.missing[np.ix_(rows, columns)] = False
             self.emit((rows, columns, values.double().cpu().numpy()))
-        self.asked = time.monotonic()
+        self.last_fetch = time.monotonic()
 
 
 def first_sites(sets: Float[np.ndarray, "sets heads"], layout: HeadLayout) -> list[int]:
-    """The first site at which each head set gates a head; the number of sites where none does.
+    """The first site at which each head set gates a head, or the number of sites if it gates none.
 
     >>> first_sites(np.array([[1, 1, 0.5], [1, 1, 1]]), HeadLayout((1, 2)))
     [1, 2]

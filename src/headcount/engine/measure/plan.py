@@ -6,17 +6,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from headcount.engine.measure.batch import Batch
-from headcount.engine.measure.rates import liked_tokens
+from headcount.engine.measure.rates import fastest_tokens
 from headcount.models.fast_paths import FastPaths
 from headcount.models.model import Model
 
-MEASUREMENT = 1  # raised when the engine's numbers change: stored values of another are not reused
+MEASUREMENT = 1  # raise this when the engine's numbers change, so that old values are not reused
 
 PLAIN = FastPaths()
-SHORTEST_PREFIX = 8  # tokens: below this a pass of its own costs more than it saves
-WORTH_MEASURING = 200  # passes: measuring takes about as long as a dozen
+SHORTEST_PREFIX = 8  # tokens: running a shorter prefix separately costs more than it saves
+WORTH_MEASURING = 200  # passes of work: measuring the best size takes as long as about 12 passes
 WORTH_COMPILING = 60  # seconds of work: compiling takes up to half of that
-GPU_RATE = 2e14  # operations in a second that a data-centre GPU does without compiling
+GPU_RATE = 2e14  # operations per second of a data-centre GPU without compiling
 
 
 @dataclass(frozen=True)
@@ -29,11 +29,11 @@ class Plan:
 
     tokens: int
     fast_paths: FastPaths = PLAIN
-    fold: bool = False
-    compile: bool = False  # pays for long sweeps on a GPU: compiling takes up to a minute
+    fold: bool = False  # whether one pass runs several head sets side by side, as further rows
+    compile: bool = False  # only for long sweeps on a GPU: compiling takes up to a minute
 
     def prefix(self, batch: Batch) -> int:
-        """How many tokens of a batch run once for all its rows."""
+        """How many tokens at the start of a batch run once for all its rows."""
         if not self.fast_paths.cache or batch.rows < 2:
             return 0
         shared = batch.shared_prefix()
@@ -41,19 +41,20 @@ class Plan:
 
     @property
     def most_tokens(self) -> int:
-        """How many tokens a piece of a batch may have."""
+        """The largest number of tokens that a piece of a batch may have."""
         return 5 * self.tokens // 4
 
-    def pieces(self, batch: Batch, around: Batch, most_tokens: int, most_rows: int) -> list[Batch]:
-        """A batch in pieces that are small enough, by the tokens that the one around it shares."""
-        fresh = around.ids.shape[1] - self.prefix(around)  # of each row; a shared start runs once
-        rows = max(1, min(most_tokens // fresh, most_rows))
+    def pieces(self, batch: Batch, parent: Batch, most_tokens: int, most_rows: int) -> list[Batch]:
+        """Cut `batch`, which is `parent` or a piece of it, into pieces that are small enough."""
+        # A prefix that all rows of the parent share does not count, because it runs once.
+        tokens_per_row = parent.ids.shape[1] - self.prefix(parent)
+        rows = max(1, min(most_tokens // tokens_per_row, most_rows))
         return [batch.part(start, start + rows) for start in range(0, batch.rows, rows)]
 
     def explain(self, batches: Sequence[Batch], sets: int, known: int = 0) -> str:
-        """What will be done, in words, to measure these batches under so many head sets.
+        """Describe in words how these batches will be measured under `sets` head sets.
 
-        So many values are `known` already, from the store.
+        `known` is the number of values that the store already holds.
         """
         examples = sum(batch.rows for batch in batches)
         lengths = _span([batch.ids.shape[1] for batch in batches])
@@ -91,21 +92,21 @@ def _count(number: int, word: str) -> str:
 
 
 def default_tokens(model: Model) -> int:
-    """How many tokens run at once unless told otherwise."""
+    """How many tokens run at once by default."""
     return 512 if model.device.type == "cpu" else 32_768
 
 
 def best_plan(model: Model, work: int = 0, *, tokens: int | None = None) -> Plan:
-    """Every fast path that the model is proven to carry.
+    """The plan with every fast path that the model has been proven to support.
 
-    `work` is how many tokens there are to run. Where it is much, it pays to measure first how many
-    tokens the device likes at once, and, on a GPU, to compile.
+    `work` is the number of tokens to run. For much work it pays to measure first how many tokens at
+    once the device runs fastest, and, on a GPU, to compile.
     """
     if tokens is None and work > WORTH_MEASURING * default_tokens(model):
-        tokens = liked_tokens(model)
+        tokens = fastest_tokens(model)
     on_gpu = model.device.type == "cuda"
-    numbers = sum(p.numel() for p in model.module.parameters())
-    seconds = 2 * numbers * work / GPU_RATE
+    parameters = sum(p.numel() for p in model.module.parameters())
+    seconds = 2 * parameters * work / GPU_RATE
     return Plan(
         tokens or default_tokens(model),
         model.fast_paths,

@@ -1,7 +1,7 @@
-"""How fast this machine is with a model: measured here, and remembered in the cache folder.
+"""How fast this machine runs a model: measured once, and remembered in the cache folder.
 
-What is remembered saves a few seconds and no more: where the folder cannot be read or written, it
-is measured again.
+The remembered numbers only save a few seconds. If the folder cannot be read or written, they are
+measured again.
 """
 
 from __future__ import annotations
@@ -24,21 +24,23 @@ from headcount.models.sites import accepted
 from headcount.system.files import write_json
 from headcount.system.paths import cache_dir
 
-TOKENS = 32  # of a row in a pass that is timed: what matters is rows × tokens
-GOOD = 0.95  # of the best rate: the smallest size that reaches it wins, since it needs least memory
+TOKENS = 32  # tokens in a row of a timed pass: only rows × tokens matters
+# The smallest size that reaches this share of the best rate is chosen: it needs the least memory.
+NEARLY_BEST = 0.95
 
 Kind = Literal["passes", "gradients", "writing"]
-# As long as nothing is known: a backward pass takes about two forward ones. Writing token by token
-# reads all weights for each, but what prompts share runs once, and answers end early.
-GUESSES: dict[Kind, float] = {"passes": 1.0, "gradients": 3.0, "writing": 1.2}
-WORTH = 2.0  # seconds: shorter runs say little about longer ones
-ROWS = 4  # in the pass that is timed for a forecast
-PATIENCE = 2.0  # seconds of such passes, of which the quickest counts
+# The time per token relative to a forward pass, used until a real run has been timed. A backward
+# pass takes about as long as two forward passes. Writing reads all weights for each new token, but
+# a prefix that prompts share runs once, and many texts end early.
+RELATIVE_TIMES: dict[Kind, float] = {"passes": 1.0, "gradients": 3.0, "writing": 1.2}
+SHORTEST_RUN = 2.0  # seconds: shorter runs say little about longer ones
+ROWS = 4  # rows in the pass that is timed for a forecast
+FORECAST_SECONDS = 2.0  # how long such passes are repeated; the fastest one counts
 _TIMED: WeakKeyDictionary[Model, float] = WeakKeyDictionary()
 
 
-def liked_tokens(model: Model) -> int:
-    """Measure (a few seconds) or remember how many tokens at once give the best rate."""
+def fastest_tokens(model: Model) -> int:
+    """How many tokens at once give the best rate: remembered, or measured in a few seconds."""
     key = _device_key(model)
     known = _remembered("tokens.json").get(key)
     if known is None:
@@ -49,7 +51,7 @@ def liked_tokens(model: Model) -> int:
 
 @torch.no_grad()
 def _best_size(model: Model) -> int:
-    """Run passes of growing size until they stop getting faster per token."""
+    """Run passes of growing size until the time per token stops falling."""
     on_cpu = model.device.type == "cpu"
     sizes = (128, 256, 512, 1024) if on_cpu else tuple(2**n for n in range(12, 17))
     rates: dict[int, float] = {}
@@ -61,22 +63,22 @@ def _best_size(model: Model) -> int:
         if rates[size] < 0.9 * max(rates.values()):
             break
     best = max(rates.values(), default=0.0)
-    return next((size for size, rate in rates.items() if rate >= GOOD * best), sizes[0])
+    return next((size for size, rate in rates.items() if rate >= NEARLY_BEST * best), sizes[0])
 
 
 @torch.no_grad()
-def timed_pass(model: Model, rows: int, patience: float = 0.0) -> float:
-    """Seconds per token of a pass over so many rows of TOKENS tokens: the shortest of some.
+def timed_pass(model: Model, rows: int, seconds: float = 0.0) -> float:
+    """Seconds per token of a pass over `rows` rows of TOKENS tokens: the fastest of several passes.
 
-    It is run three times, and again for as many seconds as `patience`: on a machine that does other
-    work too, single passes may take many times as long as usual.
+    The pass runs at least three times, and is repeated for `seconds`: on a machine that does other
+    work as well, a single pass may take many times as long as usual.
     """
-    words = min(1000, getattr(model.module.config, "vocab_size", 1000) - 1)
-    ids = torch.arange(rows * TOKENS, device=model.device).view(rows, TOKENS) % words + 1
+    vocabulary = min(1000, getattr(model.module.config, "vocab_size", 1000) - 1)
+    ids = torch.arange(rows * TOKENS, device=model.device).view(rows, TOKENS) % vocabulary + 1
     options = accepted(model.module, use_cache=False, logits_to_keep=1)
     times: list[float] = []
-    end = time.perf_counter() + patience
-    while len(times) < 3 or time.perf_counter() < end:  # the first warms up
+    end = time.perf_counter() + seconds
+    while len(times) < 3 or time.perf_counter() < end:  # the first pass is a warm-up
         synchronize(model.device)
         start = time.perf_counter()
         model.module(input_ids=ids, **options)
@@ -86,43 +88,43 @@ def timed_pass(model: Model, rows: int, patience: float = 0.0) -> float:
 
 
 def seconds_per_token(model: Model, kind: Kind = "passes") -> float:
-    """About how many seconds a token takes in passes of this kind; NaN where that is not known."""
+    """About how many seconds a token takes in passes of this kind; NaN if no pass can be timed."""
     known, key = _remembered("rates.json"), _device_key(model)
     if f"{key} / {kind}" in known:
         return known[f"{key} / {kind}"]
     if f"{key} / passes" in known:
-        return GUESSES[kind] * known[f"{key} / passes"]
-    # Not stored: what a real run takes is better, and comes soon.
+        return RELATIVE_TIMES[kind] * known[f"{key} / passes"]
+    # This time is not stored: a real run will soon give a better one.
     if model not in _TIMED:
         try:
-            _TIMED[model] = timed_pass(model, ROWS, PATIENCE)
-        except Exception:  # some models want more than token ids: no reason to end a run
+            _TIMED[model] = timed_pass(model, ROWS, FORECAST_SECONDS)
+        except Exception:  # a model that needs more than token ids has no forecast, but can run
             _TIMED[model] = math.nan
-    return GUESSES[kind] * _TIMED[model]
+    return RELATIVE_TIMES[kind] * _TIMED[model]
 
 
 @contextmanager
 def timing(model: Model, tokens: int, kind: Kind = "passes") -> Iterator[None]:
-    """Remember how long these tokens took, where it was long enough to tell."""
+    """Remember the time per token of the work inside, if the work takes long enough to tell."""
     begin = time.perf_counter()
     yield
     seconds = time.perf_counter() - begin
-    if seconds >= WORTH and tokens:
+    if seconds >= SHORTEST_RUN and tokens:
         key = f"{_device_key(model)} / {kind}"
         new = seconds / tokens
-        # Half of what was: one odd run is not to decide for all that follow.
+        # The average of the old rate and the new one: a single odd run does not decide alone.
         _remember("rates.json", key, (_remembered("rates.json").get(key, new) + new) / 2)
 
 
 def _device_key(model: Model) -> str:
-    """What a time is true of: device, threads, size and dtype of the model, version of torch."""
+    """What a time depends on: device, threads, size and dtype of the model, version of torch."""
     device = (
         torch.cuda.get_device_name(model.device)
         if model.device.type == "cuda"
         else f"{platform.processor() or platform.machine()} × {torch.get_num_threads()}"
     )
-    numbers = sum(p.numel() for p in model.module.parameters())
-    return f"{device} / {numbers} {model.dtype} / torch {torch.__version__}"
+    parameters = sum(p.numel() for p in model.module.parameters())
+    return f"{device} / {parameters} {model.dtype} / torch {torch.__version__}"
 
 
 def _remembered(file: str) -> dict[str, float]:

@@ -21,23 +21,24 @@ from headcount.models.gate import PerSite, gating
 from headcount.models.model import Model
 from headcount.models.sites import accepted
 
-WASTE = 0.1  # of a pass: what a head set may run in vain to share it with others
+WASTE = 0.1  # share of a pass that a head set may compute needlessly to run together with others
 
 
 @dataclass
-class _Stretch:
-    """Some columns of the batch that run in one pass, and what their undisturbed pass gave."""
+class _Segment:
+    """The tokens of a batch that run in one pass, and the recording of their ungated pass."""
 
     ids: Int[Tensor, "rows tokens"]
-    scored: int  # positions at the end whose logits are wanted; for the prefix, as few as possible
+    scored: int  # logits are computed at this many last positions; the prefix needs none, so 1
     ablations: PerSite | None
-    kept: Recording | None = None
+    recording: Recording | None = None
 
 
 class Runner:
-    """One batch, recorded once, then run under as many head sets as wanted.
+    """Runs one batch: once with all heads, which is recorded, then under many head sets.
 
-    Rows of a pass are ordered head set by head set: row f·rows + r is example r under set f.
+    The rows of a pass are ordered by head set: row f·rows + r is example r under head set f. A
+    prefix that all rows share runs as a segment of its own, once for each head set.
     """
 
     def __init__(self, model: Model, batch: Batch, plan: Plan, ablations: PerSite | None) -> None:
@@ -46,35 +47,35 @@ class Runner:
         prefix = plan.prefix(batch)
         self.prefix = prefix = prefix if _equal_rows(ablations, prefix) else 0
         first, rest = (slice(1), slice(prefix)), (slice(None), slice(prefix, None))
-        self.head = _Stretch(batch.ids[first], 1, _some(ablations, *first)) if prefix else None
-        self.rest = _Stretch(batch.ids[rest], self.count, _some(ablations, *rest))
-        self.cache: Any = None  # keys and values of the undisturbed prefix
-        # Passes with a cache differ from block to block in what would be compiled.
+        self.shared = _Segment(batch.ids[first], 1, _slice(ablations, *first)) if prefix else None
+        self.rest = _Segment(batch.ids[rest], self.count, _slice(ablations, *rest))
+        self.cache: Any = None  # keys and values of the ungated prefix
+        # With a key/value cache, blocks could not share one compiled graph.
         self.compile = plan.compile and not prefix and not model.spread and can_compile(model.sites)
         on_gpu = model.device.type == "cuda"
         self.graphs = Graphs(model.module, model.device) if self.compile and on_gpu else None
 
     @property
     def tokens(self) -> int:
-        """Tokens that one more head set adds to a pass."""
+        """The tokens that one more head set adds to a pass."""
         return self.rest.ids.numel()
 
     def whole(self) -> Scored:
-        """Run the model with all its heads; keeps what later passes can start from."""
+        """Run the model with all its heads, and record what gated passes can start from."""
         cache = None
-        if self.head is not None:
+        if self.shared is not None:
             self.cache = self._empty()
-            self._recorded(self.head, self.cache)
+            self._recorded(self.shared, self.cache)
             cache = spread_cache(self._empty(), self.cache, self.cache, 1, self.batch.rows)
         return self._score(self._recorded(self.rest, cache))
 
     def under(self, gates: Float[Tensor, "sets heads"], start: int) -> Scored:
-        """Run the batch under head sets none of which gates a head before site `start`."""
+        """Run the batch under head sets that gate no head before site `start`."""
         folds = len(gates)
         cache = None
-        if self.head is not None:
+        if self.shared is not None:
             cache = self._empty()
-            self._gated(self.head, gates, start, cache)
+            self._gated(self.shared, gates, start, cache)
             cache = spread_cache(self._empty(), cache, self.cache, folds, self.batch.rows)
         by_row = gates.repeat_interleave(self.batch.rows, 0)
         if self.graphs is not None:
@@ -94,52 +95,52 @@ class Runner:
             scored = batch.scored.repeat(folds, 1) - self.prefix
             logits = logits.gather(1, scored[..., None].expand(-1, -1, logits.shape[-1]))
         answers = (batch.targets, batch.foils, batch.also)
-        return Scored(logits, *(some.repeat(folds, 1) for some in answers))
+        return Scored(logits, *(tokens.repeat(folds, 1) for tokens in answers))
 
-    def _recorded(self, stretch: _Stretch, cache: Any) -> Tensor:
+    def _recorded(self, segment: _Segment, cache: Any) -> Tensor:
         model, trunk = self.model, self.plan.fast_paths.trunk
-        # A user's compiled graph does not see hooks that came after it.
+        # A model that the user has compiled would ignore hooks that are registered afterwards.
         with torch.compiler.set_stance("force_eager"):
             if trunk is None:
-                return self._run(stretch, stretch.ids, cache)
-            with recording(model.module, trunk, model.sites, rows=len(stretch.ids)) as kept:
-                logits = self._run(stretch, stretch.ids, cache)
-        stretch.kept = kept
+                return self._run(segment, segment.ids, cache)
+            with recording(model.module, trunk, model.sites, rows=len(segment.ids)) as recorded:
+                logits = self._run(segment, segment.ids, cache)
+        segment.recording = recorded
         return logits
 
-    def _gated(self, stretch: _Stretch, gates: Tensor, start: int, cache: Any) -> Tensor:
+    def _gated(self, segment: _Segment, gates: Tensor, start: int, cache: Any) -> Tensor:
         model, paths = self.model, self.plan.fast_paths
-        folds = len(gates) // len(stretch.ids)
+        folds = len(gates) // len(segment.ids)
         module, sites = model.module, model.sites
         with ExitStack() as stack:
-            z0 = _repeat(stretch.ablations, folds)
+            z0 = _repeat(segment.ablations, folds)
             if self.compile and paths.trunk is not None:
                 on_device = gates.to(model.device)
                 stack.enter_context(static_gating(module, sites, on_device, z0, model.dtype))
-                first = paths.trunk.block_of[start] + (1 if stretch.kept is not None else 0)
+                first = paths.trunk.block_of[start] + (1 if segment.recording is not None else 0)
                 last = len(paths.trunk.blocks) - (1 if paths.scored else 0)
                 stack.enter_context(compiled_blocks(module, paths.trunk, first, last))
             else:
                 stack.enter_context(gating(module, sites, gates, ablations=z0))
-            if stretch.kept is not None and paths.trunk is not None:
+            if segment.recording is not None and paths.trunk is not None:
                 options: dict[str, Any] = {"folds": folds, "attention": paths.attention}
-                replay = replaying(module, paths.trunk, sites[start], stretch.kept, **options)
+                replay = replaying(module, paths.trunk, sites[start], segment.recording, **options)
                 stack.enter_context(replay)
-            return self._run(stretch, stretch.ids.repeat(folds, 1), cache)
+            return self._run(segment, segment.ids.repeat(folds, 1), cache)
 
-    def _run(self, stretch: _Stretch, ids: Tensor, cache: Any) -> Tensor:
+    def _run(self, segment: _Segment, ids: Tensor, cache: Any) -> Tensor:
         module, paths = self.model.module, self.plan.fast_paths
         options: dict[str, Any] = {"use_cache": False}
         if cache is not None:
             options = {"past_key_values": cache, "use_cache": True}
-        with scored_end(module, paths, stretch.scored):
+        with scored_end(module, paths, segment.scored):
             output = module(input_ids=ids, **accepted(module, **options))
         logits: Tensor = output.logits
         return logits
 
 
-def _some(ablations: PerSite | None, rows: slice, columns: slice) -> PerSite | None:
-    """The ablations of some rows and positions; one that is for all positions stays whole."""
+def _slice(ablations: PerSite | None, rows: slice, columns: slice) -> PerSite | None:
+    """The ablations of these rows and columns; an ablation for all positions is not cut."""
     if ablations is None:
         return None
     return [
@@ -154,16 +155,16 @@ def _repeat(ablations: PerSite | None, folds: int) -> PerSite | None:
 
 
 def _equal_rows(ablations: PerSite | None, prefix: int) -> bool:
-    """Whether all rows have the same ablations in the prefix, so that one row can serve all."""
+    """Whether all rows have equal ablations in the prefix, so that it can run once for all rows."""
     starts = [z[:, :prefix] for z in ablations or () if z is not None and z.shape[1] > 1]
     return all(torch.equal(start, start[:1].expand_as(start)) for start in starts)
 
 
 def chunks(starts: Sequence[int], most: int, sites: int) -> Iterator[tuple[list[int], int]]:
-    """Cut head sets into chunks of up to `most` that start at nearly the same of `sites` sites.
+    """Group head sets into chunks of up to `most` whose first gated sites lie close together.
 
-    Yields the places of the sets and the earliest of their starts, from which all of them run: one
-    that starts much later is better off in a chunk of its own.
+    Yields the indices of a chunk's head sets and the earliest of their sites, from which the whole
+    chunk runs; a head set that starts much later goes into another chunk, to save computation.
 
     >>> list(chunks([7, 2, 7, 3, 2], most=2, sites=8))
     [([1, 4], 2), ([3], 3), ([0, 2], 7)]

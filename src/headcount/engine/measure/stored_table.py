@@ -1,4 +1,4 @@
-"""Where the store keeps the values or texts of some head sets and examples."""
+"""The part of the store that holds the values or texts of one request."""
 
 from __future__ import annotations
 
@@ -15,30 +15,30 @@ from headcount.tasks import Encoded
 
 @dataclass(frozen=True, eq=False)
 class StoredTable:
-    """A table of head sets × examples in the store; without a store nothing is known or kept."""
+    """A table of head sets × examples in the store; with no store it is empty and stays empty."""
 
     context: StoreContext | None
     gates: Float[np.ndarray, "sets heads"]
     examples: Sequence[Encoded]
-    texts: bool = False  # texts, not values
+    texts: bool = False  # whether the table holds texts in place of values
 
     def read(self) -> np.ndarray:
-        """The table: NaN, or None among texts, where nothing is known."""
+        """The table, with NaN for a missing value or None for a missing text."""
         keys = [example.key for example in self.examples]
         if self.context is None:
-            nothing = np.array(None if self.texts else np.nan)
-            return np.full((len(self.gates), len(keys)), nothing, dtype=nothing.dtype)
+            missing = np.array(None if self.texts else np.nan)
+            return np.full((len(self.gates), len(keys)), missing, dtype=missing.dtype)
         return self.context.read(self.gates, keys, texts=self.texts)
 
     def unknown(self, table: np.ndarray) -> Bool[np.ndarray, "sets examples"]:
-        """Where a table that was read says nothing."""
-        nothing: Any = None
-        return np.asarray(table == nothing if self.texts else np.isnan(table), dtype=bool)
+        """Which cells of a table that `read` returned are missing."""
+        none: Any = None
+        return np.asarray(table == none if self.texts else np.isnan(table), dtype=bool)
 
     def write(self, rows: Sequence[int], columns: Sequence[int], table: np.ndarray) -> None:
-        """Keep some rows and columns of the table."""
+        """Write these rows (head sets) and columns (examples) of the table into the store."""
         if self.context is not None:
-            some = [self.examples[column] for column in columns]
-            keys, names = [e.key for e in some], [e.example.id for e in some]
+            examples = [self.examples[column] for column in columns]
+            keys, names = [e.key for e in examples], [e.example.id for e in examples]
             cells = table[np.ix_(rows, columns)]
             self.context.write(self.gates[list(rows)], keys, names, cells)

@@ -1,1 +1,1 @@
-"""What heads do inside a model: their outputs and their attention."""
+"""Read what heads do inside a model: their outputs and their attention."""

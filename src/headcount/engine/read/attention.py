@@ -1,9 +1,9 @@
-"""Read the heads' attention weights while a model runs, and keep only what is asked for.
+"""Read the heads' attention weights while a model runs.
 
-Fast kernels never form the weights, so the model runs with transformers' eager attention inside,
-and with its own kernel again afterwards. A site's weights are what its attention module returns
-beside its output; they are reduced at once, so that those of one layer and batch are all that
-memory ever holds.
+Fast attention kernels never form the weights, so the model runs with transformers' eager attention
+here, and with its own kernel again afterwards. An attention module returns its weights next to its
+output. They are reduced to a few numbers at once, so that memory holds the weights of only one
+layer and batch at a time.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Reduce = Callable[
 
 
 def _eager(_: Any, kernel: str) -> str:
-    """Sparse attention stays: it forms its own weights, those of open edges, where it is asked."""
+    """Replace every kernel but sparse attention, which itself forms the weights of open edges."""
     return kernel if kernel == SPARSE else "eager"
 
 
@@ -42,46 +42,46 @@ def _eager(_: Any, kernel: str) -> str:
 def reading_attention(model: Model, read: Read) -> Iterator[None]:
     """Call `read` with each site's attention weights whenever the model runs in this context.
 
-    Heads are the site's query heads, in its order. A pass that leaves out a site's weights is
-    refused: at the end of the context, or at the module whose weights are of no use.
+    The weights' heads are the site's query heads, in order. A pass in which a site gives no weights
+    is refused, as soon as its attention module returns or at the latest at the end of the context.
     """
     for site in model.sites:
         if site.queries != 1:
             raise HeadcountError(
-                f"{site.attention} has {site.queries} attention patterns for each head, so that no "
-                "single one could be called the head's."
+                f"{site.attention} has {site.queries} attention patterns for each head, and a "
+                "ranking by attention needs a single one: use another ranking, such as attribution."
             )
-    watch = _Watch(model, read)
+    reader = _AttentionReader(model, read)
     named = dict(plain(model.module).named_modules())
     with ExitStack() as stack:
         top = plain(model.module)
-        stack.callback(top.register_forward_pre_hook(watch.start, with_kwargs=True).remove)
+        stack.callback(top.register_forward_pre_hook(reader.start, with_kwargs=True).remove)
         for name in dict.fromkeys(site.attention for site in model.sites):
             attention = named[name]
             if "output_attentions" in inspect.signature(attention.forward).parameters:
-                ask = attention.register_forward_pre_hook(_ask, with_kwargs=True)
-                stack.callback(ask.remove)
-            stack.callback(attention.register_forward_hook(watch.hook(name)).remove)
+                handle = attention.register_forward_pre_hook(_ask_for_weights, with_kwargs=True)
+                stack.callback(handle.remove)
+            stack.callback(attention.register_forward_hook(reader.hook(name)).remove)
         stack.enter_context(other_attention(model.module, _eager))
         stack.enter_context(forming_weights())
-        # A user's compiled graph does not see hooks that came after it.
+        # A model that the user has compiled would ignore hooks that are registered afterwards.
         stack.enter_context(torch.compiler.set_stance("force_eager"))
         yield
-        watch.finish()
+        reader.finish()
 
 
 def attend(
     model: Model, sequences: Sequence[Sequence[int]], reduce: Reduce, *, progress: bool = True
 ) -> Float[np.ndarray, "sequences heads"]:
-    """One number per sequence and head, from the attention weights on token sequences.
+    """One number per sequence and head, computed from the attention weights on token sequences.
 
-    `reduce` makes the numbers of one site's heads from its weights on some of the sequences; it is
-    told which.
+    `reduce(site, weights, indices)` turns the weights of one site on some of the sequences, whose
+    indices it is given, into one number for each of these sequences and each head.
 
     >>> from headcount import load_model
     >>> model = load_model("smollm2-135m-q4")
     >>> ids = model.tokenizer.encode("The capital of France is")
-    >>> to_the_first = attend(model, [ids], lambda site, weights, places: weights[:, :, -1, 0])
+    >>> to_the_first = attend(model, [ids], lambda site, weights, indices: weights[:, :, -1, 0])
     >>> to_the_first.shape
     (1, 270)
     """
@@ -98,32 +98,32 @@ def attend_each(
     label: str = "reading attention",
     progress: bool = True,
 ) -> list[Float[np.ndarray, "heads *_"]]:
-    """What `reduce` makes of the attention weights on each sequence: numbers or arrays, by head.
+    """For each sequence, what `reduce` makes of the attention weights: a number or array per head.
 
     With `gates` the model runs under that head set.
     """
 
-    def run(places: list[int]) -> Float[np.ndarray, "rows heads *_"]:
+    def run(indices: list[int]) -> Float[np.ndarray, "rows heads *_"]:
         at_site: dict[int, Tensor] = {}
 
         def read(site: HeadSite, weights: Tensor) -> None:
-            at_site[site.index] = reduce(site, weights, places)
+            at_site[site.index] = reduce(site, weights, indices)
 
         with reading_attention(model, read):
-            run_through(model, [sequences[place] for place in places], gates)
+            run_through(model, [sequences[index] for index in indices], gates)
         table = torch.cat([at_site[site.index].cpu().double() for site in model.sites], dim=1)
         return table.numpy()
 
     return each_length(model, sequences, run, label=label, progress=progress)
 
 
-def _ask(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Some attention modules return their weights only where they are asked for them."""
+def _ask_for_weights(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Set `output_attentions`, because some attention modules return no weights without it."""
     return args, {**kwargs, "output_attentions": True}
 
 
-class _Watch:
-    """The pass that is running: its shape, and which sites have been read in it."""
+class _AttentionReader:
+    """Reads the weights of one pass after the other, and checks that every site has given some."""
 
     def __init__(self, model: Model, read: Read) -> None:
         self.model, self.read = model, read
@@ -153,7 +153,7 @@ class _Watch:
         return hook
 
     def finish(self) -> None:
-        """Refuse a pass in which a site did not run."""
+        """Refuse a pass in which a site's attention module did not run."""
         if self.shape is not None:
             for site in self.model.sites:
                 if site.index not in self.seen:
@@ -163,9 +163,10 @@ class _Watch:
         rows, tokens = self.shape or (0, 0)
         for part in output if isinstance(output, tuple | list) else ():
             if isinstance(part, Tensor) and part.shape == (rows, site.heads, tokens, tokens):
-                # Scores before the softmax have the same shape; sinks leave sums below 1.
-                sums = float(part.sum(-1).max()) <= self.limit and float(part.min()) >= 0
-                if sums and not part.triu(1).any():  # and nobody looks at later tokens
+                # Scores before the softmax have the same shape, so check that the numbers are
+                # probabilities (with attention sinks they sum to less than 1) and causal.
+                probabilities = float(part.sum(-1).max()) <= self.limit and float(part.min()) >= 0
+                if probabilities and not part.triu(1).any():
                     return part
         raise _no_weights(site)
 
@@ -173,6 +174,5 @@ class _Watch:
 def _no_weights(site: HeadSite) -> HeadcountError:
     return HeadcountError(
         f"{site.attention} gives no softmax weights of its {site.heads} heads over the tokens, so "
-        "that nothing can be said about what they look at: rank by another ranking, such as "
-        "attribution."
+        "their attention cannot be read: use another ranking, such as attribution."
     )

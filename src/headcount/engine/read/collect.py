@@ -1,6 +1,6 @@
-"""Run a model on token sequences, and read the heads' outputs on the way.
+"""Run a model on token sequences, and read the heads' outputs during the pass.
 
-Sequences of one length run together, without any padding; only what is asked for is kept.
+Sequences of equal length run together, so that no padding is needed.
 """
 
 from __future__ import annotations
@@ -34,16 +34,15 @@ def each_length(
     label: str,
     progress: bool,
 ) -> list[Any]:
-    """Call `run` with the numbers of some sequences of equal length, until all have been run.
+    """Call `run` with the indices of sequences of equal length, until all sequences have been run.
 
-    As many at once as memory allows; where it runs out, `run` is called again with fewer. Returns
-    what it gave for each sequence.
+    If memory runs out, `run` is called again with fewer sequences. Returns one result per sequence.
     """
     if not sequences or not all(sequences):
         raise HeadcountError("Give at least one sequence, each with at least one token.")
     by_length: dict[int, list[int]] = {}
-    for number, ids in enumerate(sequences):
-        by_length.setdefault(len(ids), []).append(number)
+    for index, ids in enumerate(sequences):
+        by_length.setdefault(len(ids), []).append(index)
     results: dict[int, Any] = {}
     with (
         progress_bar(label, len(sequences), show=progress, unit="sequence") as bar,
@@ -59,7 +58,7 @@ def each_length(
                     del left[:rows]
 
         within_memory(model, work, default_tokens(model), max(by_length))
-    return [results[number] for number in range(len(sequences))]
+    return [results[index] for index in range(len(sequences))]
 
 
 def run_through(
@@ -67,14 +66,14 @@ def run_through(
     sequences: Sequence[Sequence[int]],
     gates: Float[np.ndarray, "heads"] | None = None,
 ) -> None:
-    """One pass over sequences of equal length under a head set, for what hooks read on the way."""
+    """Run one pass over sequences of equal length under a head set; hooks read what they need."""
     ids = torch.tensor([list(sequence) for sequence in sequences], device=model.device)
     with ExitStack() as stack:
         if model.fast_paths.head:
             stack.enter_context(scored_logits(model.module, 1))
         if gates is not None:
             stack.enter_context(gating(model.module, model.sites, torch.from_numpy(gates[None])))
-        # A user's compiled graph does not see hooks that came after it.
+        # A model that the user has compiled would ignore hooks that are registered afterwards.
         stack.enter_context(torch.compiler.set_stance("force_eager"))
         model.module(input_ids=ids, **accepted(model.module, use_cache=False))
 
@@ -83,7 +82,7 @@ def run_through(
 def reading(
     model: Model, read: Callable[[HeadSite, Float[Tensor, "rows tokens width"]], None]
 ) -> Iterator[None]:
-    """Call `read` with each site's z, before any gate, whenever the model runs in this context."""
+    """Call `read` with each site's ungated z whenever the model runs in this context."""
     named = dict(plain(model.module).named_modules())
     runs: dict[str, int] = {}
     rows = [1]
@@ -107,7 +106,7 @@ def reading(
         stack.callback(top.register_forward_pre_hook(starting, with_kwargs=True).remove)
         for name in dict.fromkeys(site.module for site in model.sites):
             sites = {site.call: site for site in model.sites if site.module == name}
-            # First in line, so that z is read as the attention left it.
+            # This hook runs before the gating hook, so that it reads z before the gate.
             hook = hook_for(name, sites)
             handle = named[name].register_forward_pre_hook(hook, prepend=True)
             stack.callback(handle.remove)
@@ -124,12 +123,13 @@ def collect(
     heads: Any = (),
     progress: bool = True,
 ) -> list[Float[np.ndarray, "..."]]:
-    """Each head's output at chosen positions of token sequences, site by site.
+    """Each head's output at the given positions of token sequences.
 
-    Returns one array per site: (sequences, positions, heads, size) as float32, or, with `mean`,
-    (sequences, heads, size), averaged over the positions, which then may differ in number. Negative
-    positions count from the end. The model runs under the head set `heads`, given as for
-    `gated`; what a head says is read before its own gate.
+    Returns one float32 array per site (attention layer) of shape (sequences, positions, heads,
+    size). With `mean` the outputs are averaged over the positions, whose number may then differ
+    between sequences, and the shape is (sequences, heads, size). Negative positions count from the
+    end. The model runs under the head set `heads`, given as for `gated`; a head's output is read
+    before its gate.
 
     >>> from headcount import collect, load_model
     >>> model = load_model("smollm2-135m-q4")
@@ -142,10 +142,10 @@ def collect(
             f"Give the positions of each of the {len(sequences)} sequences, not of "
             f"{len(positions)}."
         )
-    for place, (ids, chosen) in enumerate(zip(sequences, positions, strict=True)):
+    for index, (ids, chosen) in enumerate(zip(sequences, positions, strict=True)):
         if not chosen or not all(-len(ids) <= p < len(ids) for p in chosen):
             raise HeadcountError(
-                f"Sequence {place} has {len(ids)} tokens: name at least one position, and none "
+                f"Sequence {index} has {len(ids)} tokens: name at least one position, and none "
                 f"beyond them (asked for: {list(chosen)})."
             )
     gates = as_gates(heads, model.layout)
@@ -153,17 +153,17 @@ def collect(
     if not mean and len(counts) > 1:
         raise HeadcountError("Ask for equally many positions of each sequence, or for their mean.")
 
-    def run(places: list[int]) -> list[tuple[Tensor, ...]]:
+    def run(indices: list[int]) -> list[tuple[Tensor, ...]]:
         at_site: dict[int, Tensor] = {}
 
         def read(site: HeadSite, z: Tensor) -> None:
             heads = z[..., site.span].unflatten(-1, (site.heads, site.size))
-            some = [heads[row, list(positions[place])].float() for row, place in enumerate(places)]
-            # (rows, positions, heads, size), or without the positions; fetched in one go
-            at_site[site.index] = torch.stack([z.mean(0) for z in some] if mean else some).cpu()
+            outputs = [heads[row, list(positions[i])].float() for row, i in enumerate(indices)]
+            outputs = [output.mean(0) for output in outputs] if mean else outputs
+            at_site[site.index] = torch.stack(outputs).cpu()  # (rows, [positions,] heads, size)
 
         with reading(model, read):
-            run_through(model, [sequences[place] for place in places], gates)
+            run_through(model, [sequences[index] for index in indices], gates)
         return list(zip(*(at_site[site.index] for site in model.sites), strict=True))
 
     outputs = each_length(model, sequences, run, label="collecting", progress=progress)

@@ -1,4 +1,4 @@
-"""Which share of its edges each head of a sparse model leaves open, on texts."""
+"""The share of open attention edges of each head of a sparse model, on given texts."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from headcount.system.progress import progress as progress_bar
 def open_edges(
     model: Model, texts: Sequence[str], *, progress: bool = True
 ) -> Float[np.ndarray, "heads"]:
-    """The share of (query, key) pairs with s + b > 0, for every head in the model's order.
+    """The share of open edges of each head: of (query, key) pairs with s + b > 0 (score plus bias).
 
-    Pairs of all texts count alike, so a long text counts more.
+    The pairs of all texts have equal weight, so a long text counts more than a short one.
     """
     bias = gate_bias(model.module)
     if bias is None:
@@ -32,7 +32,7 @@ def open_edges(
         )
     sequences = [model.tokenizer.encode(text) for text in texts]
     if not sequences or not all(sequences):
-        raise HeadcountError("Give at least one text, each with tokens.")
+        raise HeadcountError("Give at least one text, each with at least one token.")
     names = {id(child): name for name, child in plain(model.module).named_modules()}
     attentions = attentions_of(model.module)
     opened = torch.zeros(model.layout.total, dtype=torch.float64)

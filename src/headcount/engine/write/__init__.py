@@ -1,1 +1,1 @@
-"""Texts under head sets: decoding."""
+"""Write texts under head sets: greedy decoding and sampling."""

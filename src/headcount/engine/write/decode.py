@@ -1,7 +1,7 @@
 """Decoding under gates: greedy or sampled, each row under its own head set.
 
-Prompts go through the key/value cache step by step (see `steps`) where a model is proven to carry
-that and the prompts suit it; otherwise its own `generate` does the decoding, and gates act inside.
+Where a model is proven to support it and the prompts suit it, our own loop over the key/value cache
+does the decoding (see `steps`); otherwise the model's own `generate` does, with gated heads.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from torch import Tensor, nn
 from headcount.engine.measure.batch import shared_start
 from headcount.engine.measure.forward import check_finite, fits, measuring
 from headcount.engine.measure.plan import SHORTEST_PREFIX, default_tokens
-from headcount.engine.write.sampling import Sampling, Watch
+from headcount.engine.write.sampling import FiniteCheck, Sampling
 from headcount.engine.write.settings import Decoding
-from headcount.engine.write.steps import Prompt, Steps, bears_filling, bears_gaps, filled
+from headcount.engine.write.steps import Prompt, Steps, ignores_gaps, pad_left, padding_ignored
 from headcount.engine.write.stopping import Generation, Stopping, cut
 from headcount.errors import HeadcountError
 from headcount.heads import gates_by_label
@@ -35,8 +35,8 @@ from headcount.models.sites import plain, probe_prompt
 from headcount.system.progress import progress as progress_bar
 
 NOTHING_GATED = (
-    'Scope "decode" leaves the first new token as it is, so with one new token these heads change '
-    "nothing."
+    'Scope "decode" does not gate the first new token, so with one new token these heads change '
+    'nothing: ask for more new tokens, or use scope "all".'
 )
 _Run = Callable[[list[int]], "list[Generation]"]
 
@@ -53,18 +53,18 @@ def generate(
 ) -> list[Generation]:
     """Let the model continue each prompt under a head set.
 
-    `heads` is a list of heads that are off, or gates: one row for all prompts or one for each.
-    What all prompts start with runs once for each head set, unless `share` is False. Of the model's
-    own generation settings only the end tokens are heeded: no beams, no penalties. These settings
-    say how texts are written:
+    `heads` are the heads that are off, or gates: one row for all prompts or one row for each. A
+    prefix that all prompts share runs once for each head set, unless `share` is False. The model's
+    own generation settings are ignored (beams, penalties), except for its end tokens. These
+    settings say how texts are written:
 
-    max_new_tokens       after which a text is cut (128)
+    max_new_tokens       a text is cut after this many new tokens (128)
     scope                "all" gates prompt and new tokens; "decode" gates only the passes over
                          single new tokens, so the first new token comes from the whole model
-    temperature, top_p   0 is greedy; at any other temperature, a prompt and a seed always draw the
-    seed                 same numbers: for several texts, give several seeds
-    stop                 strings; text from one of them on is cut off
-    until                "boxed" ends a text with the token that completes its box
+    temperature, top_p   0 is greedy; at any other temperature, the random numbers depend only on
+    seed                 the prompt and the seed: for several texts, give several seeds
+    stop                 strings that end a text; the text is cut before the first of them
+    until                "boxed" ends a text with the token that completes its \\boxed{…}
 
     >>> from headcount import generate, load_model
     >>> model = load_model("smollm2-135m-q4")
@@ -72,7 +72,7 @@ def generate(
     ' Paris'
     """
     if isinstance(prompts, str):
-        raise HeadcountError("Give a list of prompts, even where there is only one.")
+        raise HeadcountError("Give a list of prompts, even if there is only one.")
     decoding = Decoding(**settings)
     decoding.check(model)
     new = decoding.max_new_tokens
@@ -90,7 +90,7 @@ def generate(
         progress_bar("decoding", len(ids), show=progress, unit="prompt") as bar,
         measuring(model),
     ):
-        run, batches = _ways(job, rows or rows_at_once(model, ids, new), share)
+        run, batches = _choose_decoder(job, rows or rows_at_once(model, ids, new), share)
         while batches:
             batch = batches.pop(0)
             if fits(model, partial(keep, run, batch)):
@@ -103,23 +103,23 @@ def generate(
     return [results[number] for number in range(len(ids))]
 
 
-def _ways(job: _Job, rows: int, share: bool) -> tuple[_Run, list[list[int]]]:
-    """How to decode a batch of the prompts, and the batches."""
+def _choose_decoder(job: _Job, rows: int, share: bool) -> tuple[_Run, list[list[int]]]:
+    """A function that decodes a batch (our own loop or the model's `generate`), and the batches."""
     model, ids, gates = job.model, job.ids, job.gates
-    several = len(set(map(len, ids))) > 1  # lengths
-    nowhere = np.zeros(len(ids), dtype=int)
-    by_generate = _batches(ids, rows, nowhere, several and rows > 1 and not bears_padding(model))
+    mixed = len(set(map(len, ids))) > 1  # whether the prompts have different lengths
+    zeros = np.zeros(len(ids), dtype=int)
+    by_generate = _batches(ids, rows, zeros, mixed and rows > 1 and not ignores_padding(model))
     if not ids or not model.fast_paths.cache:
         return job.generate, by_generate
-    sets, row_of = np.zeros((1, 0)), nowhere
+    sets, row_of = np.zeros((1, 0)), zeros
     if gates is not None:
         sets, row_of = np.unique(gates, axis=0, return_inverse=True)
         row_of = row_of.reshape(-1)
     shared = shared_start(ids) if share and len(ids) >= 2 * len(sets) else 0
     prefix = ids[0][:shared] if shared >= SHORTEST_PREFIX else ()
     block = max(1, rows * len(sets) // len(ids))  # head sets whose prompts fit into one batch
-    batches = _batches(ids, rows, row_of // block, several and not bears_gaps(model))
-    if not prefix and len(batches) > 2 * len(by_generate):  # too many lengths
+    batches = _batches(ids, rows, row_of // block, mixed and not ignores_gaps(model))
+    if not prefix and len(batches) > 2 * len(by_generate):  # too many lengths for our own loop
         return job.generate, by_generate
     ended = job.ended if job.decoding.stops or job.ends else None
     steps = Steps(model, None if gates is None else sets, prefix, job.decoding, ended)
@@ -134,9 +134,9 @@ def _ways(job: _Job, rows: int, share: bool) -> tuple[_Run, list[list[int]]]:
 def _batches(
     ids: Sequence[Prompt], rows: int, block: Int[np.ndarray, "prompts"], apart: bool
 ) -> list[list[int]]:
-    """Prompts of one block together, those of like length side by side: there is little padding.
+    """Group the prompts of each block into batches of similar length, to need little padding.
 
-    Where a model does not bear padding, different lengths stay `apart`.
+    With `apart`, a batch holds prompts of one length only: the model does not ignore padding.
     """
     order = sorted(range(len(ids)), key=lambda i: (block[i], -len(ids[i]), i))
     alike = groupby(order, key=lambda i: (block[i], apart and len(ids[i])))
@@ -146,12 +146,12 @@ def _batches(
 
 def _ids(model: Model, prompt: str | Sequence[int], new: int) -> Prompt:
     if isinstance(prompt, str) and model.tokenizer is None:
-        raise HeadcountError("Give prompts as token ids: this model was given no tokenizer.")
+        raise HeadcountError("Give prompts as token ids: this model has no tokenizer.")
     ids = tuple(map(int, model.tokenizer.encode(prompt) if isinstance(prompt, str) else prompt))
     if not ids:
         raise HeadcountError("A prompt has no tokens: write at least one word.")
     limit = context_limit(model)
-    if limit is not None and limit < len(ids) + new - 1:  # the last one is not read
+    if limit is not None and limit < len(ids) + new - 1:  # the model never reads the last token
         raise HeadcountError(
             f"A prompt of {len(ids)} tokens and {new} new ones do not fit into the {limit} that "
             f"{model.name} can read: shorten the prompt or ask for fewer new tokens."
@@ -160,7 +160,7 @@ def _ids(model: Model, prompt: str | Sequence[int], new: int) -> Prompt:
 
 
 def context_limit(model: Model) -> int | None:
-    """How many tokens the model can read, by its own settings; None where they do not say."""
+    """How many tokens the model can read, by its config; None if the config does not say."""
     config = getattr(plain(model.module), "config", None)
     text = getattr(config, "get_text_config", lambda: config)()
     limit = getattr(text, "max_position_embeddings", None)
@@ -177,15 +177,15 @@ def _gates(model: Model, heads: Any, prompts: int) -> Float[np.ndarray, "prompts
 
 
 def rows_at_once(model: Model, ids: Sequence[Sequence[int]], new: int) -> int:
-    """Decoding reads all weights for each token: many rows at once, while their caches fit."""
+    """How many rows to decode at once: many, since every step reads all weights for any batch."""
     return max(1, 16 * default_tokens(model) // (max(map(len, ids), default=1) + new))
 
 
-def bears_padding(model: Model) -> bool:
-    """Whether a prompt padded on the left is continued as it is alone.
+def ignores_padding(model: Model) -> bool:
+    """Whether `generate` continues a left-padded prompt as it continues the prompt alone.
 
-    A model may bear padding in a pass and yet count it while decoding, where `generate` does not
-    tell it the positions.
+    A model may ignore padding in a single pass and yet count it while decoding, where `generate`
+    does not pass the positions.
     """
     ids = tuple(probe_prompt(model.module, 1)[0].tolist())
 
@@ -194,7 +194,7 @@ def bears_padding(model: Model) -> bool:
         steps: Sequence[Tensor] = written.logits
         return steps
 
-    return bears_filling(model, "padding", [ids, ids[4:]], logits)
+    return padding_ignored(model, "padding", [ids, ids[4:]], logits)
 
 
 @dataclass(frozen=True, eq=False)
@@ -213,11 +213,11 @@ class _Job:
 
     @cached_property
     def stopping(self) -> Stopping:
-        """What ends a text by what it says."""
+        """Ends a text by its content: at a stop string or by the rule `until`."""
         return Stopping(self.model, self.decoding)
 
     def ended(self, rows: list[list[int]]) -> list[bool]:
-        """Which rows of new tokens have come to an end."""
+        """Which rows of new tokens have ended."""
         stopped = self.stopping.ended(rows)
         return [end or row[-1] in self.ends for end, row in zip(stopped, rows, strict=True)]
 
@@ -227,26 +227,27 @@ class _Job:
         model, module, decoding = self.model, plain(self.model.module), self.decoding
         prompts = [self.ids[number] for number in batch]
         new, width = decoding.max_new_tokens, max(map(len, prompts))
-        watch = Watch()
-        processors: list[Any] = [watch]
+        finite = FiniteCheck()
+        processors: list[Any] = [finite]
         with ExitStack() as stack:
-            # Gates that start within `generate` end after it: what they find must not be its own.
+            # Gating that starts inside `_decode` ends after it, and restores the stance that it
+            # found there; this outer context then restores the caller's stance.
             stack.enter_context(torch.compiler.set_stance("force_eager"))
             if self.gates is not None:
                 context = gating(module, model.sites, torch.from_numpy(self.gates[batch]))
                 if decoding.scope == "all":
                     stack.enter_context(context)
                 else:
-                    processors.append(_AfterThePrompt(model, context, stack))
+                    processors.append(_GateAfterPrompt(model, context, stack))
             if decoding.temperature:
                 processors.append(Sampling(decoding, prompts, new))
             criteria = [Stopping(model, decoding, width)] if decoding.stops else []
             output = _decode(model, prompts, new, self.ends, processors, criteria)
-        check_finite(watch.found, model)
+        check_finite(finite.result, model)
         return [self.generation(row) for row in output.sequences[:, width:].tolist()]
 
     def generation(self, ids: list[int]) -> Generation:
-        """New tokens as a text."""
+        """Decode new tokens and cut the text where it ends."""
         return cut(self.model, ids, self.ends, self.decoding)
 
 
@@ -259,10 +260,10 @@ def _decode(
     criteria: Sequence[Any] = (),
     **others: Any,
 ) -> Any:
-    """What `generate` gives for these prompts, padded on the left so that all go on in step."""
+    """The output of the model's `generate` for these prompts, padded on the left."""
     from transformers import GenerationConfig, LogitsProcessorList, StoppingCriteriaList
 
-    ids, gaps = filled(prompts, 0, model.device)
+    ids, padding = pad_left(prompts, 0, model.device)
     settings = GenerationConfig(
         max_new_tokens=new,
         do_sample=False,
@@ -275,7 +276,7 @@ def _decode(
     with _no_other_settings(module), torch.no_grad(), torch.compiler.set_stance("force_eager"):
         return module.generate(
             ids,
-            attention_mask=torch.ones_like(ids) if gaps is None else gaps.mask,
+            attention_mask=torch.ones_like(ids) if padding is None else padding.mask,
             generation_config=settings,
             logits_processor=LogitsProcessorList(processors),
             stopping_criteria=StoppingCriteriaList(criteria),
@@ -284,7 +285,7 @@ def _decode(
 
 @contextmanager
 def _no_other_settings(module: nn.Module) -> Iterator[None]:
-    """Keep a model's own generation settings out: `generate` takes from them what is not given."""
+    """Hide the model's own generation settings, which `generate` would use as defaults."""
     from transformers import GenerationConfig
 
     tops = [module, getattr(module, "get_base_model", lambda: module)()]  # PEFT wraps the model
@@ -299,16 +300,16 @@ def _no_other_settings(module: nn.Module) -> Iterator[None]:
 
 
 def _ends(model: Model) -> set[int]:
-    """Token ids that end a text, by the model's own settings and its tokenizer."""
+    """Token ids that end a text, from the model's generation settings and its tokenizer."""
     config = getattr(plain(model.module), "generation_config", None)
     ends = getattr(config, "eos_token_id", None)
-    several = [*ends] if isinstance(ends, list | tuple) else [ends]
-    several.append(getattr(model.tokenizer, "eos_token_id", None))
-    return {int(end) for end in several if end is not None}
+    candidates = [*ends] if isinstance(ends, list | tuple) else [ends]
+    candidates.append(getattr(model.tokenizer, "eos_token_id", None))
+    return {int(end) for end in candidates if end is not None}
 
 
-class _AfterThePrompt:
-    """Starts gating when the pass over the prompt has ended."""
+class _GateAfterPrompt:
+    """Starts the gating after the pass over the prompt, for scope "decode"."""
 
     def __init__(self, model: Model, context: Any, stack: ExitStack) -> None:
         self.model, self.context, self.stack = model, context, stack
@@ -327,5 +328,5 @@ class _AfterThePrompt:
         if args and args[0].shape[1] != 1:
             raise HeadcountError(
                 f"{self.model.name} keeps no keys and values and reads its prompt again for every "
-                'new token: scope "decode" cannot leave the prompt alone, use "all".'
+                'new token, so scope "decode" would gate the prompt too: use "all".'
             )

@@ -1,4 +1,4 @@
-"""How a model writes: how its tokens are drawn, what is gated, and where a text ends."""
+"""Settings of decoding: how tokens are drawn, which passes are gated, and where a text ends."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ Scope = Literal["all", "decode"]
 
 
 def check_scope(scope: str) -> None:
-    """Refuse a scope that there is not."""
+    """Refuse an unknown scope."""
     if scope not in get_args(Scope):
         raise unknown("scope", scope, get_args(Scope))
 
 
 @dataclass(frozen=True)
 class Sampled:
-    """How tokens are drawn; temperature 0 takes the likeliest one."""
+    """How tokens are drawn; temperature 0 is greedy: it takes the most likely token."""
 
     temperature: float = 0.0
     top_p: float = 1.0
@@ -30,7 +30,7 @@ class Sampled:
 
     @property
     def identity(self) -> dict[str, float]:
-        """What of it determines a text; nothing where nothing is drawn."""
+        """The settings that determine a text; none for greedy decoding, which draws nothing."""
         if not self.temperature:
             return {}
         return {"temperature": self.temperature, "top_p": self.top_p, "seed": self.seed}
@@ -38,11 +38,11 @@ class Sampled:
 
 @dataclass(frozen=True)
 class Decoding(Sampled):
-    """All that is asked of every text; see `generate`."""
+    """The settings of `generate` that hold for every text."""
 
     max_new_tokens: int = 128
     scope: Scope = "all"
-    stop: str | Sequence[str] = ()  # a tuple as soon as it is made
+    stop: str | Sequence[str] = ()  # always a tuple after __init__
     until: str = ""
 
     def __post_init__(self) -> None:
@@ -57,19 +57,17 @@ class Decoding(Sampled):
                 "The temperature must be at least 0, and top_p above 0 and at most 1."
             )
         if not all(stop):
-            raise HeadcountError("A stop string is empty, which would end every text at once.")
+            raise HeadcountError("A stop string is empty and would end every text: leave it out.")
 
     @property
     def stops(self) -> bool:
-        """Whether a text may end by what it says."""
+        """Whether the content of a text may end it: a stop string or the rule `until`."""
         return bool(self.stop or self.until)
 
     def check(self, model: Model) -> None:
-        """Refuse a model that cannot write like this."""
+        """Refuse a model that cannot decode with these settings."""
         if self.stops and model.tokenizer is None:
-            raise HeadcountError(
-                "Stop strings need a tokenizer, which this model was given none of."
-            )
+            raise HeadcountError("Stop strings need a tokenizer: load or wrap the model with one.")
         if not hasattr(plain(model.module), "generate"):
             raise HeadcountError(
                 f"{model.name} cannot decode: it has no `generate`, as Hugging Face models do."

@@ -1,7 +1,7 @@
-"""Decoding step by step through the key/value cache, where a model is proven to carry that.
+"""Our own decoding loop over the key/value cache, for models that are proven to support it.
 
-Against the model's own `generate` this does less: tokens that all prompts share run once for each
-head set, rows that have ended leave the batch, and nothing is asked of the device but the tokens.
+It does less work than the model's own `generate`: a prefix that all prompts share runs once for
+each head set, rows that have ended leave the batch, and only the tokens are copied from the device.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from headcount.engine.measure.forward import check_finite
-from headcount.engine.write.sampling import Sampling, Watch
+from headcount.engine.write.sampling import FiniteCheck, Sampling
 from headcount.engine.write.settings import Decoding
 from headcount.models.forward_modes import empty_cache, scored_logits
 from headcount.models.gate import gating
@@ -26,7 +26,7 @@ from headcount.models.model import Model
 from headcount.models.sites import accepted, coarsest_dtype, probe_prompt
 from headcount.models.slices import tolerance
 
-WORTH_LEAVING = 0.1  # share of rows that must have ended before the others are moved together
+WORTH_REMOVING = 0.1  # ended rows are removed from the batch when they are this share of it
 
 Prompt = tuple[int, ...]
 Ended = Callable[[list[list[int]]], list[bool]]
@@ -35,101 +35,102 @@ Layers = list[tuple[Tensor, Tensor]]  # keys and values of each layer
 
 @dataclass
 class Steps:
-    """Decoding of prompts, each row under its own head set.
+    """Decodes prompts, each row under its own head set.
 
-    Prompts of different lengths are filled up behind the shared prefix: see `bears_gaps`.
+    Prompts of different lengths are padded between the shared prefix and the rest, where the model
+    is proven to ignore padding: see `ignores_gaps`.
     """
 
     model: Model
     gates: Float[np.ndarray, "sets heads"] | None  # of all head sets; None leaves all heads on
-    prefix: Prompt  # tokens with which every prompt starts, run once for each head set
+    prefix: Prompt  # the tokens with which every prompt starts; they run once for each head set
     decoding: Decoding
-    ended: Ended | None = None  # which rows, given all their new tokens, have come to an end
-    logits: list[Tensor] | None = None  # of every step, where they are asked for
+    ended: Ended | None = None  # tells, from the new tokens of rows, which rows have ended
+    logits: list[Tensor] | None = None  # a list to which the logits of every step are appended
     _known: dict[int, int] = field(default_factory=dict)  # head set → its row of `_layers`
     _layers: Layers = field(default_factory=list)
 
     @property
-    def spare_prompt(self) -> bool:
+    def prompt_ungated(self) -> bool:
         """Whether only the passes over new tokens are gated."""
         return self.decoding.scope == "decode"
 
     @torch.no_grad()
     def run(self, prompts: Sequence[Prompt], sets: Sequence[int]) -> list[list[int]]:
-        """The new tokens of each prompt under the head set of that number."""
-        model, watch = self.model, Watch()
+        """The new tokens of each prompt, under the head set whose number `sets` gives for it."""
+        model, finite = self.model, FiniteCheck()
         new = self.decoding.max_new_tokens
         sampling = Sampling(self.decoding, prompts, new) if self.decoding.temperature else None
         start = len(self.prefix)
-        ids, gaps = filled([prompt[start:] for prompt in prompts], start, model.device)
+        ids, padding = pad_left([prompt[start:] for prompt in prompts], start, model.device)
         cache = self._spread(sets)
-        alive = torch.arange(len(prompts))  # on the host, which need not ask the device for it
+        alive = torch.arange(len(prompts))  # kept on the CPU, so that reading it needs no waiting
         numbers = np.asarray(sets)
         texts: list[list[int]] = [[] for _ in prompts]
-        over = [False] * len(prompts)  # rows that have ended, also while they stay in the batch
-        unseen: list[Tensor] = []  # tokens that nobody has had to look at yet
+        over = [False] * len(prompts)  # which prompts have ended, including rows still in the batch
+        unfetched: list[Tensor] = []  # tokens that are only on the device so far
         with ExitStack() as stack:
             stack.enter_context(self._gating(numbers, prompt=True))
             for step in range(new):
-                logits = self._pass(ids, cache, gaps)
-                watch(ids, logits)
+                logits = self._pass(ids, cache, padding)
+                finite(ids, logits)
                 if self.logits is not None:
                     self.logits.append(logits)
                 scores = logits if sampling is None else sampling.draw(logits, alive, step)
                 tokens = scores.argmax(-1)
                 ids = tokens[:, None]
-                gaps = None if gaps is None else gaps.after()
-                unseen.append(tokens)
+                padding = None if padding is None else padding.next_step()
+                unfetched.append(tokens)
                 stay = None
                 if self.ended is not None:
-                    unseen.clear()
-                    gone = self._read(texts, over, alive.tolist(), tokens.tolist())
-                    if all(gone):
+                    unfetched.clear()
+                    ended = self._append(texts, over, alive.tolist(), tokens.tolist())
+                    if all(ended):
                         break
-                    if sum(gone) >= max(1, WORTH_LEAVING * len(gone)):
-                        stay = torch.tensor([i for i, end in enumerate(gone) if not end])
+                    if sum(ended) >= max(1, WORTH_REMOVING * len(ended)):
+                        stay = torch.tensor([i for i, end in enumerate(ended) if not end])
                 if stay is not None:
                     numbers, alive = numbers[stay.numpy()], alive[stay]
                     stay = stay.to(model.device)
                     ids = ids[stay]
-                    gaps = None if gaps is None else gaps.of(stay)
-                    for layer in cache.layers:  # a device map gives each its own device
+                    padding = None if padding is None else padding.of(stay)
+                    for layer in cache.layers:  # with a device map, layers are on several devices
                         layer.batch_select_indices(stay.to(layer.keys.device))
-                if stay is not None or (step == 0 and self.spare_prompt):
+                if stay is not None or (step == 0 and self.prompt_ungated):
                     stack.close()
                     stack.enter_context(self._gating(numbers, prompt=False))
-        check_finite(watch.found, model)
-        return torch.stack(unseen, 1).tolist() if unseen else texts
+        check_finite(finite.result, model)
+        return torch.stack(unfetched, 1).tolist() if unfetched else texts
 
-    def _read(
-        self, texts: list[list[int]], over: list[bool], places: list[int], tokens: list[int]
+    def _append(
+        self, texts: list[list[int]], over: list[bool], rows: list[int], tokens: list[int]
     ) -> list[bool]:
-        """Note the new tokens of rows that go on; tells which rows have ended, now or before."""
+        """Append new tokens to the unfinished texts of these rows; tells which rows have ended."""
         assert self.ended is not None
-        going = [place for place in places if not over[place]]
-        for place, token in zip(places, tokens, strict=True):
-            if not over[place]:
-                texts[place].append(token)
-        for place, end in zip(going, self.ended([texts[p] for p in going]), strict=True):
-            over[place] = end
-        return [over[place] for place in places]
+        going = [row for row in rows if not over[row]]
+        for row, token in zip(rows, tokens, strict=True):
+            if not over[row]:
+                texts[row].append(token)
+        for row, end in zip(going, self.ended([texts[row] for row in going]), strict=True):
+            over[row] = end
+        return [over[row] for row in rows]
 
     def _gating(self, sets: Int[np.ndarray, "rows"], prompt: bool) -> AbstractContextManager[None]:
-        if self.gates is None or (prompt and self.spare_prompt):
-            # A user's compiled graph would be made anew for every length.
+        if self.gates is None or (prompt and self.prompt_ungated):
+            # A model that the user has compiled would be compiled again for every length.
             eager: AbstractContextManager[None] = torch.compiler.set_stance("force_eager")
             return eager
         gates = torch.from_numpy(self.gates[sets])
         return gating(self.model.module, self.model.sites, gates)
 
     def _pass(
-        self, ids: Int[Tensor, "rows tokens"], cache: Any, gaps: _Gaps | None = None
+        self, ids: Int[Tensor, "rows tokens"], cache: Any, padding: _Padding | None = None
     ) -> Float[Tensor, "rows vocab"]:
         module = self.model.module
         last = scored_logits(module, 1) if self.model.fast_paths.head else nullcontext()
         options: dict[str, Any] = {"past_key_values": cache, "use_cache": True}
-        if gaps is not None:
-            options |= {"attention_mask": gaps.mask, "position_ids": gaps.positions}
+        if padding is not None:
+            options |= {"attention_mask": padding.mask, "position_ids": padding.positions}
         with last:
             options = accepted(module, **options)
             logits: Tensor = module(input_ids=ids, **options).logits
@@ -139,22 +140,22 @@ class Steps:
         return empty_cache(self.model.module, len(self.model.sites))
 
     def _spread(self, sets: Sequence[int]) -> Any:
-        """A cache that holds the prefix of each row, under its head set."""
+        """A cache that holds the prefix for each row, under the row's head set."""
         cache = self._empty()
         if not self.prefix:
             return cache
-        if self.gates is None or self.spare_prompt:
+        if self.gates is None or self.prompt_ungated:
             sets = [0] * len(sets)
         if not set(sets) <= self._known.keys():
             self._read_prefix(sorted(set(sets)))
         rows = torch.tensor([self._known[number] for number in sets], device=self.model.device)
         for index, (keys, values) in enumerate(self._layers):
-            some = rows.to(keys.device)  # a device map gives each layer its own
-            cache.update(keys[some], values[some], index)
+            at = rows.to(keys.device)  # with a device map, layers are on several devices
+            cache.update(keys[at], values[at], index)
         return cache
 
     def _read_prefix(self, sets: list[int]) -> None:
-        """Run the prefix under these head sets; those of others are forgotten."""
+        """Run the prefix under these head sets, and forget the prefix of all other head sets."""
         self._known, self._layers = {}, []
         ids = torch.tensor([self.prefix] * len(sets), device=self.model.device)
         cache = self._empty()
@@ -165,26 +166,26 @@ class Steps:
 
 
 @dataclass(frozen=True)
-class _Gaps:
-    """Which columns are tokens, from the first of the prefix on, and where the last ones stand."""
+class _Padding:
+    """The attention mask, which is 0 at padding, and the positions of the tokens of a pass."""
 
     mask: Int[Tensor, "rows columns"]
     positions: Int[Tensor, "rows tokens"]
 
-    def after(self) -> _Gaps:
-        """One token later."""
+    def next_step(self) -> _Padding:
+        """The mask and positions of the next pass, over one more token."""
         more = self.mask.new_ones(len(self.mask), 1)
-        return _Gaps(torch.cat((self.mask, more), 1), self.positions[:, -1:] + 1)
+        return _Padding(torch.cat((self.mask, more), 1), self.positions[:, -1:] + 1)
 
-    def of(self, rows: Int[Tensor, "some"]) -> _Gaps:
-        """Some of the rows."""
-        return _Gaps(self.mask[rows], self.positions[rows])
+    def of(self, rows: Int[Tensor, "some"]) -> _Padding:
+        """The mask and positions of these rows."""
+        return _Padding(self.mask[rows], self.positions[rows])
 
 
-def filled(
+def pad_left(
     rests: Sequence[Prompt], start: int, device: torch.device
-) -> tuple[Int[Tensor, "rows tokens"], _Gaps | None]:
-    """What follows the prefix of `start` tokens, filled up on the left where lengths differ."""
+) -> tuple[Int[Tensor, "rows tokens"], _Padding | None]:
+    """Pad the rests of prompts, after a prefix of `start` tokens, on the left to equal length."""
     width = max(map(len, rests))
     ids = torch.zeros(len(rests), width, dtype=torch.long)
     mask = torch.ones(len(rests), start + width, dtype=torch.long)
@@ -195,36 +196,34 @@ def filled(
     if bool(mask.all()):
         return ids, None
     positions = (mask.cumsum(-1) - 1)[:, start:].clamp(min=0)
-    return ids, _Gaps(mask.to(device), positions.to(device))
+    return ids, _Padding(mask.to(device), positions.to(device))
 
 
-_BEARS: WeakKeyDictionary[Model, dict[str, bool]] = WeakKeyDictionary()
+_PROVEN: WeakKeyDictionary[Model, dict[str, bool]] = WeakKeyDictionary()
 
 
-def bears_filling(
+def padding_ignored(
     model: Model, way: str, pair: list[Prompt], logits: Callable[[list[Prompt]], Sequence[Tensor]]
 ) -> bool:
-    """Whether the second prompt of a pair goes on beside the first as it does alone.
+    """Whether the second prompt of a pair has the same logits next to the first as alone.
 
-    Proven when first asked for, by the `logits` of each step of this way of decoding.
+    The second prompt is shorter, so that it is padded next to the first. Tested once per model and
+    `way` of decoding; `logits` decodes prompts in that way and returns the logits of each step.
     """
-    known = _BEARS.setdefault(model, {})
+    known = _PROVEN.setdefault(model, {})
     if way not in known:
         try:
             both = zip(logits(pair), logits(pair[1:]), strict=True)
             errors = [float((a[1:] - b).abs().max() / b.abs().max()) for a, b in both]
             known[way] = max(errors) <= tolerance(coarsest_dtype(model.module))
-        except Exception:  # a model that filling breaks in any way does without it
+        except Exception:  # a model that fails with padding runs without padding
             known[way] = False
     return known[way]
 
 
 @torch.no_grad()
-def bears_gaps(model: Model) -> bool:
-    """Whether padding between a cached prefix and the rest leaves the logits unchanged.
-
-    Proven in a pass over the rest and two steps.
-    """
+def ignores_gaps(model: Model) -> bool:
+    """Whether padding between a cached prefix and the rest leaves the logits unchanged (tested)."""
     ids = tuple(probe_prompt(model.module, 1)[0].tolist())
 
     def logits(prompts: list[Prompt]) -> list[Tensor]:
@@ -232,4 +231,4 @@ def bears_gaps(model: Model) -> bool:
         steps.run(prompts, [0] * len(prompts))
         return steps.logits or []
 
-    return bears_filling(model, "gaps", [ids, ids[:3] + ids[6:]], logits)
+    return padding_ignored(model, "gaps", [ids, ids[:3] + ids[6:]], logits)

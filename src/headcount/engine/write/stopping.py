@@ -1,4 +1,4 @@
-"""Where a written text ends: by an end token, a stop string, or what it says."""
+"""Where a written text ends: at an end token, before a stop string, or by the rule `until`."""
 
 from __future__ import annotations
 
@@ -16,27 +16,28 @@ from headcount.tasks.answer_endings import ENDINGS
 
 @dataclass(frozen=True)
 class Generation:
-    """What a model wrote after one prompt.
+    """The text that a model wrote after one prompt.
 
-    `ids` are the tokens before the end; where a stop string ended the text, they include it.
+    `ids` are the tokens before the end token; if a stop string ended the text, they include it,
+    while `text` does not.
     """
 
     ids: tuple[int, ...]
     text: str
-    finished: bool  # an end was reached; False where the limit cut the text
+    finished: bool  # whether the text came to an end; False if `max_new_tokens` cut it
 
 
 def cut(model: Model, ids: list[int], ends: set[int], decoding: Decoding) -> Generation:
-    """New tokens as a text that ends where it should."""
-    place = next((i for i, token in enumerate(ids) if token in ends), None)
-    finished = place is not None
-    ids = ids if place is None else ids[:place]
+    """Decode new tokens, and cut them where the text ends."""
+    end = next((i for i, token in enumerate(ids) if token in ends), None)
+    finished = end is not None
+    ids = ids if end is None else ids[:end]
     text = _text(model, ids)
     stop = decoding.stop
     cuts = [text.index(string) for string in stop if string in text]
     if cuts:
         text, finished = text[: min(cuts)], True
-        # Rows that stopped early are filled up until all have.
+        # A row that stopped goes on receiving tokens until all rows have stopped: remove them.
         while any(string in _text(model, ids[:-1]) for string in stop):
             ids = ids[:-1]
     sign, end_of = _ending(decoding)
@@ -66,17 +67,18 @@ def _ending(decoding: Decoding) -> tuple[str, Callable[[str], int | None] | None
 
 
 class Stopping:
-    """Ends rows whose text holds a stop string, in whichever tokens it is written, or is complete.
+    """Ends rows whose text contains a stop string or is complete by the rule `until`.
 
-    The one that transformers has takes vocabularies apart, and not all of them can be.
+    It compares decoded text, since a stop string can be tokenized in several ways. transformers'
+    own stop strings analyse the vocabulary instead, which does not work for every tokenizer.
     """
 
     def __init__(self, model: Model, decoding: Decoding, width: int = 0) -> None:
         self.model, self.stop, self.width = model, decoding.stop, width
         self.sign, self.end_of = _ending(decoding)
-        # A token is at least a byte, most of the time; a few more for those that are none.
+        # As many last tokens as can hold a stop string: most have a byte or more, 8 may be empty.
         self.tail = max((len(string.encode()) for string in self.stop), default=0) + 8
-        self.signs: dict[int, bool] = {}  # whether a token's own text holds the sign
+        self.signs: dict[int, bool] = {}  # whether a token's own text contains the sign
 
     def __call__(self, input_ids: Tensor, scores: Tensor, **_: Any) -> Tensor:
         """Called by `generate` after each step."""
@@ -84,7 +86,7 @@ class Stopping:
         return torch.tensor(self.ended(input_ids[:, start:].tolist()), device=input_ids.device)
 
     def ended(self, rows: list[list[int]]) -> list[bool]:
-        """Which rows of new tokens hold a stop string near their end, or have come to theirs."""
+        """Which rows of new tokens contain a stop string near their end, or are complete."""
         return [self._complete(row) or self._stopped(row) for row in rows]
 
     def _stopped(self, row: list[int]) -> bool:
@@ -92,7 +94,7 @@ class Stopping:
         return any(string in text for string in self.stop)
 
     def _complete(self, row: list[int]) -> bool:
-        """Reads a whole text only where its last token may have completed it."""
+        """Whether `until` ends the text; decodes it only if the last token contains the sign."""
         if self.end_of is None:
             return False
         last = row[-1]

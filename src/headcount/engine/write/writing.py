@@ -1,4 +1,4 @@
-"""What a model writes to the prompts of a task, under each head set."""
+"""A request for the texts that a model writes to the prompts of a task, under each head set."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from headcount.tasks.task import Split
 
 __all__ = ["Answers", "Redistribution", "Sampled", "Scope", "Writing", "check_scope"]
 
-BATCHES = 4  # decoded between two writes to the store: what a killed run may lose
+BATCHES = 4  # batches decoded between two writes to the store: a killed run loses at most these
 
 Cell = tuple[int, int]  # one head set and one example
 
@@ -33,18 +33,19 @@ class Redistribution(Protocol):
 
     @property
     def identity(self) -> dict[str, Any]:
-        """What of it determines a text."""
+        """The settings that determine a text."""
 
     def acting(self, model: Model) -> AbstractContextManager[None]:
-        """Act on every pass inside."""
+        """Change the activations of every pass inside this context."""
 
 
 @dataclass(frozen=True, eq=False)
 class Writing(OnHeadSets):
     """A request for texts: the model answers every example of a split under each head set.
 
-    A text ends before one of the task's stop strings, by its rule `until`, or after its number of
-    new tokens. Greedily, unless `sampled` says otherwise; `redistribution` acts on every pass.
+    A text ends before one of the task's stop strings, by the task's rule `until`, or after its
+    `max_new_tokens`. Decoding is greedy unless `sampled` sets a temperature; `redistribution`
+    changes the activations of every pass.
     """
 
     model: Model
@@ -56,7 +57,7 @@ class Writing(OnHeadSets):
     redistribution: Redistribution | None = None
 
     def context(self) -> dict[str, Any]:
-        """Everything but gates and examples that determines a text."""
+        """Everything that determines a text, except for gates and example."""
         task = self.task
         change = self.redistribution
         return {
@@ -70,10 +71,7 @@ class Writing(OnHeadSets):
         }
 
     def tokens(self, missing: Bool[np.ndarray, "sets examples"]) -> int:
-        """How many tokens the missing texts take at most: a text may end before its limit.
-
-        What all prompts share runs once for each head set.
-        """
+        """The most tokens that the missing texts can take; a shared prefix runs once per set."""
         prompts = [self.examples[e].prompt for e in np.flatnonzero(missing.any(axis=0))]
         shared = shared_start(prompts) if len(prompts) > 1 else 0
         shared = shared if shared >= SHORTEST_PREFIX else 0
@@ -82,7 +80,7 @@ class Writing(OnHeadSets):
         return each + texts * self.task.max_new_tokens + sets * shared
 
     def job(self) -> WritingJob:
-        """The work as executors take it."""
+        """The request as a job for an executor."""
         task = self.task
         decoding = Decoding(
             **asdict(self.sampled),
@@ -96,7 +94,7 @@ class Writing(OnHeadSets):
     def units(
         self, context: dict[str, Any], missing: Bool[np.ndarray, "sets examples"]
     ) -> list[Unit]:
-        """The missing texts, in pieces that are decoded together before the store is written."""
+        """The missing texts, in units that are decoded together and then written to the store."""
         return [
             self._unit(context, [(row, e) for row in rows for e in columns if missing[row, e]])
             for rows, columns in self._pieces(missing)
@@ -105,25 +103,22 @@ class Writing(OnHeadSets):
     def _pieces(
         self, missing: Bool[np.ndarray, "sets examples"]
     ) -> Iterator[tuple[list[int], list[int]]]:
-        """Head sets and examples that are decoded together, before the store is written.
-
-        All examples under several head sets where a batch holds that many, else some of them.
-        """
+        """The head sets and examples of each unit: several whole head sets, or a part of one."""
         prompts = [example.prompt for example in self.examples]
         together = BATCHES * rows_at_once(self.model, prompts, self.task.max_new_tokens)
         step = max(1, together // len(prompts))
-        wanted = np.flatnonzero(missing.any(axis=1)).tolist()
-        for start in range(0, len(wanted), step):
-            some = wanted[start : start + step]
-            columns = np.flatnonzero(missing[some].any(axis=0)).tolist()
-            # Prompts of like length together, so that little is filled up.
+        incomplete = np.flatnonzero(missing.any(axis=1)).tolist()
+        for start in range(0, len(incomplete), step):
+            rows = incomplete[start : start + step]
+            columns = np.flatnonzero(missing[rows].any(axis=0)).tolist()
+            # Prompts of similar length are decoded together, so that there is little padding.
             columns.sort(key=lambda e: (-len(prompts[e]), e))
             for first in range(0, len(columns), together):
-                yield some, columns[first : first + together]
+                yield rows, columns[first : first + together]
 
     def _unit(self, context: dict[str, Any], cells: list[Cell]) -> Unit:
         rows, columns = (sorted(set(numbers)) for numbers in zip(*cells, strict=True))
-        asked = {
+        content = {
             "context": context,
             "head_sets": digest(self.head_sets.gates[rows].astype("<f4").tobytes()),
             "examples": [self.examples[column].key for column in columns],
@@ -132,15 +127,15 @@ class Writing(OnHeadSets):
         first = self.examples[cells[0][1]].example.id
         more = f" and {len(columns) - 1} more" if len(columns) > 1 else ""
         name = f"{self.task.name}, answers: {first}{more} under {len(rows)} head sets"
-        return Unit(digest(canonical(asked)), name, cells)
+        return Unit(digest(canonical(content)), name, cells)
 
 
 @dataclass(frozen=True, eq=False)
 class Answers:
-    """One text per head set and example; `of` gives those of a label."""
+    """One text per head set and example; `of` gives the texts of a label."""
 
-    texts: np.ndarray  # (different head sets, examples), of str
-    finished: Float[np.ndarray, "sets examples"]  # 0 where the limit cut a text; NaN: not known
+    texts: np.ndarray  # strings, of shape (different head sets, examples)
+    finished: Float[np.ndarray, "sets examples"]  # 0 if the limit cut a text; NaN if not known
     head_sets: HeadSets
     examples: tuple[str, ...]
     clusters: Int[np.ndarray, "examples"]
@@ -152,7 +147,7 @@ class Answers:
 
 @dataclass(frozen=True, eq=False)
 class WritingJob:
-    """What is asked of every piece: plain data."""
+    """The data that all units of a request for texts need."""
 
     gates: Float[np.ndarray, "sets heads"]
     examples: list[Encoded]
@@ -160,20 +155,21 @@ class WritingJob:
     redistribution: Redistribution | None
 
     def ready(self, model: Model) -> Callable[[list[Cell], Emit], None]:
-        """Write the texts of cells with a model, and emit them together."""
+        """Make a function that writes the texts of cells with a model, and emits them together."""
         return lambda cells, emit: emit(self.write(model, cells))
 
     def write(self, model: Model, cells: list[Cell]) -> list[tuple[str, float]]:
-        """The texts of some cells, which are decoded together, and whether each was finished."""
+        """The texts of these cells, and for each whether it was finished."""
         if self.redistribution is None:
             return self._write(model, cells)
-        # It looks at all activations of a prompt, and filling would be among them.
+        # A redistribution reads all activations of a pass, so decode equal lengths together: there
+        # must be no padding.
         lengths = {len(self.examples[e].prompt) for _, e in cells}
         texts: dict[Cell, tuple[str, float]] = {}
         with self.redistribution.acting(model):
             for length in sorted(lengths):
-                some = [cell for cell in cells if len(self.examples[cell[1]].prompt) == length]
-                texts.update(zip(some, self._write(model, some), strict=True))
+                equal = [cell for cell in cells if len(self.examples[cell[1]].prompt) == length]
+                texts.update(zip(equal, self._write(model, equal), strict=True))
         return [texts[cell] for cell in cells]
 
     def _write(self, model: Model, cells: list[Cell]) -> list[tuple[str, float]]:
@@ -182,7 +178,8 @@ class WritingJob:
             model,
             [self.examples[e].prompt for _, e in cells],
             None if (gates == 1).all() else gates,
-            # It looks at all activations of a pass, which must be the same whoever is asked beside.
+            # A redistribution reads all activations of a pass, so they must not depend on which
+            # other prompts are in the batch.
             share=self.redistribution is None,
             progress=False,
             **asdict(self.decoding),

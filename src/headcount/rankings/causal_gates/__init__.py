@@ -1,4 +1,4 @@
-"""Causal gates: learned gates that split heads into facilitating, irrelevant, interfering."""
+"""Causal gates: learned gates that tell facilitating, irrelevant and interfering heads apart."""
 
 from headcount.rankings.causal_gates.result import ROLES, CausalGates
 

@@ -1,12 +1,12 @@
-"""Fit causal gates: which heads a task needs, which are in its way, and which do not matter.
+"""Fit causal gates: which heads a task needs, which interfere with it, and which do not matter.
 
 Each head's output is multiplied by a gate G = σ(M), and M is learned while the weights are frozen.
 
     loss = −mean over prompts(mean over target tokens of log p) − λ · mean over heads(clamp(M, ±4))
 
-First with λ = 0; from there once with λ = +0.1, which pays for open gates (G⁺), and once with
-λ = −0.1, which pays for shut ones (G⁻). Every seed, and either sign, is a row of its own, and all
-rows that one process fits are fitted side by side.
+The first stage has λ = 0. The second stage starts from its result, once with λ = +0.1, which
+rewards open gates (G⁺), and once with λ = −0.1, which rewards shut gates (G⁻). Each seed and sign
+is a row of gates; a process fits all its rows side by side.
 """
 
 from __future__ import annotations
@@ -62,16 +62,16 @@ from headcount.system.files import canonical, digest
 from headcount.system.progress import progress as progress_bar
 from headcount.tasks import Encoded, Task, encode
 
-TIMED = 3  # passes, after a first one to warm up
+TIMED = 3  # passes that are timed, after one warm-up pass
 
 
 @dataclass(frozen=True)
 class RoleSettings:
-    """What determines fitted gates.
+    """The settings that determine fitted gates.
 
-    updates    of each of the two stages
-    batch      prompts of an update
-    seeds      fits from different starts, on batches in different orders
+    updates    the number of updates in each of the two stages
+    batch      the number of prompts in an update
+    seeds      the number of fits, each with its own initial gates and order of batches
     variant    the schedule that the paper prints ("published") or that its code runs ("released")
     """
 
@@ -92,9 +92,9 @@ class RoleSettings:
 
 @dataclass(frozen=True)
 class FitSettings(RoleSettings):
-    """How gates are fitted.
+    """All settings of a fit, including those that change only its speed.
 
-    tokens     that run at once; as many as fit unless given
+    tokens     how many tokens run at once (default: as many as fit into memory)
     compiled   whether blocks are compiled, which may be faster on a GPU
     """
 
@@ -104,9 +104,9 @@ class FitSettings(RoleSettings):
 
 @dataclass(frozen=True, eq=False)
 class StagedFit:
-    """Gates to be fitted, stage by stage, on the ranking split of a task; or of several.
+    """A request for gates that are fitted in stages, on the ranking split of one or more tasks.
 
-    `stages` names the rows that run side by side; each stage starts where the last one ended.
+    `stages` names the rows that run side by side; each stage starts from the result of the last.
     """
 
     model: Model
@@ -122,7 +122,7 @@ class StagedFit:
 
     @property
     def name(self) -> str:
-        """The names of the tasks."""
+        """The names of the tasks, joined."""
         return " against ".join(task.name for task in self.tasks)
 
     @cached_property
@@ -132,9 +132,9 @@ class StagedFit:
 
     @cached_property
     def batch(self) -> tuple[int, dict[str, str]]:
-        """The prompts of an update, and by task what to say where it has fewer than were asked for.
+        """The number of prompts in an update, and by task a note if it has fewer examples.
 
-        Refuses a task that has too few.
+        Refuses a task with too few examples.
         """
         batch, notes = self.settings.batch, dict[str, str]()
         for task, examples in zip(self.tasks, self.examples, strict=True):
@@ -144,7 +144,7 @@ class StagedFit:
 
     @cached_property
     def schedule(self) -> Schedule:
-        """How long, how fast, and on how many prompts at a time."""
+        """The updates, learning rates and batch size of both stages."""
         return make_schedule(self.settings.variant, self.settings.updates, self.batch[0])
 
     def rows(self, stage: Sequence[str]) -> list[Row]:
@@ -152,43 +152,43 @@ class StagedFit:
         return [Row(seed, name) for name in stage for seed in range(self.settings.seeds)]
 
     def progress(self, store: Store | None) -> Rows:
-        """How far the store has this fit."""
+        """The rows of this fit that the store holds, finished or in part."""
         rows = [row for stage in self.stages for row in self.rows(stage)]
         tasks = list(zip(self.tasks, self.examples, strict=True))
         return stored_rows(store, self.model, tasks, self.schedule, rows)
 
     def pending(self, rows: Rows) -> list[tuple[int, list[Row]]]:
-        """The rows of a stage that run side by side, after the updates that are behind them."""
+        """The unfinished rows that run side by side, each group with its number of updates done."""
         return [group for stage in self.stages for group in rows.pending(self.rows(stage)).items()]
 
     def tokens(self, rows: Rows) -> int:
-        """How many tokens the updates that are still to be made run over."""
-        lengths = [np.array([example.length for example in some]) for some in self.examples]
+        """How many tokens the remaining updates run over."""
+        lengths = [np.array([example.length for example in task]) for task in self.examples]
         sizes = list(map(len, lengths))
         return sum(
-            int(its[order[:, done:]].sum())
+            int(of_task[order[:, done:]].sum())
             for done, group in self.pending(rows)
-            for its, order in zip(lengths, self.schedule.orders(group, sizes), strict=True)
+            for of_task, order in zip(lengths, self.schedule.orders(group, sizes), strict=True)
         )
 
     @property
     def key(self) -> tuple[Any, ...]:
-        """What tells this fit from others in one process, without a fingerprint."""
+        """Identifies this fit within one process, without computing the model's fingerprint."""
         return "gates", id(self.model), *map(examples_key, self.examples), repr(self.settings)
 
     def count(self, counter: Counter) -> None:
-        """Tell the updates that are still to be made."""
+        """Count the remaining updates."""
         if counter.first(self.key):
             counter.passes(self.model, self.tokens(self.progress(counter.store)), "gradients")
 
     def job(self, rows: Rows) -> FitJob:
-        """The fit as executors take it, from where `rows` are."""
+        """The fit as a job for an executor; it continues from `rows`."""
         where = f' of {self.model.name} on "{self.name}"'
         how = self.settings, self.schedule, self.stages, self.gradient
         return FitJob(self.examples, *how, rows.documents, where)
 
     def fitted(self, lab: Lab) -> Rows:
-        """All rows, finished: what the lab's store holds is not fitted again."""
+        """All rows, fitted to the end; rows that the lab's store holds are not fitted again."""
         rows = self.progress(lab.store)
         pending = self.pending(rows)
         units = self._units(sorted({row.seed for _, group in pending for row in group}), lab)
@@ -207,7 +207,7 @@ class StagedFit:
         return rows
 
     def _units(self, seeds: list[int], lab: Lab) -> list[Unit]:
-        """All seeds side by side here; for workers, as many groups of them as there are workers."""
+        """One unit with all seeds for this process; with workers, one group of seeds for each."""
         workers = lab.executor.workers(self.model)
         facts = {
             "model": self.model.identity if workers else {},
@@ -216,9 +216,9 @@ class StagedFit:
         groups = min(max(workers, 1), len(seeds))
         units = []
         for group in range(groups):
-            some = seeds[group::groups]
-            name = f"{self.name}, gates of {len(some)} seed{'s' * (len(some) > 1)}"
-            units.append(Unit(digest(canonical({**facts, "seeds": some})), name, some))
+            chosen = seeds[group::groups]
+            name = f"{self.name}, gates of {len(chosen)} seed{'s' * (len(chosen) > 1)}"
+            units.append(Unit(digest(canonical({**facts, "seeds": chosen})), name, chosen))
         return units
 
 
@@ -234,7 +234,7 @@ class GateFit(StagedFit):
         return None if self.pending(rows) else self._gates(rows)
 
     def result(self, lab: Lab) -> CausalGates:
-        """The gates: what the lab's store holds is not fitted again."""
+        """The gates; those that the lab's store holds are not fitted again."""
         return self._gates(self.fitted(lab))
 
     def _gates(self, rows: Rows) -> CausalGates:
@@ -252,7 +252,7 @@ class GateFit(StagedFit):
         return CausalGates(self.model.layout, plus, minus, parameters)
 
     def seconds(self, store: Store | None) -> float:
-        """About how long the fit will take here, by timing a few passes."""
+        """About how many seconds the fit will take on this machine, by timing a few passes."""
         rows = self.progress(store)
         groups = [group for _, group in self.pending(rows)]
         if not groups:
@@ -270,7 +270,7 @@ def open_gates(logits: Float[np.ndarray, "rows heads"]) -> Float[np.ndarray, "ro
 class FitJob:
     """A fit as plain data; the work of a unit is a list of seeds.
 
-    `documents` are those of `Rows`: what is finished, and where an interruption left the others.
+    `documents` are those of `Rows`: finished rows, and checkpoints of interrupted ones.
     """
 
     examples: Sequence[Sequence[Encoded]]
@@ -282,7 +282,7 @@ class FitJob:
     where: str
 
     def ready(self, model: Model) -> Callable[[Sequence[int], Emit], None]:
-        """Fit the gates of some seeds with a model."""
+        """Make a function that fits the gates of some seeds with a model."""
         prompts, run = self._prepared(model)
 
         def gradient(group: Sequence[Row]) -> Gradient:
@@ -303,26 +303,26 @@ class FitJob:
         return fit
 
     def _prepared(self, model: Model) -> tuple[list[LoadedPrompts], GatedPasses]:
-        chosen = self.settings
-        run = GatedPasses(model, tokens=chosen.tokens, compiled=chosen.compiled)
+        settings = self.settings
+        run = GatedPasses(model, tokens=settings.tokens, compiled=settings.compiled)
         return [load_prompts(model, examples) for examples in self.examples], run
 
     def seconds_per_token(self, model: Model, batches: Int[np.ndarray, "rows batch"]) -> float:
-        """How long a token takes in passes like those of a first update."""
+        """How many seconds a token takes in passes like those of the first update."""
         (prompts, *_), run = self._prepared(model)
         laid = lay_out(prompts, batches)
         starts = [first_logits(row, model.layout.total) for row in range(len(batches))]
         logits = State.at(starts, model.device).logits
         with measuring(model), frozen(model):
-            if model.device.type == "cuda":  # how much fits at once
+            if model.device.type == "cuda":  # measures how many tokens fit at once
                 run.gradient(logits, laid, improbability)
             cut = cycle(passes(laid, run.tokens))
             run.one_pass(logits, laid, next(cut), improbability)
             synchronize(model.device)
             begin, done = time.perf_counter(), 0
-            for some in islice(cut, TIMED):
-                run.one_pass(logits, laid, some, improbability)
-                done += int(laid.lengths[some.places].sum())
+            for piece in islice(cut, TIMED):
+                run.one_pass(logits, laid, piece, improbability)
+                done += int(laid.lengths[piece.places].sum())
             synchronize(model.device)
             return (time.perf_counter() - begin) / done
 
@@ -330,9 +330,9 @@ class FitJob:
 def fit_gates(model: Model, task: Task, *, lab: Lab | None = None, **settings: Any) -> CausalGates:
     """Fit the gates of every head of `model` to `task`, on the task's ranking split.
 
-    Settings are those of `FitSettings`. With a store, every finished stage of every seed is kept,
-    and an interrupted one every hundred updates: the same call again goes on from there, and more
-    seeds later cost only themselves.
+    Settings are those of `FitSettings`. The lab's store keeps every finished stage of every seed,
+    and a checkpoint every hundred updates: the same call continues after an interruption, and a
+    call with more seeds fits only the new ones.
 
     >>> from headcount import load_model, make_task
     >>> model = load_model("smollm2-135m-q4")
@@ -345,22 +345,22 @@ def fit_gates(model: Model, task: Task, *, lab: Lab | None = None, **settings: A
 
 
 def facilitation(model: Model, task: Task, settings: RoleSettings, *, lab: Lab) -> HeadScores:
-    """Learned gates: how open a head stays when pushed shut."""
+    """Learned gates: how far a head's gate stays open when it is pushed shut."""
     return _role_fit(model, task, settings).result(lab).ranking("facilitation")
 
 
 def irrelevance(model: Model, task: Task, settings: RoleSettings, *, lab: Lab) -> HeadScores:
-    """Learned gates: how freely a head opens and shuts."""
+    """Learned gates: how far a head's gate follows both pushes, open and shut."""
     return _role_fit(model, task, settings).result(lab).ranking("irrelevance")
 
 
 def interference(model: Model, task: Task, settings: RoleSettings, *, lab: Lab) -> HeadScores:
-    """Learned gates: how shut a head stays when pushed open."""
+    """Learned gates: how far a head's gate stays shut when it is pushed open."""
     return _role_fit(model, task, settings).result(lab).ranking("interference")
 
 
 def count_gates(counter: Counter, model: Model, task: Task, settings: Settings) -> None:
-    """Tell what a ranking by one of the roles fits."""
+    """Count the updates of the fit behind a ranking by role."""
     GateFit(model, task, FitSettings(**settings)).count(counter)
 
 

@@ -1,8 +1,8 @@
-"""Forward and backward passes under gates that are learned: from logits M to their gradients.
+"""Forward and backward passes under learned gates: from the gates' logits M to their gradients.
 
-The prompts of a fit are on the device once. All rows of gates share passes: their prompts lie side
-by side, as many at once as memory allows. How they are cut into passes changes no gradient, since
-each is a sum over prompts.
+The prompts of a fit are loaded to the device once. One pass runs prompts of several rows of gates
+side by side, as many as fit into memory. The cut into passes changes no gradient, because each
+gradient is a sum over prompts.
 """
 
 from __future__ import annotations
@@ -32,24 +32,24 @@ from headcount.models.sites import accepted, coarsest_dtype, plain, probe_prompt
 from headcount.models.slices import tolerance
 from headcount.tasks import Encoded
 
-ROOM = 0.6  # of the free memory of a GPU: allocators waste some, and passes differ
-MOST_TOKENS = 131_072  # of one pass: beyond, no device gets faster
+MEMORY_SHARE = 0.6  # of a GPU's free memory to use: allocators waste some, and passes differ
+MOST_TOKENS = 131_072  # in one pass: larger passes are not faster on any device
 
-# From the mean log-probability per target token of some prompts, and their places in the layout, to
-# what is to be made small, prompt by prompt.
+# The loss of each prompt of a pass, given the mean log-probability per target token of each prompt
+# and the prompts' places in the layout.
 Objective = Callable[[Tensor, slice], Tensor]
 
 
 @dataclass(frozen=True, eq=False)
 class LoadedPrompts:
-    """Every prompt with its target, teacher-forced, filled up at the end to one length."""
+    """All prompts of a task on the device, each followed by its target, padded on the right."""
 
     lengths: Int[np.ndarray, "examples"]
-    counts: Int[np.ndarray, "examples"]  # target tokens
+    counts: Int[np.ndarray, "examples"]  # the number of target tokens
     ids: Int[Tensor, "examples tokens"]
     scored: Int[Tensor, "examples targets"]  # the positions that predict the target's tokens
     targets: Int[Tensor, "examples targets"]
-    weights: Float[Tensor, "examples targets"]  # of each target token in its example's mean
+    weights: Float[Tensor, "examples targets"]  # the weight of each target token: 1/count, or 0
     mixed: bool  # whether prompts of different lengths may share a pass
 
     def __len__(self) -> int:
@@ -60,78 +60,76 @@ class LoadedPrompts:
 class Pass:
     """One pass over some of an update's prompts."""
 
-    places: slice  # of the update's layout
-    tokens: int  # of the longest prompt
-    targets: int  # of the longest target
+    places: slice  # the prompts' places in the update's layout
+    tokens: int  # the length of the longest prompt
+    targets: int  # the length of the longest target
 
 
 @dataclass(frozen=True, eq=False)
-class Laid:
-    """The prompts of one update, rows × batch, longest first."""
+class LaidOut:
+    """The prompts of one update (rows of gates × batch), from the longest to the shortest."""
 
     prompts: LoadedPrompts
     examples: Int[Tensor, "places"]
-    rows: Int[Tensor, "places"]  # whose gates each is under
-    slots: Int[np.ndarray, "places"]  # row · batch + its place in the row's batch
+    rows: Int[Tensor, "places"]  # the row of gates that each prompt runs under
+    slots: Int[np.ndarray, "places"]  # row · batch + the prompt's index in the row's batch
     lengths: Int[np.ndarray, "places"]
     counts: Int[np.ndarray, "places"]
 
 
 def load_prompts(model: Model, encoded: Sequence[Encoded]) -> LoadedPrompts:
-    """Bring prompts and targets to the model's device."""
-    lengths = np.array([len(one.prompt) + len(one.target) - 1 for one in encoded])
-    counts = np.array([len(one.target) for one in encoded])
+    """Load prompts and targets to the model's device."""
+    lengths = np.array([len(e.prompt) + len(e.target) - 1 for e in encoded])
+    counts = np.array([len(e.target) for e in encoded])
     ids = torch.zeros(len(encoded), int(lengths.max()), dtype=torch.long)
     targets = torch.zeros(len(encoded), int(counts.max()), dtype=torch.long)
     scored, weights = torch.zeros_like(targets), torch.zeros(targets.shape)
-    for place, one in enumerate(encoded):
-        length, count = int(lengths[place]), int(counts[place])
-        ids[place, :length] = torch.tensor([*one.prompt, *one.target[:-1]])
-        targets[place, :count] = torch.tensor(one.target)
-        scored[place, :count] = torch.arange(length - count, length)
-        weights[place, :count] = 1 / count
-    on = model.device
-    mixed = len(set(lengths.tolist())) > 1 and blind_to_what_follows(model)
-    return LoadedPrompts(
-        lengths, counts, ids.to(on), scored.to(on), targets.to(on), weights.to(on), mixed
-    )
+    for row, example in enumerate(encoded):
+        length, count = int(lengths[row]), int(counts[row])
+        ids[row, :length] = torch.tensor([*example.prompt, *example.target[:-1]])
+        targets[row, :count] = torch.tensor(example.target)
+        scored[row, :count] = torch.arange(length - count, length)
+        weights[row, :count] = 1 / count
+    ids, scored, targets, weights = (t.to(model.device) for t in (ids, scored, targets, weights))
+    mixed = len(set(lengths.tolist())) > 1 and ignores_later_tokens(model)
+    return LoadedPrompts(lengths, counts, ids, scored, targets, weights, mixed)
 
 
 @torch.no_grad()
-def blind_to_what_follows(model: Model) -> bool:
-    """Whether right padding needs no mask, because later tokens do not change a prompt's logits.
+def ignores_later_tokens(model: Model) -> bool:
+    """Whether a prompt's logits stay the same when other tokens follow it (the model is causal).
 
-    Filling up at the end needs no mask in such a model, and fused attention stays on.
+    Then padding on the right needs no attention mask, and fused attention can be used.
     """
     ids = probe_prompt(model.module, 1)
     short = ids.shape[1] // 2
     with measuring(model):
         try:
             whole, part = run(model.module, ids), run(model.module, ids[:, :short])
-        except Exception:  # a model that some length breaks does without it
+        except Exception:  # a model that fails at some length runs equal lengths together
             return False
     error = (whole[:, :short].float() - part.float()).abs().max() / part.float().abs().max()
     return bool(error <= tolerance(coarsest_dtype(model.module)))
 
 
-def lay_out(prompts: LoadedPrompts, batches: Int[np.ndarray, "rows batch"]) -> Laid:
-    """Lay out the batch of every row side by side, the longest prompts first.
+def lay_out(prompts: LoadedPrompts, batches: Int[np.ndarray, "rows batch"]) -> LaidOut:
+    """Lay out the batches of all rows side by side.
 
-    Longest first, so that what does not fit into memory is noticed at once.
+    The longest prompts come first, so that a lack of memory is noticed in the first pass.
     """
     examples = batches.reshape(-1)
     slots = np.lexsort((-prompts.counts[examples], -prompts.lengths[examples]))
     chosen = examples[slots]
-    both = torch.from_numpy(np.stack([chosen, slots // batches.shape[1]]).astype(np.int64))
-    on_device = both.to(prompts.ids.device, non_blocking=True)
+    indices = torch.from_numpy(np.stack([chosen, slots // batches.shape[1]]).astype(np.int64))
+    on_device = indices.to(prompts.ids.device, non_blocking=True)
     lengths, counts = prompts.lengths[chosen], prompts.counts[chosen]
-    return Laid(prompts, on_device[0], on_device[1], slots, lengths, counts)
+    return LaidOut(prompts, on_device[0], on_device[1], slots, lengths, counts)
 
 
-def passes(laid: Laid, tokens: int) -> Iterator[Pass]:
-    """Cut an update into passes of up to `tokens` tokens, as even as can be.
+def passes(laid: LaidOut, tokens: int) -> Iterator[Pass]:
+    """Cut an update into passes of up to `tokens` tokens and of similar size.
 
-    Unless lengths may be mixed, all prompts of a pass have one.
+    If lengths must not be mixed, all prompts of a pass have the same length.
     """
     borders = [0, len(laid.lengths)]
     if not laid.prompts.mixed:
@@ -148,21 +146,21 @@ def passes(laid: Laid, tokens: int) -> Iterator[Pass]:
 
 
 class GatedPasses:
-    """Runs updates of a fit on one model, and remembers how much of it fits at once."""
+    """Computes the gradients of updates on one model, and remembers how many tokens fit at once."""
 
     def __init__(self, model: Model, *, tokens: int | None = None, compiled: bool = False) -> None:
         self.model = model
         self.tokens = tokens or default_tokens(model) // 2
-        # On a GPU passes of a small model cost their launches: the larger they are, the better.
+        # On a GPU the passes of a small model mostly launch kernels, so larger passes are better.
         self.unmeasured = tokens is None and model.device.type == "cuda"
         trunk = model.fast_paths.trunk
         self.compiled = compiled and trunk is not None and can_compile(model.sites)
         self.may_recompute = trunk is not None and all(site.runs == 1 for site in model.sites)
-        self.recompute = False  # forgets what is inside blocks: half as fast, and needs far less
+        self.recompute = False  # recompute blocks in the backward pass: slower, but less memory
         self.options = accepted(model.module, use_cache=False)
 
     def gradient(
-        self, logits: Float[Tensor, "rows heads"], laid: Laid, objective: Objective
+        self, logits: Float[Tensor, "rows heads"], laid: LaidOut, objective: Objective
     ) -> Float[Tensor, "rows heads"]:
         """The gradient in `logits` of the objective, summed over each row's prompts."""
         while True:
@@ -170,8 +168,8 @@ class GatedPasses:
                 if self.unmeasured:
                     self._measure(logits, laid, objective)
                 total = torch.zeros_like(logits)
-                for some in passes(laid, self.tokens):
-                    total += self.one_pass(logits, laid, some, objective)
+                for piece in passes(laid, self.tokens):
+                    total += self.one_pass(logits, laid, piece, objective)
                 return total
             except RuntimeError as error:
                 if not out_of_memory(error):
@@ -179,19 +177,19 @@ class GatedPasses:
             self._shrink(laid)
 
     def one_pass(
-        self, logits: Float[Tensor, "rows heads"], laid: Laid, some: Pass, objective: Objective
+        self, logits: Float[Tensor, "rows heads"], laid: LaidOut, piece: Pass, objective: Objective
     ) -> Float[Tensor, "rows heads"]:
-        """What one pass adds to the gradient."""
+        """The part of the gradient that comes from one pass."""
         leaf = logits.detach().requires_grad_()
         rows = torch.arange(len(logits), device=logits.device)
-        # One-hot matmul instead of indexing: its backward pass is deterministic.
-        chosen = (laid.rows[some.places, None] == rows).float()  # (places, rows)
+        # A one-hot product instead of indexing, because its backward pass is deterministic.
+        one_hot = (laid.rows[piece.places, None] == rows).float()  # (places, rows)
         try:
             with torch.enable_grad():
-                gates = chosen @ leaf.sigmoid()  # (places, heads)
+                gates = one_hot @ leaf.sigmoid()  # (places, heads)
                 with self._gated(gates):
-                    loss = objective(self._logprobs(laid, some), some.places).sum()
-                    # Inside, since blocks that are recomputed need their gates once more.
+                    loss = objective(self._logprobs(laid, piece), piece.places).sum()
+                    # Inside the gating context, because recomputed blocks need their gates again.
                     (gradient,) = torch.autograd.grad(loss, leaf)
         except RuntimeError as error:
             if not out_of_memory(error):
@@ -199,12 +197,12 @@ class GatedPasses:
             raise
         return gradient
 
-    def _logprobs(self, laid: Laid, some: Pass) -> Float[Tensor, "places"]:
+    def _logprobs(self, laid: LaidOut, piece: Pass) -> Float[Tensor, "places"]:
         """The mean log-probability per target token of each prompt."""
-        prompts, examples = laid.prompts, laid.examples[some.places]
-        ids = prompts.ids[:, : some.tokens].index_select(0, examples)
+        prompts, examples = laid.prompts, laid.examples[piece.places]
+        ids = prompts.ids[:, : piece.tokens].index_select(0, examples)
         scored, targets, weights = (
-            table[:, : some.targets].index_select(0, examples)
+            table[:, : piece.targets].index_select(0, examples)
             for table in (prompts.scored, prompts.targets, prompts.weights)
         )
         module = self.model.module
@@ -214,7 +212,7 @@ class GatedPasses:
             logits: Tensor = module(input_ids=ids, **self.options).logits
         if not self.model.fast_paths.head:
             logits = _at(logits, scored)
-        # float32: half precision cannot hold small differences.
+        # In float32, because half precision would lose small differences.
         losses = F.cross_entropy(
             logits.float().flatten(0, 1), targets.flatten().to(logits.device), reduction="none"
         )
@@ -235,12 +233,12 @@ class GatedPasses:
             if self.recompute and trunk is not None:
                 named = dict(plain(model.module).named_modules())
                 for name in trunk.blocks:
-                    again = _recomputed(named[name].forward)
-                    stack.enter_context(instead(named[name], again))
+                    recomputed = _recomputed(named[name].forward)
+                    stack.enter_context(instead(named[name], recomputed))
             yield
 
-    def _measure(self, logits: Tensor, laid: Laid, objective: Objective) -> None:
-        """Choose how many tokens run at once by what a first pass takes of a GPU's memory."""
+    def _measure(self, logits: Tensor, laid: LaidOut, objective: Objective) -> None:
+        """Choose how many tokens run at once by the GPU memory that a first pass takes."""
         device = self.model.device
         first = next(passes(laid, self.tokens))
         before = torch.cuda.memory_allocated(device)
@@ -248,12 +246,12 @@ class GatedPasses:
         self.one_pass(logits, laid, first, objective)
         taken = torch.cuda.max_memory_allocated(device) - before
         free = torch.cuda.mem_get_info(device)[0] + torch.cuda.memory_reserved(device) - before
-        fits = ROOM * free / taken * len(laid.lengths[first.places]) * first.tokens
+        fits = MEMORY_SHARE * free / taken * len(laid.lengths[first.places]) * first.tokens
         self.tokens = max(self.tokens // 2, min(int(fits), MOST_TOKENS))
         self.unmeasured = False
 
-    def _shrink(self, laid: Laid) -> None:
-        """Take less at once after memory ran out; recompute before giving up."""
+    def _shrink(self, laid: LaidOut) -> None:
+        """Run fewer tokens at once after memory ran out; as a last resort, recompute blocks."""
         longest = int(laid.lengths[0])
         self.unmeasured = False
         if self.tokens > longest:
@@ -266,26 +264,26 @@ class GatedPasses:
             torch.cuda.empty_cache()
 
     def _explain(self, error: RuntimeError) -> None:
-        """Say in words where a device cannot compute in half precision."""
+        """Raise a clear error if the device cannot compute in half precision."""
         if self.model.dtype in (torch.float16, torch.bfloat16):
             kind = str(self.model.dtype).removeprefix("torch.")
-            said = str(error).strip().split("\n", 1)[0]
+            reason = str(error).strip().split("\n", 1)[0]
             raise HeadcountError(
                 f"{self.model.name} cannot be fitted in {kind} on this {self.model.device.type} "
-                f"({said}): load it in float32."
+                f"({reason}): load it in float32."
             ) from error
 
 
 def _recomputed(forward: Callable[..., Any]) -> Callable[..., Any]:
-    def again(*args: Any, **kwargs: Any) -> Any:
+    def recomputed(*args: Any, **kwargs: Any) -> Any:
         return checkpoint(forward, *args, use_reentrant=False, preserve_rng_state=False, **kwargs)
 
-    return again
+    return recomputed
 
 
 @contextmanager
 def logits_at(module: nn.Module, scored: Int[Tensor, "rows targets"]) -> Iterator[None]:
-    """Compute logits at these positions only, which differ from row to row."""
+    """Compute logits only at these positions, which may differ from row to row."""
     head = plain(module).get_output_embeddings()  # type: ignore[operator]
 
     def hook(_: nn.Module, args: tuple[Any, ...]) -> Any:

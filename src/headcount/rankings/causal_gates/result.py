@@ -1,10 +1,10 @@
-"""Fitted causal gates, and what they say about each head: no torch.
+"""Fitted causal gates, and the role of each head that they show; imports no torch.
 
-    facilitation   G⁻              still open although closing is rewarded: the task needs the head
-    interference   1 − G⁺          still closed although opening is rewarded: the head is in the way
+    facilitation   G⁻              open although shutting is rewarded: the task needs the head
+    interference   1 − G⁺          shut although opening is rewarded: the head harms the task
     irrelevance    G⁺ · (1 − G⁻)   goes where it is pushed: the head does not matter
 
-A head has a role where its score is at least 0.5.
+A head has a role if its score is at least 0.5.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from headcount.system.files import read_json, write_json_rows
 
 ROLES = ("facilitation", "irrelevance", "interference")
 THRESHOLD = 0.5
-DIGITS = 9  # of a gate in a file: gates near 0 and 1 still differ, and their order is kept
+DIGITS = 9  # digits of a gate in a file, enough to keep the order of gates near 0 and 1
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,16 +47,16 @@ class CausalGates:
                     f"Causal gates need shape (seeds, {self.layout.total}) for either sign, not "
                     f"{self.plus.shape} and {self.minus.shape}."
                 )
-            if not ((gates >= 0) & (gates <= 1)).all():  # NaN is not either
-                raise HeadcountError("Causal gates lie between 0 and 1: some of these do not.")
+            if not ((gates >= 0) & (gates <= 1)).all():  # NaN is refused as well
+                raise HeadcountError("Causal gates must lie between 0 and 1: some of these do not.")
 
     @property
     def seeds(self) -> int:
-        """How many fits there are."""
+        """The number of fits."""
         return len(self.plus)
 
     def first(self, seeds: int) -> CausalGates:
-        """The first fits alone."""
+        """The gates of the first `seeds` fits."""
         return replace(self, plus=self.plus[:seeds], minus=self.minus[:seeds])
 
     def score(self, role: str) -> Float[np.ndarray, "seeds heads"]:
@@ -83,9 +83,9 @@ class CausalGates:
         return np.asarray(self.score(role).mean(0) >= THRESHOLD)
 
     def labels(self, seed: int | None = None) -> np.ndarray:
-        """One role's name per head, in one fit or by the mean scores; "undecided" without any.
+        """The role of each head, in one fit or by its mean scores; "undecided" if it has none.
 
-        Where a head has more than one role, its highest score decides.
+        If a head has more than one role, its highest score decides.
         """
         scores = np.stack([self.score(role) for role in ROLES])  # (roles, seeds, heads)
         chosen = scores.mean(1) if seed is None else scores[:, seed]
@@ -95,9 +95,9 @@ class CausalGates:
     def shares(self) -> list[dict[str, Any]]:
         """For each role, the share of heads that have it.
 
-        `share` is the mean over seeds, between the lowest and the highest of them; `by_mean` goes
-        by the mean scores; `always` and `any` count heads that have the role in all seeds or in at
-        least one. The last row is about heads that facilitate or interfere.
+        `share` is the mean over seeds, `lowest` and `highest` are its range; `by_mean` uses the
+        mean scores; `always` and `any` are the shares of heads that have the role in all seeds or
+        in at least one. The last row is for heads that facilitate or interfere.
         """
         rows = []
         for roles in (*([role] for role in ROLES), ["facilitation", "interference"]):

@@ -1,4 +1,4 @@
-"""The schedule of a fit of causal gates: how long, how fast, and which way the gates are pushed."""
+"""The schedule of a fit of causal gates: updates, learning rates, and the push on the gates."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from jaxtyping import Float, Int
 
 from headcount.errors import HeadcountError
 
-PUSH = 0.1  # λ: what an open gate earns (G⁺) or costs (G⁻)
+PUSH = 0.1  # λ: the loss rewards (G⁺) or punishes (G⁻) an open gate by λ times its clamped logit
 CLAMP = 4.0  # a logit beyond ±4 is pushed no further
-NEARLY = 0.018  # a first gate is at least so far from 0 and 1, which is where logits reach ±4
-LEAST = 8  # examples: gates fitted to fewer would fit these alone
+MARGIN = 0.018  # between an initial gate and 0 or 1; a gate at the margin has a logit of ±4
+FEWEST_EXAMPLES = 8  # gates fitted to fewer examples would be fitted to these examples alone
 
 
 @dataclass(frozen=True)
 class Stage:
     """One run of Adam: the learning rate goes linearly from `lr` to `lr_end`.
 
-    With `clip`, the gradient of a row is never longer than that.
+    With `clip`, the norm of a row's gradient is clipped to that value.
     """
 
     updates: int
@@ -40,20 +40,20 @@ class Stage:
 
 @dataclass(frozen=True)
 class Row:
-    """One fit of one stage: a seed, and the stage's name."""
+    """One row of gates in a fit: its seed, and the name of its stage."""
 
     seed: int
     stage: str
 
 
-SIGNS = {"free": 0.0, "plus": 1.0, "minus": -1.0, "contrast": 1.0}  # of λ, by stage
-# The numbers of a stage's batch orders, task by task: both signs of a seed see the same examples.
+SIGNS = {"free": 0.0, "plus": 1.0, "minus": -1.0, "contrast": 1.0}  # the sign of λ, by stage
+# Numbers that seed a stage's batch orders, by task: "plus" and "minus" see the same examples.
 ORDERS = {"free": (0,), "plus": (1,), "minus": (1,), "contrast": (2, 3)}
 
 
 @dataclass(frozen=True)
 class Schedule:
-    """A free stage without any push, then one in which gates are pushed open or shut."""
+    """A free stage without a push, then a stage in which gates are pushed open or shut."""
 
     free: Stage
     pushed: Stage
@@ -65,11 +65,11 @@ class Schedule:
         return self.pushed if row.stage in ("plus", "minus") else self.free
 
     def strength(self, row: Row) -> float:
-        """λ of a row: what an open gate earns."""
+        """The signed λ of a row: positive if the loss rewards open gates."""
         return SIGNS[row.stage] * self.push
 
     def facts(self, row: Row) -> dict[str, Any]:
-        """What of the schedule determines the result of a row."""
+        """The parts of the schedule that determine the result of a row."""
         facts: dict[str, Any] = {"batch": self.batch, "free": asdict(self.free)}
         if row.stage in ("plus", "minus"):
             facts["pushed"] = asdict(self.pushed)
@@ -78,7 +78,7 @@ class Schedule:
     def orders(
         self, rows: Sequence[Row], examples: Sequence[int]
     ) -> list[Int[np.ndarray, "rows updates batch"]]:
-        """Which of a task's so many examples rows of one stage see, task by task."""
+        """For each task, the indices of the examples that each row sees in each update."""
         numbers, updates = ORDERS[rows[0].stage], self.stage(rows[0]).updates
         return [
             np.stack([batch_order(row.seed, number, n, self.batch, updates) for row in rows])
@@ -86,7 +86,7 @@ class Schedule:
         ]
 
 
-# Learning rates of both stages, and the longest gradient.
+# The learning rates (start, end) of the free and the pushed stage, and the gradient clipping.
 VARIANTS: dict[str, tuple[tuple[float, float], tuple[float, float], float | None]] = {
     "published": ((0.1, 0.01), (0.5, 0.1), None),
     "released": ((1.0, 1.0), (1.0, 1.0), 1.0),
@@ -100,22 +100,22 @@ def make_schedule(variant: str, updates: int, batch: int) -> Schedule:
 
 
 def first_logits(seed: int, heads: int) -> Float[np.ndarray, "heads"]:
-    """The logits M of gates G = σ(M) drawn evenly between 0 and 1, less a margin at both ends.
+    """The initial logits M of gates G = σ(M), drawn uniformly between 0 and 1 but for a margin.
 
-    The margin is ours; published is the whole range. At its ends the clamp takes away all push: a
-    head that does not matter would stay where it was drawn (one in 28), and pass for one that the
-    task needs or that is in its way.
+    The margin is our change; the paper draws from the whole range. The clamp takes all push from a
+    gate inside the margin: an irrelevant head drawn there (one in 28) would stay there, and look
+    like a head that the task needs or that interferes.
     """
-    gates = np.random.default_rng([seed, 0]).uniform(NEARLY, 1 - NEARLY, heads)
+    gates = np.random.default_rng([seed, 0]).uniform(MARGIN, 1 - MARGIN, heads)
     return np.asarray(np.log(gates / (1 - gates)), dtype=np.float32)
 
 
 def batch_order(
     seed: int, stage: int, examples: int, batch: int, updates: int
 ) -> Int[np.ndarray, "updates batch"]:
-    """Which examples each update sees: all of them in a new order, again and again.
+    """The examples that each update sees: all examples in a new random order, again and again.
 
-    It depends on the seed and the stage alone, so that a seed fitted among others is the same fit.
+    The order depends only on the seed and the stage, not on which other seeds are fitted.
 
     >>> sorted(batch_order(0, 0, examples=4, batch=2, updates=2).ravel().tolist())
     [0, 1, 2, 3]
@@ -127,11 +127,11 @@ def batch_order(
 
 
 def check_examples(count: int, name: str, batch: int) -> tuple[int, str]:
-    """The batch that so many examples allow, and what to say about it."""
-    if count < LEAST:
+    """The batch size that `count` examples allow, and a note if it is smaller than `batch`."""
+    if count < FEWEST_EXAMPLES:
         raise HeadcountError(
             f'The ranking split of "{name}" has {count} example{"" if count == 1 else "s"}, and '
-            f"causal gates need at least {LEAST} to be fitted: give the task more."
+            f"causal gates need at least {FEWEST_EXAMPLES}: give the task more examples."
         )
     if count < batch:
         return count, (

@@ -1,6 +1,6 @@
-"""The training of causal gates: Adam on every row at once, as if each were alone.
+"""The training of causal gates: Adam on all rows of gates at once, each independent of the others.
 
-What is fitted so far is kept, row by row and stage by stage, so that nothing is fitted twice.
+Finished rows and checkpoints are stored row by row and stage by stage, so no row is fitted twice.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ from headcount.rankings.ranking import examples_key
 from headcount.store import Store
 from headcount.tasks import Encoded, Task
 
-FIT = 1  # raised when the fit's numbers change: stored gates of another are not reused
-FINISHED, PARTIAL, TICK = "gates", "gates-partial", "tick"  # the first two are kinds of documents
-BETA_1, BETA_2, EPSILON = 0.9, 0.999, 1e-8  # Adam's usual ones
-CHECK = 50  # updates between two looks for NaN: each look waits for the device
+FIT = 1  # raise this when the numbers of a fit change, so that old gates are not reused
+FINISHED, PARTIAL, TICK = "gates", "gates-partial", "tick"  # events; the store keeps the first two
+BETA_1, BETA_2, EPSILON = 0.9, 0.999, 1e-8  # Adam's defaults
+CHECK = 50  # updates between two checks for NaN: each check waits for the device
 KEEP = 100  # updates between two checkpoints
 
-# From logits M and the number of the update to the gradient, in M, of each row's mean log-
-# probability term, negated.
+# From logits M and the number of the update to the gradient in M of each row's loss without its
+# push (the λ term).
 Gradient = Callable[[Tensor, int], Tensor]
-# What makes it from the prompts of each task, and from which of them each row sees in each update.
+# Makes the gradient function from the prompts of each task and the examples of each row and update.
 MakeGradient = Callable[[GatedPasses, Sequence[LoadedPrompts], Sequence[np.ndarray]], Gradient]
-Event = tuple[str, list[Row], Any]  # what a fit tells as it goes on
+Event = tuple[str, list[Row], Any]  # the kind of event, the rows that it concerns, and its data
 
 
 @dataclass(eq=False)
 class State:
-    """Logits and Adam's averages after so many updates, in float32 whatever the model's dtype."""
+    """Logits and Adam's averages after `update` updates, in float32 for any dtype of the model."""
 
     logits: Float[Tensor, "rows heads"]
     mean: Float[Tensor, "rows heads"]
@@ -48,21 +48,21 @@ class State:
 
     @classmethod
     def at(cls, logits: Sequence[np.ndarray], device: torch.device) -> State:
-        """The state before the first update, from one row of logits each."""
+        """The state before the first update, from the initial logits of each row."""
         start = torch.from_numpy(np.stack(logits).astype(np.float32)).to(device)
         return cls(start, torch.zeros_like(start), torch.zeros_like(start))
 
     def to_json(self) -> list[dict[str, Any]]:
         """One JSON object per row, which `from_json` reads back bit for bit."""
-        found = [t.double().cpu().tolist() for t in (self.logits, self.mean, self.square)]
+        tables = [t.double().cpu().tolist() for t in (self.logits, self.mean, self.square)]
         return [
             {"update": self.update, "logits": logits, "mean": mean, "square": square}
-            for logits, mean, square in zip(*found, strict=True)
+            for logits, mean, square in zip(*tables, strict=True)
         ]
 
     @classmethod
     def from_json(cls, rows: Sequence[dict[str, Any]], device: torch.device) -> State:
-        """Read rows that were written after the same update."""
+        """Read rows that were all written after the same update."""
         logits, mean, square = (
             torch.tensor([row[name] for row in rows], dtype=torch.float32, device=device)
             for name in ("logits", "mean", "square")
@@ -70,7 +70,7 @@ class State:
         return cls(logits, mean, square, int(rows[0]["update"]))
 
     def step(self, gradient: Float[Tensor, "rows heads"], stage: Stage) -> None:
-        """One update of Adam, which treats every number alone; clipping treats every row alone."""
+        """One update of Adam, which acts on each number separately; clipping acts on each row."""
         if stage.clip is not None:
             norm = torch.linalg.vector_norm(gradient, dim=1, keepdim=True)
             gradient = gradient * (stage.clip / (norm + 1e-6)).clamp(max=1)
@@ -80,7 +80,7 @@ class State:
         root = (square.sqrt() / (1 - BETA_2**update) ** 0.5).add_(EPSILON)
         rate = stage.rate(self.update) / (1 - BETA_1**update)
         logits = self.logits.addcdiv(mean, root, value=-rate)
-        # All at once: whoever interrupts finds the state before or after an update.
+        # One assignment, so that an interruption leaves the state before or after the update.
         self.logits, self.mean, self.square, self.update = logits, mean, square, update
 
 
@@ -93,7 +93,7 @@ def push(
 
 
 def improbability(logprobs: Tensor, _: slice) -> Tensor:
-    """What a plain fit makes small, prompt by prompt."""
+    """The loss of each prompt in a fit of causal gates: the negative log-probability."""
     return -logprobs
 
 
@@ -103,11 +103,11 @@ def fidelity(
     orders: Sequence[Int[np.ndarray, "rows updates batch"]],
 ) -> Gradient:
     """The gradient of −mean over a row's batch(mean over target tokens of log p), of one task."""
-    ((its, order),) = zip(prompts, orders, strict=True)
+    ((loaded, order),) = zip(prompts, orders, strict=True)
 
     def gradient(logits: Tensor, update: int) -> Tensor:
-        # Divided after the sum: small numbers would be lost on their way back in half precision.
-        total = run.gradient(logits, lay_out(its, order[:, update]), improbability)
+        # Divide after the sum: in half precision, the backward pass would lose small numbers.
+        total = run.gradient(logits, lay_out(loaded, order[:, update]), improbability)
         return total.div_(order.shape[2])
 
     return gradient
@@ -123,16 +123,16 @@ def train(
     tick: Callable[[int], object] = lambda _: None,
     keep: Callable[[State], object] | None = None,
 ) -> None:
-    """Bring `state` to the end of the stage, in place.
+    """Train `state` to the end of the stage, in place.
 
-    `tick` is told of each update, `keep` is given the state every now and then, and when somebody
+    `tick(1)` is called after each update; `keep(state)` at every checkpoint and when the user
     interrupts.
     """
-    pushed = torch.tensor(strength, dtype=torch.float32, device=state.logits.device)
+    strengths = torch.tensor(strength, dtype=torch.float32, device=state.logits.device)
     try:
         while state.update < stage.updates:
             slope = gradient(state.logits, state.update)
-            state.step(slope + push(state.logits, pushed), stage)
+            state.step(slope + push(state.logits, strengths), stage)
             tick(1)
             if state.update % CHECK == 0 or state.update == stage.updates:
                 _require_finite(state, where)
@@ -155,27 +155,27 @@ def _require_finite(state: State, where: str) -> None:
 
 @dataclass(eq=False)
 class Rows:
-    """How far the rows of a fit are; `tell` hears of everything that is new."""
+    """The finished rows and checkpoints of a fit; `tell` is called with every new event."""
 
     schedule: Schedule
     documents: dict[tuple[str, Row], Any] = field(default_factory=dict)
     tell: Callable[[Event], object] = lambda event: None
 
     def logits(self, rows: Sequence[Row]) -> Float[np.ndarray, "rows heads"]:
-        """The logits of rows that were all fitted to their end."""
+        """The logits of rows that are all finished."""
         return np.array([self.documents[FINISHED, row]["logits"] for row in rows])
 
     def pending(self, rows: Sequence[Row]) -> dict[int, list[Row]]:
-        """The rows that are not finished, by the updates behind them, the furthest first."""
+        """The unfinished rows, grouped by the number of updates done, most updates first."""
         groups: dict[int, list[Row]] = {}
         for row in rows:
             if (FINISHED, row) not in self.documents:
-                left = self.documents.get((PARTIAL, row))
-                groups.setdefault(0 if left is None else int(left["update"]), []).append(row)
+                partial = self.documents.get((PARTIAL, row))
+                groups.setdefault(0 if partial is None else int(partial["update"]), []).append(row)
         return dict(sorted(groups.items(), reverse=True))
 
     def note(self, event: Event) -> None:
-        """Take in what a fit tells, and pass it on."""
+        """Add the documents of an event, and pass the event to `tell`."""
         kind, rows, values = event
         if kind != TICK:
             self.documents |= {(kind, row): value for row, value in zip(rows, values, strict=True)}
@@ -190,9 +190,10 @@ class Rows:
         device: torch.device,
         where: str,
     ) -> Float[np.ndarray, "rows heads"]:
-        """The logits of rows at the end of their stage, from where they start or were left.
+        """The logits of rows at the end of their stage, trained from `starts` or their checkpoints.
 
-        Rows that are equally far run side by side; `gradient` is made for each such group.
+        Rows with the same number of updates done run side by side; `gradient` makes the gradient
+        function of such a group.
         """
         begin = dict(zip(rows, starts, strict=True))
         for update, group in self.pending(rows).items():
@@ -223,11 +224,8 @@ def stored_rows(
     schedule: Schedule,
     rows: Sequence[Row],
 ) -> Rows:
-    """How far the store has these rows, which it hears of from now on.
-
-    It holds finished ones, and those that an interruption left.
-    """
-    if store is None:  # a fingerprint of large weights takes its time
+    """The finished rows and checkpoints that the store holds; new ones will be written to it."""
+    if store is None:  # skip the fingerprint below, which takes time for large weights
         return Rows(schedule)
     common = {
         "model": model.name,
@@ -243,8 +241,8 @@ def stored_rows(
         return {**common, "schedule": schedule.facts(row), "seed": row.seed, "stage": row.stage}
 
     def keep(event: Event) -> None:
-        kind, some, values = event
-        for row, value in zip(some, values, strict=True):
+        kind, rows, values = event
+        for row, value in zip(rows, values, strict=True):
             store.put_document(kind, context(row), value)
 
     documents = {}

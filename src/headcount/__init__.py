@@ -13,6 +13,10 @@ from headcount.models.kinds import KINDS, ModelKind
 if TYPE_CHECKING:
     from headcount.curves import Curve as Curve
     from headcount.curves.curve import curve as curve
+    from headcount.decorators import metric as metric
+    from headcount.decorators import ranking as ranking
+    from headcount.decorators import study as study
+    from headcount.decorators import task as task
     from headcount.engine.read.collect import collect as collect
     from headcount.engine.write.decode import generate as generate
     from headcount.errors import HeadcountError as HeadcountError
@@ -52,8 +56,12 @@ _HOMES = {
     "collect": "headcount.engine.read.collect",
     "load_model": "headcount.models.model",
     "make_task": "headcount.tasks",
+    "metric": "headcount.decorators",
     "rank": "headcount.rankings.ranking",
+    "ranking": "headcount.decorators",
     "run_study": "headcount.studies.run",
+    "study": "headcount.decorators",
+    "task": "headcount.decorators",
     "wrap": "headcount.models.model",
 }
 

@@ -11,8 +11,9 @@ from typing import Any, TypeAlias
 
 from headcount import __version__
 from headcount.cli.parser import Parser, add_settings
+from headcount.errors import HeadcountError
 from headcount.sparse.settings import Settings
-from headcount.studies import STUDIES, study_config
+from headcount.studies import PUBLISHED, STUDIES, StudyEntry
 
 EPILOG = """\
 examples:
@@ -50,7 +51,10 @@ def command(home: str, summary: str, *examples: str) -> Callable[[AddOptions], N
 
 
 def build_parser(words: Sequence[str] = ()) -> Parser:
-    """The whole command line; of the studies, only those among its `words` have their options."""
+    """The whole command line; of the studies, only those among its `words` have their options.
+
+    Plug-ins are imported only for `run` without the name of a published study.
+    """
     parser = Parser(
         prog="headcount",
         description="Tells which attention heads a language model needs.",
@@ -62,16 +66,26 @@ def build_parser(words: Sequence[str] = ()) -> Parser:
         add_options(_enter(commands, name, home, summary, examples))
     run = commands.choices["run"]
     studies = run.add_subparsers(title="studies", metavar="STUDY", dest="study", required=True)
-    for name, summary in STUDIES.items():
-        of_study = _enter(studies, name, "run:run", summary, STUDY_EXAMPLES[name])
+    first, second = [*words, "", ""][:2]
+    for name in STUDIES if first == "run" and second not in ("", *PUBLISHED) else PUBLISHED:
+        entry = STUDIES[name]
+        of_study = _enter(studies, name, "run:run", entry.name, STUDY_EXAMPLES.get(name, ("",)))
         if name in words:  # no other study's options are needed, nor its imports
-            _study(of_study, name)
+            try:
+                _study(of_study, entry)
+            except argparse.ArgumentError as error:  # "conflicting option string: --model"
+                raise HeadcountError(
+                    f'The study "{name}" cannot have the setting {error.message.split()[-1]}, a '
+                    "name that the command line uses itself: rename that field of its config."
+                ) from None
     return parser
 
 
 def _enter(commands: Any, name: str, home: str, summary: str, examples: tuple[str, ...]) -> Parser:
     description = f"{summary[0].upper()}{summary[1:]}."
-    parser: Parser = commands.add_parser(name, help=summary, description=description)
+    parser: Parser = commands.add_parser(
+        name, help=summary.replace("%", "%%"), description=description
+    )
     lines = [f"  {parser.prog} {words}".rstrip() for words in examples]
     parser.epilog = "\n".join(["example:", *lines])
     parser.set_defaults(command=home, parser=parser)
@@ -80,19 +94,20 @@ def _enter(commands: Any, name: str, home: str, summary: str, examples: tuple[st
     return parser
 
 
-def _study(parser: Parser, name: str) -> None:
+def _study(parser: Parser, entry: StudyEntry) -> None:
     """The options that all studies have, and the fields of this one's config."""
-    add = parser.add_argument
+    add, presets = parser.add_argument, "quick (minutes on two cores, unless given), full or paper"
+    if entry.registered:
+        presets = f"{', '.join(entry.registered.presets)} (quick unless given)"
     add("--model", action="append", help="a model; several where it compares them")
     add(
         "--preset",
         default="quick",
-        help="quick (minutes on two cores, unless given), full or paper; it may choose other "
-        "values than those in brackets below",
+        help=f"{presets}; it may choose other values than those in brackets below",
     )
-    add_settings(parser, study_config(name))
+    add_settings(parser, entry.config)
     _set(parser, "settings of the tasks, such as shots=6; or of the study, by their names")
-    add("--out", help=f"folder for the results (out/{name})")
+    add("--out", help=f"folder for the results (out/{entry.key})")
     _loading(parser)
     _measuring(parser)
 

@@ -191,8 +191,7 @@ def _read_rankings(rankings: Sequence[str]) -> dict[str, HeadScores | None]:
         ready[name] = HeadScores.load(ranking) if is_file else None
     if len(ready) < 2:
         raise HeadcountError(
-            f"Give at least two rankings to compare, of {', '.join(e.key for e in RANKINGS)}, or "
-            "files of scores."
+            f"Give at least two rankings to compare, of {', '.join(RANKINGS)}, or files of scores."
         )
     return ready
 

@@ -14,19 +14,15 @@ from headcount.errors import HeadcountError
 from headcount.heads import HeadScores
 from headcount.lab import Lab
 from headcount.models.model import Model
-from headcount.registry import Registry
+from headcount.registry import Factory, Registry, check_made
 from headcount.store import Store
 from headcount.system.files import digest
 from headcount.tasks import Encoded, Task, encode
 
-RANKINGS: Registry[HeadScores] = Registry("ranking")
+RANKINGS: Registry[Factory[HeadScores]] = Registry("ranking", Factory)
 """Rankings: each takes model and task, its settings by keyword, and a `lab`."""
 
 Settings = Mapping[str, Any]
-# Rankings whose cost is not one pass over the ranking split: they tell a counter themselves.
-COSTS: dict[str, Callable[[Counter, Model, Task, Settings], None]] = {}
-# What determines the scores of some rankings besides model, task and settings.
-FURTHER: dict[str, Callable[[Model, Task, Settings], dict[str, Any]]] = {}
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,9 +47,8 @@ class Ranking:
     @cached_property
     def context(self) -> dict[str, Any]:
         """All that determines the scores."""
-        further: dict[str, Any] = {}
-        if self.name in FURTHER:
-            further = FURTHER[self.name](self.model, self.task, self.settings)
+        context = RANKINGS[self.name].context
+        further = context(self.model, self.task, self.settings) if context else {}
         return {
             "model": self.model.name,
             **self.model.identity,
@@ -81,8 +76,8 @@ class Ranking:
         """Tell what will run, unless the store holds the scores."""
         if self.known(counter.store) is not None or not counter.first(self.key):
             return
-        if self.name in COSTS:
-            COSTS[self.name](counter, self.model, self.task, self.settings)
+        if count := RANKINGS[self.name].count:
+            count(counter, self.model, self.task, self.settings)
         else:
             counter.passes(self.model, ranking_tokens(self.model, self.task))
 
@@ -93,7 +88,8 @@ class Ranking:
             return known
         entry = RANKINGS[self.name]
         means = {"lab": lab} if "lab" in inspect.signature(entry.function).parameters else {}
-        scores = entry.function(self.model, self.task, **entry.arguments(self.settings), **means)
+        made = entry.function(self.model, self.task, **entry.arguments(self.settings), **means)
+        scores = fitting(check_made(f'the ranking "{self.name}"', made, HeadScores), self.model)
         provenance = {
             "model": self.model.name,
             "task": self.task.name,

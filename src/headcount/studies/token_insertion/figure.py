@@ -27,7 +27,7 @@ def draw(
     Profiles are those of the first model.
     """
     first, task = outcomes[0], config.tasks[0]
-    title = f"Results on {TASKS[task].name if task in TASKS.entries else task}"
+    title = f"Results on {TASKS[task].name if task in TASKS else task}"
     how = f"{config.runs} sampled runs" if config.temperature else "greedy"
     n = first.graded["w/o"].right.shape[1]
     note = f"n = {n} · {how} · {metric.name} · whiskers: 95 % intervals"

@@ -17,10 +17,10 @@ from jaxtyping import Float
 from headcount.heads import Head
 from headcount.models.model import Model
 from headcount.report.study import Study
+from headcount.studies import StudyKind
 from headcount.studies.description import (
     Description,
     Results,
-    StudyKind,
     StudyRequest,
     text_metric,
 )
@@ -185,4 +185,4 @@ class _TokenInsertion:
         ]
 
 
-KIND = StudyKind("token-insertion", Config, PRESETS, ("smollm2-135m-q4",), describe)
+KIND = StudyKind("token-insertion", describe, Config, PRESETS)

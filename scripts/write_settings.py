@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from headcount.cli.parser import default_text
-from headcount.studies import STUDIES, study_config
+from headcount.studies import PUBLISHED, study_config
 
 PAGES = Path(__file__).parents[1] / "docs" / "studies"
 START, END = "<!-- settings: written by scripts/write_settings.py -->", "<!-- end of settings -->"
@@ -65,7 +65,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--check", action="store_true", help="change nothing")
     arguments = parser.parse_args(argv)
     wrong = 0
-    for study in STUDIES:
+    for study in PUBLISHED:
         path, text = PAGES / f"{study}.md", page(study)
         if text != path.read_text(encoding="utf-8"):
             wrong += 1

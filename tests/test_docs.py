@@ -13,12 +13,9 @@ import nbformat
 import pytest
 from nbclient import NotebookClient
 from real import bundled
+from registries import forget_new_names
 
 import headcount
-from headcount import studies
-from headcount.metrics import METRICS
-from headcount.rankings import RANKINGS
-from headcount.tasks import TASKS
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 EXAMPLES = sorted((DOCS / "examples").glob("*.py"))
@@ -39,11 +36,7 @@ def test_an_example_runs_and_says_what_it_should(
     path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(headcount, "load_model", bundled)
-    for registry in (TASKS, RANKINGS):  # what an example registers goes with it
-        monkeypatch.setattr(registry, "entries", dict(registry.entries))
-    for name in ("STUDIES", "_KINDS"):
-        monkeypatch.setattr(studies, name, dict(getattr(studies, name)))
-    monkeypatch.setitem(METRICS, "reciprocal_rank", None)  # type: ignore[arg-type]
+    forget_new_names(monkeypatch)
     runpy.run_path(str(path), run_name="__main__")
     assert re.fullmatch(SAID[path.stem], capsys.readouterr().out)
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from real import bundled
+from registries import forget_new_names
 
 import headcount
 from headcount.models.bundled import BUNDLED
@@ -53,6 +54,7 @@ def test_example(
     request: pytest.FixtureRequest,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    forget_new_names(monkeypatch)
     load = headcount.load_model
     monkeypatch.setattr(
         headcount, "load_model", lambda spec: bundled(spec) if spec in BUNDLED else load(spec)

@@ -19,7 +19,7 @@ SOURCE = Path(__file__).parents[1] / "src" / "headcount"
 ROOMS = (
     *("figures", "errors", "system", "heads", "registry", "stats", "claims", "tasks", "metrics"),
     *("store", "models", "sparse", "engine", "lab", "rankings", "curves", "report", "studies"),
-    *("explorer", "integrations", "cli"),
+    *("decorators", "explorer", "integrations", "cli"),
 )
 LINES, FILE, MEDIAN, FUNCTION, PARAMETERS = 26_250, 450, 150, 60, 10
 

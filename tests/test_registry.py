@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from headcount.registry import Factory, Registry
 
 @pytest.fixture
 def registry() -> Registry[Any]:
-    made: Registry[Any] = Registry("ranking")
+    made: Registry[Any] = Registry("ranking", Factory)
 
     @made.register("walk", "Walking")
     def walk(
@@ -54,7 +55,7 @@ def test_an_entry_knows_its_name_summary_and_settings(registry: Registry[Any]) -
     }
     assert registry["stand"].summary == ""
     assert registry["stand"].defaults() == {}
-    assert [entry.key for entry in registry] == ["walk", "stand"]
+    assert list(registry) == [entry.key for entry in registry.values()] == ["walk", "stand"]
 
 
 def test_bound_settings_rebuild_the_object(registry: Registry[Any]) -> None:
@@ -125,8 +126,50 @@ def test_an_unknown_name_is_refused_with_a_suggestion(registry: Registry[Any]) -
 
 
 def test_a_name_is_registered_once(registry: Registry[Any]) -> None:
-    with pytest.raises(ValueError, match="'walk' is registered twice"):
+    with pytest.raises(
+        HeadcountError,
+        match=r'already the ranking "walk", of test_registry\.registry.*choose another name',
+    ):
         registry.register("walk", "Again")(dict)
+    assert registry["walk"].name == "Walking"
+
+
+def test_a_function_that_is_defined_again_takes_its_own_place(registry: Registry[Any]) -> None:
+    for steps in (1, 2):  # as a cell of a notebook that runs twice
+
+        @registry.register("run", "Running")
+        def run(model: object, *, steps: int = steps) -> int:
+            return steps
+
+    assert registry["run"].defaults() == {"steps": 2}
+    assert run(None) == 2  # the decorator returns the function
+
+
+@dataclass
+class NoDefault:
+    steps: int
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("Walk far", "Walking"), "cannot have the name 'Walk far': use lower-case letters"),
+        (("my/walk", "Walking"), "cannot have the name"),
+        (("slow", " "), 'Give the ranking "slow" a title'),
+        (("slow", "Slow", dict), "config of the ranking \"slow\" is <class 'dict'>: give a data"),
+        (("slow", "Slow", NoDefault), 'field "steps" in the config of the ranking "slow" has no'),
+    ],
+)
+def test_what_cannot_be_registered_is_refused(
+    registry: Registry[Any], arguments: tuple[Any, ...], words: str
+) -> None:
+    key, name, config = (*arguments, None)[:3]
+    with pytest.raises(HeadcountError) as caught:
+        registry.register(key, name, config=config)(dict)
+    assert words in str(caught.value)
+    with pytest.raises(HeadcountError, match='Decorate a function for the ranking "slow", not 3'):
+        registry.register("slow", "Slow")(3)  # type: ignore[type-var]
+    assert list(registry) == ["walk", "stand"]
 
 
 def test_suggestions_do_not_mind_capitals() -> None:

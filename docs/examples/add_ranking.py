@@ -2,16 +2,16 @@
 
 import numpy as np
 
+import headcount
 from headcount import HeadScores, Task, collect, load_model, make_task, rank
 from headcount.models.model import Model
-from headcount.rankings import RANKINGS
 from headcount.tasks import encode
 
 
-@RANKINGS.register("loudness", "Loudness")
+@headcount.ranking("loudness", "Loudness")
 def loudness(model: Model, task: Task, *, power: float = 1.0) -> HeadScores:
     """The length of each head's output at the last token, on the ranking split."""
-    prompts = [one.prompt for one in encode(task.split("ranking"), model.tokenizer)]
+    prompts = [example.prompt for example in encode(task.split("ranking"), model.tokenizer)]
     by_site = collect(model, prompts, [[-1]] * len(prompts), progress=False)
     lengths = [np.linalg.norm(z[:, 0], axis=-1) for z in by_site]  # each (prompts, heads)
     samples = np.concatenate(lengths, axis=1) ** power  # (prompts, all heads), site by site

@@ -2,6 +2,7 @@
 
 from dataclasses import asdict, dataclass
 
+import headcount
 from headcount import load_model, make_task, run_study
 from headcount.claims import Claim, judge
 from headcount.curves import CurveRequest, CurveSettings
@@ -9,8 +10,7 @@ from headcount.metrics import get_metric
 from headcount.rankings import Ranking
 from headcount.registry import setting
 from headcount.report.study import Study
-from headcount.studies import register_study
-from headcount.studies.description import Description, StudyKind
+from headcount.studies.description import Description
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,13 @@ class BestAndWorst:
     count: int = setting(8, "heads that are masked")
 
 
-def describe(models, config) -> Description:
+PRESETS = {"quick": {"n": 16}, "full": {"n": 200}}
+
+
+@headcount.study(
+    "best-and-worst", "best against worst heads of a ranking", config=BestAndWorst, presets=PRESETS
+)
+def best_and_worst(models, config) -> Description:
     """What is measured, and what is concluded from it."""
     (model,) = models
     task = make_task(config.task, model.tokenizer, n=config.n)
@@ -45,10 +51,6 @@ def describe(models, config) -> Description:
 
     return Description({"curve": request}, conclude)
 
-
-PRESETS = {"quick": {"n": 16}, "full": {"n": 200}}
-KIND = StudyKind("best-and-worst", BestAndWorst, PRESETS, ("smollm2-135m-q4",), describe)
-register_study(KIND, "best against worst heads of a ranking")
 
 if __name__ == "__main__":
     study = run_study("best-and-worst", load_model("smollm2-135m-q4"))

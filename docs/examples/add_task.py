@@ -1,14 +1,14 @@
 """A task of your own: the opposite of an everyday word."""
 
+import headcount
 from headcount import Example, Task, evaluate, load_model, make_task
-from headcount.tasks import TASKS
 
 PAIRS = [("hot", "cold"), ("old", "young"), ("up", "down"), ("day", "night"), ("fast", "slow"),
          ("rich", "poor"), ("open", "closed"), ("left", "right"), ("wet", "dry"),
          ("early", "late"), ("hard", "soft"), ("full", "empty")]  # fmt: skip
 
 
-@TASKS.register("opposites", "Opposites")
+@headcount.task("opposites", "Opposites")
 def opposites(tokenizer, *, n: int = 0) -> Task:
     """The opposite of an everyday word; `n` words, 0 for all."""
     examples = [
@@ -18,7 +18,7 @@ def opposites(tokenizer, *, n: int = 0) -> Task:
             target=f" {other}",  # with the space in front, as in running text
             foils=(f" {word}",),  # for metrics that compare
             corrupted=f"The opposite of big is small. The colour of {word} is",  # for patching
-            content=word,  # examples of one content stay in one part
+            content=word,  # examples of one content stay in one split
         )
         for word, other in PAIRS
     ]

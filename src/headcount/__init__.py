@@ -14,6 +14,10 @@ if TYPE_CHECKING:
     from headcount.claims import Claim as Claim
     from headcount.curves import Curve as Curve
     from headcount.curves.curve import curve as curve
+    from headcount.decorators import metric as metric
+    from headcount.decorators import ranking as ranking
+    from headcount.decorators import study as study
+    from headcount.decorators import task as task
     from headcount.engine.measure.sweep import Values as Values
     from headcount.engine.read.collect import collect as collect
     from headcount.engine.write.decode import generate as generate
@@ -64,8 +68,12 @@ _HOMES = {
     "collect": "headcount.engine.read.collect",
     "load_model": "headcount.models.model",
     "make_task": "headcount.tasks",
+    "metric": "headcount.decorators",
     "rank": "headcount.rankings.ranking",
+    "ranking": "headcount.decorators",
     "run_study": "headcount.studies.run",
+    "study": "headcount.decorators",
+    "task": "headcount.decorators",
     "wrap": "headcount.models.model",
 }
 

@@ -1,22 +1,28 @@
-"""Named factories: a method or a task is a name, a signature and the parameters bound to it.
+"""Names of tasks, rankings, metrics and studies: ours, and those of plug-ins.
 
-A factory's signature is its configuration. `Registry.build` keeps the parameters that it bound, so
-that a log can name them and rebuild the object.
+A factory's signature is its configuration: `Factory.bind` checks the settings that a caller chooses
+and adds the defaults of all others, so that a log can name them and rebuild the object.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import inspect
+import logging
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence, ValuesView
 from dataclasses import dataclass, field
+from functools import cache
+from importlib import import_module
 from numbers import Integral, Real
 from typing import Any, Generic, TypeVar
 
 from headcount.errors import HeadcountError, did_you_mean, unknown
 
 T = TypeVar("T")
+Entry = TypeVar("Entry")
+Function = TypeVar("Function", bound=Callable[..., Any])
 
 # The kinds of settings, by the type of their defaults: what they are called, and what they take.
 _KINDS: dict[type, tuple[str, tuple[type, ...]]] = {
@@ -35,6 +41,8 @@ class Factory(Generic[T]):
     name: str
     function: Callable[..., T]
     config: type | None = None  # a dataclass of settings, where they are many
+    count: Callable[..., None] | None = None  # rankings: tells a counter what will run
+    context: Callable[..., dict[str, Any]] | None = None  # rankings: what else determines scores
 
     def arguments(self, settings: Mapping[str, Any]) -> dict[str, Any]:
         """Bound settings as the factory takes them: by name, or as one config."""
@@ -102,11 +110,34 @@ def check_setting(owner: str, name: str, value: Any, known: Mapping[str, Any]) -
     return default(value)  # plain values, as logs can hold them
 
 
-@dataclass
-class Registry(Generic[T]):
-    """Factories of one kind, by key.
+def check_config(owner: str, config: Any) -> None:
+    """Refuse a config that is not a dataclass with a default for every field."""
+    if not (isinstance(config, type) and dataclasses.is_dataclass(config)):
+        raise HeadcountError(f"The config of {owner} is {config!r}: give a dataclass.")
+    for item in dataclasses.fields(config):
+        if item.default is dataclasses.MISSING:
+            raise HeadcountError(
+                f'The field "{item.name}" in the config of {owner} has no default: give it one.'
+            )
 
-    >>> shapes: Registry[int] = Registry("shape")
+
+def check_made(owner: str, made: Any, kind: type[T]) -> T:
+    """What the function of `owner` returned; a value of another kind is refused."""
+    if not isinstance(made, kind):
+        raise HeadcountError(
+            f"The function of {owner} returned {type(made).__name__}: let it return "
+            f"{kind.__name__}."
+        )
+    return made
+
+
+@dataclass
+class Registry(Generic[Entry]):
+    """Entries of one kind by name, in the order in which they were registered.
+
+    Plug-ins are imported when all names are asked for, or one that is not known.
+
+    >>> shapes: Registry[Factory[int]] = Registry("shape", Factory)
     >>> @shapes.register("square", "Square")
     ... def square(*, side: int = 2) -> int:
     ...     '''A square.'''
@@ -119,29 +150,94 @@ class Registry(Generic[T]):
     """
 
     kind: str
-    entries: dict[str, Factory[T]] = field(default_factory=dict)
+    make: Callable[..., Entry]  # from name, title, function and further facts to an entry
+    entries: dict[str, Entry] = field(default_factory=dict)
+    homes: dict[str, str] = field(default_factory=dict)  # which function registered a name
 
-    def register(
-        self, key: str, name: str, config: type | None = None
-    ) -> Callable[[Callable[..., T]], Callable[..., T]]:
-        """Register the decorated factory under `key`; `name` is what figures print.
+    def register(self, key: str, name: str, **facts: Any) -> Callable[[Function], Function]:
+        """Register the decorated function under `key`; lists and figures print `name`.
 
-        Its settings are its keyword arguments that have a default, or the fields of `config`, of
-        which it is then given one as `settings`.
+        The same function may register again, as it does when a cell of a notebook runs twice.
         """
+        owner = f'the {self.kind} "{key}"'
+        if not (isinstance(key, str) and re.fullmatch(r"[a-z0-9]+([_-][a-z0-9]+)*", key)):
+            raise HeadcountError(
+                f"A {self.kind} cannot have the name {key!r}: use lower-case letters and digits, "
+                'with "-" or "_" between words.'
+            )
+        if not (isinstance(name, str) and name.strip()):
+            raise HeadcountError(f"Give {owner} a title, as a text: it has {name!r}.")
+        if facts.get("config") is not None:
+            check_config(owner, facts["config"])
 
-        def decorate(function: Callable[..., T]) -> Callable[..., T]:
-            if key in self.entries:
-                raise ValueError(f"{self.kind} {key!r} is registered twice")
-            self.entries[key] = Factory(key, name, function, config)
+        def decorate(function: Function) -> Function:
+            if not callable(function):
+                raise HeadcountError(f"Decorate a function for {owner}, not {function!r}.")
+            home = f"{function.__module__}.{getattr(function, '__qualname__', key)}"
+            if key in self.entries and self.homes.get(key) != home:
+                raise HeadcountError(
+                    f"There is already {owner}, of {self.homes.get(key, 'headcount')}: choose "
+                    "another name."
+                )
+            self.entries[key], self.homes[key] = self.make(key, name, function, **facts), home
             return function
 
         return decorate
 
-    def __getitem__(self, key: str) -> Factory[T]:
-        if key not in self.entries:
-            raise unknown(self.kind, key, self.entries)
+    def __getitem__(self, key: str) -> Entry:
+        if key not in self:
+            refusal = unknown(self.kind, key, self.entries)
+            raise HeadcountError(" ".join([str(refusal), *load_plugins()]))
         return self.entries[key]
 
-    def __iter__(self) -> Iterator[Factory[T]]:
-        return iter(self.entries.values())
+    def __contains__(self, key: object) -> bool:
+        if key in self.entries:
+            return True
+        load_plugins()  # a plug-in that fails stands in the way only of names that nobody has
+        if key in self.entries:
+            warn_of_plugins()
+        return key in self.entries
+
+    def __iter__(self) -> Iterator[str]:
+        warn_of_plugins()
+        return iter(self.entries)
+
+    def values(self) -> ValuesView[Entry]:
+        """All entries."""
+        warn_of_plugins()
+        return self.entries.values()
+
+
+@cache
+def load_plugins() -> tuple[str, ...]:
+    """Import the plug-ins of all installed packages, once; returns a sentence for each that fails.
+
+    A plug-in is a module that a package names in the entry-point group `headcount`. Its decorators
+    register when it is imported.
+    """
+    from importlib.metadata import entry_points  # slow to import
+
+    failures = []
+    for point in sorted(entry_points(group="headcount"), key=lambda point: point.name):
+        try:
+            if ":" in point.value:
+                raise HeadcountError("its entry point names an object where a module is needed")
+            import_module(point.value)
+        except (Exception, SystemExit) as error:
+            ours = isinstance(error, HeadcountError)
+            reason = str(error) if ours else f"{type(error).__name__}: {error}"
+            reason = reason.splitlines()[0].rstrip(".: ")
+            package = point.dist.name if point.dist else "PACKAGE"
+            failures.append(
+                f'The plug-in "{point.name}" of the package {package} cannot be used, because '
+                f"importing {point.value} failed ({reason}): correct it, or remove "
+                f"it (pip uninstall {package})."
+            )
+    return tuple(failures)
+
+
+@cache
+def warn_of_plugins() -> None:
+    """Import the plug-ins, and log a warning for each that fails, once."""
+    for failure in load_plugins():
+        logging.getLogger("headcount.plugins").warning("headcount: warning: %s", failure)

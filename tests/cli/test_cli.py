@@ -417,8 +417,8 @@ def test_the_same_command_again_measures_nothing(
     def measure(*_: Any) -> NoReturn:
         raise AssertionError("measured again")
 
-    for name, metric in METRICS.items():
-        monkeypatch.setitem(METRICS, name, replace(metric, function=measure))
+    for name, metric in METRICS.entries.items():
+        monkeypatch.setitem(METRICS.entries, name, replace(metric, function=measure))
     assert run(*arguments) == first
     assert files_in(Path("out")) == files
 

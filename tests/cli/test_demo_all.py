@@ -16,10 +16,10 @@ from headcount.claims import Claim
 from headcount.cli import demo_all, main
 from headcount.lab import Lab
 from headcount.report.study import Study
-from headcount.studies import STUDIES
-from headcount.studies.description import Description, StudyKind
+from headcount.studies import PUBLISHED, StudyKind
+from headcount.studies.description import Description
 
-NAMES = list(STUDIES)
+NAMES = list(PUBLISHED)
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class Studies(dict[str, Request]):
             return Description({name: self[name]}, lambda results: study)
 
         presets = {"quick": self.preset if name == "masked-heads" else {"n": 1}}
-        return StudyKind(name, Config, presets, ("dense", "sparse"), describe)
+        return StudyKind(name, describe, Config, presets, ("dense", "sparse"))
 
 
 @pytest.fixture

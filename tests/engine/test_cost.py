@@ -133,7 +133,7 @@ def test_a_curve_is_counted_with_its_ranking(llama: Model, ranking: str, tmp_pat
 UNSUITED = ("probe", "attention-retrieval")
 
 
-@pytest.mark.parametrize("ranking", [e.key for e in RANKINGS if e.key not in UNSUITED])
+@pytest.mark.parametrize("ranking", [name for name in RANKINGS if name not in UNSUITED])
 def test_every_ranking_is_counted(llama: Model, ranking: str) -> None:
     task = made_task([6], n=80)
     few = {"updates": 2, "batch": 4, "seeds": 2} if ranking in ROLES else {}

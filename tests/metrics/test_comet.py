@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from headcount.errors import HeadcountError
-from headcount.metrics import TEXT_METRICS, Written, comet_metric, get_metric
+from headcount.metrics import METRICS, Written, comet_metric, get_metric
 from headcount.metrics.comet import MODEL
 
 # The options of comet-score of unbabel-comet 2.2.7 that count here, and its way with files. The
@@ -194,7 +194,7 @@ def test_not_installed(install: Install) -> None:
     assert "HEADCOUNT_COMET" in words
     with pytest.raises(HeadcountError, match="not installed"):
         get_metric("comet").identity()
-    assert "comet" in TEXT_METRICS  # listed all the same
+    assert "comet" in METRICS  # listed all the same
 
 
 def test_no_such_program(install: Install, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,7 +19,7 @@ from toy import toy_task, toy_tokenizer
 from headcount import Lab, Store, run_study, wrap
 from headcount.models.model import Model
 from headcount.report.study import Study
-from headcount.studies import STUDIES
+from headcount.studies import PUBLISHED
 from headcount.studies.run import study_cost
 
 # Studies of which every token is known beforehand, with the settings below. Gates that are not
@@ -86,7 +86,7 @@ def check_values(study: Study) -> None:
         assert len(values) % points[point]["n"] == 0  # every draw has every example
 
 
-@pytest.mark.parametrize("study", STUDIES)
+@pytest.mark.parametrize("study", PUBLISHED)
 def test_the_cost_is_what_is_measured(study: str, tmp_path: Path) -> None:
     model, settings = case(study, tmp_path)
     with Store(tmp_path / "store.sqlite") as store:
@@ -124,7 +124,7 @@ def test_attention_profiles_are_counted_too(tmp_path: Path) -> None:
         assert study_cost("token-insertion", model, lab=lab, **settings).tokens == 0
 
 
-@pytest.mark.parametrize("study", STUDIES)
+@pytest.mark.parametrize("study", PUBLISHED)
 def test_settings_are_known_without_torch(study: str) -> None:
     """The command line shows the options of a study before anything heavy is imported."""
     module = f"headcount.studies.{study.replace('-', '_')}.config"

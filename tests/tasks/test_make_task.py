@@ -58,10 +58,10 @@ def test_bad_specs(spec: str, settings: dict[str, int], words: str) -> None:
 
 
 def test_each_task_can_be_listed() -> None:
-    names = [(entry.key, entry.name) for entry in TASKS]
+    names = [(entry.key, entry.name) for entry in TASKS.values()]
     assert {("ioi", "IOI"), ("knowledge-recall", "Knowledge Recall"), ("cogqa", "CogQA")} < {*names}
     assert len({name for _, name in names}) == len(names)
-    assert all(entry.summary.endswith((".", "?")) for entry in TASKS)
+    assert all(entry.summary.endswith((".", "?")) for entry in TASKS.values())
 
 
 def test_the_import_is_light() -> None:

@@ -11,8 +11,9 @@ from typing import Any, TypeAlias
 
 from headcount import __version__
 from headcount.cli.parser import Parser, add_settings
+from headcount.errors import HeadcountError
 from headcount.sparse.settings import Settings
-from headcount.studies import STUDIES, study_config
+from headcount.studies import PUBLISHED, STUDIES, StudyEntry
 
 EPILOG = """\
 examples:
@@ -55,7 +56,10 @@ def command(home: str, summary: str, *examples: str) -> Callable[[AddOptions], N
 
 
 def build_parser(words: Sequence[str] = ()) -> Parser:
-    """The whole command line; of the studies, only those among its `words` have their options."""
+    """The whole command line; of the studies, only those among its `words` have their options.
+
+    Plug-ins are imported only for `run` without the name of a published study.
+    """
     parser = Parser(
         prog="headcount",
         description="Tells which attention heads a language model needs.",
@@ -67,16 +71,26 @@ def build_parser(words: Sequence[str] = ()) -> Parser:
         add_options(_enter(commands, name, home, summary, examples))
     run = commands.choices["run"]
     studies = run.add_subparsers(title="studies", metavar="STUDY", dest="study", required=True)
-    for name, summary in STUDIES.items():
-        of_study = _enter(studies, name, "run:run", summary, STUDY_EXAMPLES[name])
+    first, second = [*words, "", ""][:2]
+    for name in STUDIES if first == "run" and second not in ("", *PUBLISHED) else PUBLISHED:
+        entry = STUDIES[name]
+        of_study = _enter(studies, name, "run:run", entry.name, STUDY_EXAMPLES.get(name, ("",)))
         if name in words:  # no other study's options are needed, nor its imports
-            _study(of_study, name)
+            try:
+                _study(of_study, entry)
+            except argparse.ArgumentError as error:  # "conflicting option string: --model"
+                raise HeadcountError(
+                    f'The study "{name}" cannot have the setting {error.message.split()[-1]}, a '
+                    "name that the command line uses itself: rename that field of its config."
+                ) from None
     return parser
 
 
 def _enter(commands: Any, name: str, home: str, summary: str, examples: tuple[str, ...]) -> Parser:
     description = f"{summary[0].upper()}{summary[1:]}."
-    parser: Parser = commands.add_parser(name, help=summary, description=description)
+    parser: Parser = commands.add_parser(
+        name, help=summary.replace("%", "%%"), description=description
+    )
     lines = [f"  {parser.prog} {words}".rstrip() for words in examples]
     parser.epilog = "\n".join([f"example{'s' * (len(lines) > 1)}:", *lines])
     parser.set_defaults(command=home, parser=parser)
@@ -85,14 +99,17 @@ def _enter(commands: Any, name: str, home: str, summary: str, examples: tuple[st
     return parser
 
 
-def _study(parser: Parser, name: str) -> None:
+def _study(parser: Parser, entry: StudyEntry) -> None:
     """The options that all studies have, and the fields of this one's config."""
-    times = STUDY_MODELS.get(name, "; repeat it to compare several models (smollm2-135m-q4)")
-    parser.option("--model", "MODEL", f"{MODEL}{times}", action="append")
-    preset = "quick (minutes on two cores), full or, in most studies, paper; presets may set other "
-    preset += "defaults than those in brackets below"
-    parser.option("--preset", "PRESET", preset, "quick")
-    add_settings(parser, study_config(name))
+    name, presets = entry.key, "quick (minutes on two cores), full or, in most studies, paper"
+    models = STUDY_MODELS.get(name, "; repeat it to compare several models (smollm2-135m-q4)")
+    if entry.registered:
+        presets = ", ".join(entry.registered.presets)
+        models = f" ({' and '.join(entry.registered.models)})"
+    parser.option("--model", "MODEL", f"{MODEL}{models}", action="append")
+    presets += "; presets may set other defaults than those in brackets below"
+    parser.option("--preset", "PRESET", presets, "quick")
+    add_settings(parser, entry.config)
     _set(parser, "settings of the study's tasks, such as shots=6, or of the study itself")
     _out(parser, f"out/{name}")
     _loading(parser)

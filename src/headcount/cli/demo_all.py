@@ -22,7 +22,7 @@ from headcount.lab import Lab
 from headcount.models.model import Model, load_model
 from headcount.report import write_page
 from headcount.report.study import versions
-from headcount.studies import STUDIES, study_kind
+from headcount.studies import PUBLISHED, study_kind
 from headcount.studies.description import Description, resume_key
 from headcount.system.progress import duration
 
@@ -99,7 +99,7 @@ class _Demo:
 
 def demo_all(arguments: Namespace) -> None:
     """Run what is not finished, make every page again, and tell what came of each study."""
-    out, names, pages = Path(arguments.out or "out/demo-all"), list(STUDIES), []
+    out, names, pages = Path(arguments.out or "out/demo-all"), list(PUBLISHED), []
     index, stream = out / "index.html", sys.stderr if arguments.json else sys.stdout
 
     def tell(text: str) -> None:
@@ -123,7 +123,7 @@ def demo_all(arguments: Namespace) -> None:
         for number, name in enumerate(names, start=1):
             seconds = demo.left([name])
             ahead = f", about {duration(seconds)}" if seconds else ""
-            tell(f"\n[{number}/{len(names)}] {name}{ahead}: {STUDIES[name]}")
+            tell(f"\n[{number}/{len(names)}] {name}{ahead}: {PUBLISHED[name]}")
             if name in demo.plans:
                 with demo.surviving(name):
                     demo.carry_out(name)

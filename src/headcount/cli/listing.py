@@ -26,7 +26,7 @@ MINUTE = "%Y-%m-%d %H:%M"
 
 def known_names(arguments: Namespace) -> Answer:
     """Every registered name with one line about it."""
-    from headcount.metrics import METRICS, TEXT_METRICS, get_metric
+    from headcount.metrics import METRICS, get_metric
     from headcount.models.bundled import BUNDLED
     from headcount.rankings import RANKINGS
     from headcount.sparse.checkpoint import SHIPPED
@@ -35,14 +35,14 @@ def known_names(arguments: Namespace) -> Answer:
 
     sparse = sorted(f"sparse:{folder.name}" for folder in SHIPPED.iterdir() if folder.is_dir())
     known = {
-        "studies": dict(STUDIES),
+        "studies": {entry.key: entry.name for entry in STUDIES.values()},
         "models": {
             **dict.fromkeys(BUNDLED, "bundled; any hub id, folder or .gguf file works too"),
             **{name: f"bundled; sparse version of {name.partition(':')[2]}" for name in sparse},
         },
-        "tasks": {entry.key: entry.summary for entry in TASKS},
-        "rankings": {entry.key: entry.summary for entry in RANKINGS},
-        "metrics": {key: get_metric(key).name for key in (*METRICS, *TEXT_METRICS)},
+        "tasks": {entry.key: entry.summary or entry.name for entry in TASKS.values()},
+        "rankings": {entry.key: entry.summary or entry.name for entry in RANKINGS.values()},
+        "metrics": {key: get_metric(key).name for key in METRICS},
     }
     wide = max(len(key) for entries in known.values() for key in entries)
     lines = []

@@ -201,7 +201,7 @@ def _read_rankings(rankings: Sequence[str]) -> dict[str, HeadScores | None]:
     if len(ready) < 2:
         raise HeadcountError(
             "Give at least two rankings to compare: files of scores, or some of "
-            f"{', '.join(entry.key for entry in RANKINGS)}."
+            f"{', '.join(RANKINGS)}."
         )
     return ready
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import ast
+import inspect
 import re
 import sys
 from argparse import Namespace
@@ -106,7 +107,9 @@ class Parser(argparse.ArgumentParser):
 def add_settings(parser: Any, config: type) -> None:
     """Add an option for every field of a config that says what it is for; --set fills mappings."""
     for item in fields(config):
-        if "help" in item.metadata and not str(item.type).startswith("Mapping"):
+        if item.name in ("command", "parser", "study"):  # what parsed arguments hold besides
+            raise argparse.ArgumentError(None, item.name)
+        if "help" in item.metadata and "Mapping" not in _annotation(item):
             name = item.metadata["option"] or item.name
             parser.add_argument(f"--{name.replace('_', '-')}", dest=item.name, **_how(item))
 
@@ -136,8 +139,8 @@ def parse_settings(pairs: Sequence[str]) -> dict[str, Any]:
 
 
 def _how(item: Field[Any]) -> dict[str, Any]:
-    """How argparse reads a field: its annotation is the text of a type."""
-    shown, annotation = default_text(item.default), str(item.type)
+    """How argparse reads a field."""
+    shown, annotation = default_text(item.default), _annotation(item)
     text = item.metadata["help"] + (f" ({shown})" if shown else "")
     how: dict[str, Any] = {"default": None, "help": text.replace("%", "%%")}
     if annotation == "bool":
@@ -150,6 +153,11 @@ def _how(item: Field[Any]) -> dict[str, Any]:
         if re.search(rf"\b{kind.__name__}\b", annotation):
             how |= {"type": kind, "metavar": metavar}
     return how
+
+
+def _annotation(item: Field[Any]) -> str:
+    """The type of a field as it is written, also where the file evaluates annotations."""
+    return item.type if isinstance(item.type, str) else inspect.formatannotation(item.type)
 
 
 def default_text(value: Any) -> str:

@@ -46,6 +46,8 @@ def run(arguments: Namespace) -> Answer:
 def settings_and_task_settings(given: dict[str, Any], config: type) -> dict[str, Any]:
     """NAME=VALUE pairs: those that the study does not have are settings of its tasks."""
     known = {item.name for item in fields(config)}
+    if "task_settings" not in known:
+        return given
     own = {name: value for name, value in given.items() if name in known}
     of_tasks = {name: value for name, value in given.items() if name not in known}
     return own | ({"task_settings": of_tasks} if of_tasks else {})

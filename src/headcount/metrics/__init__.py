@@ -1,21 +1,24 @@
 """Metrics: one number per example, from a model's logits or from the text that it writes.
 
-METRICS use the logits at the target's positions, TEXT_METRICS the written answer.
+A `Metric` reads the logits at the target's positions, a `TextMetric` the written answer.
 """
 
 from __future__ import annotations
 
-from headcount.errors import HeadcountError, unknown
+from collections.abc import Callable
+from typing import Any
+
+from headcount.errors import HeadcountError
 from headcount.metrics.comet import COMET, comet_metric
 from headcount.metrics.logits import LOGIT_METRICS, Metric, Scored
 from headcount.metrics.maths import MATHS, PUBLISHED_MATHS
 from headcount.metrics.published_accuracy import PUBLISHED_ACCURACY
 from headcount.metrics.similarity import GOLD_SIMILARITY, SIMILARITY
 from headcount.metrics.text import EXACT_MATCH, TextMetric, Written, floor, shuffled
+from headcount.registry import Registry
 
 __all__ = [
     "METRICS",
-    "TEXT_METRICS",
     "Metric",
     "Scored",
     "TextMetric",
@@ -24,14 +27,19 @@ __all__ = [
     "floor",
     "get_logit_metric",
     "get_metric",
+    "logit_metrics",
     "shuffled",
 ]
 
-METRICS: dict[str, Metric] = {metric.key: metric for metric in LOGIT_METRICS}
+
+def _make(key: str, name: str, function: Callable[..., Any], **facts: Any) -> Metric | TextMetric:
+    kind = TextMetric if facts.pop("text", False) else Metric
+    return kind(key, name, function, **facts)
+
+
 _WORDS = (EXACT_MATCH, PUBLISHED_ACCURACY, SIMILARITY, GOLD_SIMILARITY, COMET)
-TEXT_METRICS: dict[str, TextMetric] = {
-    metric.key: metric for metric in (*_WORDS, MATHS, PUBLISHED_MATHS)
-}
+_OURS = (*LOGIT_METRICS, *_WORDS, MATHS, PUBLISHED_MATHS)
+METRICS: Registry[Metric | TextMetric] = Registry("metric", _make, {m.key: m for m in _OURS})
 
 
 def get_metric(metric: str | Metric | TextMetric) -> Metric | TextMetric:
@@ -42,12 +50,13 @@ def get_metric(metric: str | Metric | TextMetric) -> Metric | TextMetric:
     """
     if isinstance(metric, Metric | TextMetric):
         return metric
-    if metric in METRICS:
-        return METRICS[metric]
-    if metric not in TEXT_METRICS:
-        raise unknown("metric", metric, [*METRICS, *TEXT_METRICS])
-    # COMET's model may have been changed in the environment, and the metric is named after it.
-    return comet_metric() if metric == COMET.key else TEXT_METRICS[metric]
+    # The environment may name another model by now, and a metric's name is that of its model.
+    return comet_metric() if metric == COMET.key else METRICS[metric]
+
+
+def logit_metrics() -> list[Metric]:
+    """All metrics that are read off logits."""
+    return [metric for metric in METRICS.values() if isinstance(metric, Metric)]
 
 
 def get_logit_metric(metric: str | Metric | TextMetric) -> Metric:
@@ -61,6 +70,6 @@ def get_logit_metric(metric: str | Metric | TextMetric) -> Metric:
     if isinstance(chosen, TextMetric):
         raise HeadcountError(
             f'The metric "{chosen.key}" scores written texts, but this needs logits under teacher '
-            f"forcing: use one of {', '.join(METRICS)}."
+            f"forcing: use one of {', '.join(metric.key for metric in logit_metrics())}."
         )
     return chosen

@@ -23,7 +23,7 @@ from headcount.engine.measure.plan import default_tokens
 from headcount.errors import HeadcountError
 from headcount.heads import HeadScores
 from headcount.lab import Lab
-from headcount.metrics import METRICS, Metric, get_logit_metric
+from headcount.metrics import Metric, get_logit_metric, logit_metrics
 from headcount.models.gate import gating
 from headcount.models.model import Model
 from headcount.rankings.ranking import Settings, examples_key, ranking_tokens
@@ -134,7 +134,7 @@ def _derivatives(
     """The derivatives at gates of 1; with `steps`, their mean from 0 to 1 and the difference."""
     chosen = get_logit_metric(metric)
     if not chosen.differentiable:
-        usable = ", ".join(m.key for m in METRICS.values() if m.differentiable)
+        usable = ", ".join(m.key for m in logit_metrics() if m.differentiable)
         raise HeadcountError(
             f'The metric "{chosen.key}" has no derivative to rank heads by: use one of {usable}.'
         )

@@ -14,19 +14,15 @@ from headcount.errors import HeadcountError
 from headcount.heads import HeadScores
 from headcount.lab import Lab, lab_for
 from headcount.models.model import Model
-from headcount.registry import Registry
+from headcount.registry import Factory, Registry, check_made
 from headcount.store import Store
 from headcount.system.files import digest
 from headcount.tasks import Encoded, Task, encode
 
-RANKINGS: Registry[HeadScores] = Registry("ranking")
-"""All rankings by name: functions of model and task, with settings by keyword and a `lab`."""
+RANKINGS: Registry[Factory[HeadScores]] = Registry("ranking", Factory)
+"""Rankings: each takes model and task, its settings by keyword, and a `lab`."""
 
 Settings = Mapping[str, Any]
-# The cost of rankings that take other work than one pass over the ranking split.
-COSTS: dict[str, Callable[[Counter, Model, Task, Settings], None]] = {}
-# What else determines the scores of a ranking, besides model, task and settings: part of its key.
-FURTHER: dict[str, Callable[[Model, Task, Settings], dict[str, Any]]] = {}
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,10 +46,9 @@ class Ranking:
 
     @cached_property
     def context(self) -> dict[str, Any]:
-        """Everything that determines the scores: the key under which the store keeps them."""
-        further: dict[str, Any] = {}
-        if self.name in FURTHER:
-            further = FURTHER[self.name](self.model, self.task, self.settings)
+        """All that determines the scores."""
+        context = RANKINGS[self.name].context
+        further = context(self.model, self.task, self.settings) if context else {}
         return {
             "model": self.model.name,
             **self.model.identity,
@@ -81,8 +76,8 @@ class Ranking:
         """Count what will run, unless the store holds the scores or they were counted before."""
         if self.known(counter.store) is not None or not counter.first(self.key):
             return
-        if self.name in COSTS:
-            COSTS[self.name](counter, self.model, self.task, self.settings)
+        if count := RANKINGS[self.name].count:
+            count(counter, self.model, self.task, self.settings)
         else:
             counter.passes(self.model, ranking_tokens(self.model, self.task))
 
@@ -93,7 +88,8 @@ class Ranking:
             return known
         entry = RANKINGS[self.name]
         means = {"lab": lab} if "lab" in inspect.signature(entry.function).parameters else {}
-        scores = entry.function(self.model, self.task, **entry.arguments(self.settings), **means)
+        made = entry.function(self.model, self.task, **entry.arguments(self.settings), **means)
+        scores = fitting(check_made(f'the ranking "{self.name}"', made, HeadScores), self.model)
         provenance = {
             "model": self.model.name,
             "task": self.task.name,

@@ -79,7 +79,7 @@ def next_commands(result: Result, *, brief: bool = False) -> list[tuple[str, str
     prompt = "--prompt 'The capital of France is'"
     write = f"headcount generate --model {model} --heads {named} {prompt}"
     keep = f"headcount export --model {model} --heads {named} --out without"
-    known = task in TASKS.entries  # a task of the user's own may need more than its name
+    known = task in TASKS  # a task of the user's own may need more than its name
     commands += [(without, ablate)] * known
     if not brief:
         commands += [("Check whether other rankings find the same heads.", others)] * known

@@ -5,16 +5,20 @@ A study's module is imported only when the study is used, so that importing this
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from headcount.errors import unknown
+from headcount.registry import Registry, check_made, check_setting
 
 if TYPE_CHECKING:
-    from headcount.studies.description import StudyKind
+    from headcount.studies.description import Description
 
-# The subject of each study, by its name; the folder of that name holds its modules.
-STUDIES = {
+# The published studies, by name, and their summaries; each has a folder of its name.
+PUBLISHED = {
     "masked-heads": "TopK against RandomK masking on cognitive functions",
     "heads-kept": "explained effect against heads kept, in a dense and a sparse model",
     "head-roles": "learned causal gates: facilitating, irrelevant and interfering heads",
@@ -22,29 +26,86 @@ STUDIES = {
 }
 
 
-_KINDS: dict[str, StudyKind] = {}  # studies that users registered
+@dataclass(frozen=True, eq=False)
+class StudyKind:
+    """What a study is made of.
+
+    key       its name on the command line
+    function  from models and a config to a description
+    config    the dataclass of its settings
+    presets   settings by the name of the preset; "quick" is the default
+    models    the models that are used by default
+    check     refuses a config that names what does not exist, before a model is loaded
+    """
+
+    key: str
+    function: Callable[..., Description]
+    config: type
+    presets: Mapping[str, Mapping[str, Any]] = field(default_factory=lambda: {"quick": {}})
+    models: tuple[str, ...] = ("smollm2-135m-q4",)
+    check: Callable[[Any], object] = lambda config: None
+
+    def describe(self, models: Sequence[Any], config: Any) -> Description:
+        """What the study would measure on these models."""
+        from headcount.studies.description import Description
+
+        return check_made(f'the study "{self.key}"', self.function(models, config), Description)
+
+    def configure(self, preset: str = "quick", **settings: Any) -> Any:
+        """The config of a preset with some settings in place of its own; refuses others by name."""
+        if preset not in self.presets:
+            raise unknown(f"preset of {self.key}", preset, self.presets)
+        known = {item.name: item.default for item in dataclasses.fields(self.config)}
+        chosen = {**self.presets[preset], **settings}
+        bound = {}
+        for name, value in chosen.items():
+            if isinstance(known.get(name), tuple) and isinstance(value, str | int | float):
+                value = (value,)
+            plain = tuple(value) if isinstance(value, list | range) else value
+            bound[name] = check_setting(self.key, name, plain, known)
+        config = self.config(**bound)
+        self.check(config)
+        return config
 
 
-def register_study(kind: StudyKind, summary: str) -> None:
-    """Register a user's study under its name."""
-    if kind.key in STUDIES:
-        raise ValueError(f"study {kind.key!r} is registered twice")
-    STUDIES[kind.key], _KINDS[kind.key] = summary, kind
+@dataclass(frozen=True, eq=False)
+class StudyEntry:
+    """The name and summary of a study; a published study is imported when it is needed."""
+
+    key: str
+    name: str
+    registered: StudyKind | None = None
+
+    @property
+    def kind(self) -> StudyKind:
+        """The study, imported."""
+        kind: StudyKind = self.registered or self._module("study").KIND
+        return kind
+
+    @property
+    def config(self) -> type:
+        """The dataclass of the study's settings, which is light."""
+        config: type = self.registered.config if self.registered else self._module("config").Config
+        return config
+
+    def _module(self, name: str) -> Any:
+        return import_module(f"headcount.studies.{self.key.replace('-', '_')}.{name}")
+
+
+def _make(key: str, name: str, function: Callable[..., Description], **facts: Any) -> StudyEntry:
+    return StudyEntry(key, name, StudyKind(key, function, **facts))
+
+
+STUDIES: Registry[StudyEntry] = Registry(
+    "study", _make, {key: StudyEntry(key, name) for key, name in PUBLISHED.items()}
+)
 
 
 def study_kind(name: str) -> StudyKind:
-    """Import the study of this name."""
-    kind: StudyKind = _KINDS[name] if name in _KINDS else _part(name, "study").KIND
-    return kind
+    """The study of this name, imported."""
+    return STUDIES[name].kind
 
 
 def study_config(name: str) -> type:
-    """The dataclass of a study's settings; this does not import the study itself."""
-    config: type = _KINDS[name].config if name in _KINDS else _part(name, "config").Config
-    return config
-
-
-def _part(name: str, part: str) -> Any:
-    if name not in STUDIES:
-        raise unknown("study", name, STUDIES)
-    return import_module(f"headcount.studies.{name.replace('-', '_')}.{part}")
+    """The dataclass of a study's settings; it is light."""
+    return STUDIES[name].config

@@ -13,11 +13,10 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from headcount.engine.measure.cost import Cost, Counter
-from headcount.errors import HeadcountError, unknown
+from headcount.errors import HeadcountError
 from headcount.lab import Lab
 from headcount.metrics import TextMetric, get_metric
 from headcount.models.model import Model
-from headcount.registry import check_setting
 from headcount.report.study import Study
 from headcount.stats import Interval
 from headcount.system.files import canonical, digest, to_json
@@ -92,42 +91,6 @@ class Description:
                     lab.say(self.sayings[key])
                 results[key] = request.result(remembering)
         return self.conclude(results)
-
-
-@dataclass(frozen=True, eq=False)
-class StudyKind:
-    """A registered study.
-
-    key       the name of the study on the command line
-    config    the dataclass of its settings
-    presets   settings by the name of the preset
-    models    what it runs on unless told otherwise
-    describe  from models and a config to a description
-    check     refuses a config that names what does not exist, before a model is loaded
-    """
-
-    key: str
-    config: type
-    presets: Mapping[str, Mapping[str, Any]]
-    models: tuple[str, ...]
-    describe: Callable[[Sequence[Model], Any], Description]
-    check: Callable[[Any], object] = lambda config: None
-
-    def configure(self, preset: str = "quick", **settings: Any) -> Any:
-        """The config of a preset with some settings replaced; unknown settings are refused."""
-        if preset not in self.presets:
-            raise unknown(f"preset of {self.key}", preset, self.presets)
-        known = {item.name: item.default for item in dataclasses.fields(self.config)}
-        chosen = {**self.presets[preset], **settings}
-        bound = {}
-        for name, value in chosen.items():
-            if isinstance(known.get(name), tuple) and isinstance(value, str | int | float):
-                value = (value,)
-            plain = tuple(value) if isinstance(value, list | range) else value
-            bound[name] = check_setting(self.key, name, plain, known)
-        config = self.config(**bound)
-        self.check(config)
-        return config
 
 
 def resume_key(study: str, config: Any, models: Sequence[Model]) -> str:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from headcount.errors import HeadcountError
-from headcount.registry import Registry
+from headcount.registry import Factory, Registry, check_made
 from headcount.tasks import hub, own_files, roles
 from headcount.tasks import question_files as questions
 from headcount.tasks import template_tasks as templates
@@ -45,8 +45,8 @@ __all__ = [
     "task_factory",
 ]
 
-TASKS: Registry[Task] = Registry("task")
-"""Task factories: each takes the tokenizer, and its settings as keywords or as one config."""
+TASKS: Registry[Factory[Task]] = Registry("task", Factory)
+"""Task factories: each takes the tokenizer, and its settings by keyword or as one config."""
 
 _OURS: tuple[tuple[str, str, Callable[..., Task], type | None], ...] = (
     ("ioi", "IOI", templates.ioi, templates.TemplateSettings),
@@ -68,7 +68,7 @@ _OURS: tuple[tuple[str, str, Callable[..., Task], type | None], ...] = (
     ("cogqa", "CogQA", questions.cogqa, None),
 )
 for _key, _name, _factory, _config in _OURS:
-    TASKS.register(_key, _name, _config)(_factory)
+    TASKS.register(_key, _name, config=_config)(_factory)
 
 
 def make_task(spec: str | os.PathLike[str] | Task, model: Any, **settings: Any) -> Task:
@@ -100,9 +100,9 @@ def make_task(spec: str | os.PathLike[str] | Task, model: Any, **settings: Any) 
 def task_factory(spec: str | os.PathLike[str], **settings: Any) -> Callable[[Tokenizer], Task]:
     """A function that makes the task; unknown names and settings and missing files are refused."""
     key = os.fspath(spec)
-    if key not in TASKS.entries and key.endswith(".json"):
+    if key.endswith(".json"):
         key, settings = "circuit", {"path": key, **settings}
-    elif key not in TASKS.entries and (key.endswith(".jsonl") or os.path.basename(key) != key):
+    elif key.endswith(".jsonl") or os.path.basename(key) != key:
         key, settings = "jsonl", {"path": key, **settings}
     entry = TASKS[key]
     parameters = entry.bind(**settings)
@@ -110,4 +110,9 @@ def task_factory(spec: str | os.PathLike[str], **settings: Any) -> Callable[[Tok
         with opened(Path(parameters["path"])):
             pass  # refuse a missing file before a model is loaded
     own = entry.arguments(parameters)
-    return lambda tokenizer: replace(entry.function(tokenizer, **own), parameters=parameters)
+
+    def make(tokenizer: Tokenizer) -> Task:
+        made = check_made(f'the task "{key}"', entry.function(tokenizer, **own), Task)
+        return replace(made, parameters=parameters)
+
+    return make

@@ -20,7 +20,8 @@ from headcount.rankings.causal_gates.result import ROLES, CausalGates
 from headcount.report.curve_study import value_rows
 from headcount.report.head_rows import head_rows
 from headcount.report.study import Study
-from headcount.studies.description import Description, Results, StudyKind, StudyRequest
+from headcount.studies import StudyKind
+from headcount.studies.description import Description, Results, StudyRequest
 from headcount.studies.head_roles.claims import judge_claims
 from headcount.studies.head_roles.config import FULL, PRESETS, Config
 from headcount.studies.head_roles.figure import draw
@@ -177,4 +178,4 @@ def _tables(gates: Mapping[Cell, CausalGates]) -> dict[str, list[dict[str, Any]]
     return {"Role shares": shares, "Roles over seeds": over_seeds}
 
 
-KIND = StudyKind("head-roles", Config, PRESETS, ("smollm2-135m-q4",), describe, check)
+KIND = StudyKind("head-roles", describe, Config, PRESETS, check=check)

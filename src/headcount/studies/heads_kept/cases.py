@@ -40,7 +40,7 @@ class Case:
 def make_case(key: str, model: Model, config: Config) -> Case:
     """Make the task for the model, and choose prompts, metric, rankings and counts."""
     settings = dict(config.task_settings or {})
-    named = key in TASKS.entries
+    named = key in TASKS
     if named and "n" in TASKS[key].defaults():
         settings = {"n": config.pool, **settings}
     task = make_task(key, model.tokenizer, **settings)

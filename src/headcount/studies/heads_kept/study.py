@@ -18,7 +18,8 @@ from headcount.models.model import Model
 from headcount.rankings import RANKINGS
 from headcount.report.head_rows import head_rows
 from headcount.report.study import Study
-from headcount.studies.description import Description, Results, StudyKind
+from headcount.studies import StudyKind
+from headcount.studies.description import Description, Results
 from headcount.studies.heads_kept.cases import Case, make_case
 from headcount.studies.heads_kept.claims import judge_claims
 from headcount.studies.heads_kept.config import PRESETS, Config
@@ -117,11 +118,5 @@ def conclude(cases: Mapping[tuple[str, str], Case], config: Config, results: Res
     )
 
 
-KIND = StudyKind(
-    "heads-kept",
-    Config,
-    PRESETS,
-    ("smollm2-135m-q4", "sparse:smollm2-135m-q4"),
-    describe,
-    check,
-)
+MODELS = ("smollm2-135m-q4", "sparse:smollm2-135m-q4")
+KIND = StudyKind("heads-kept", describe, Config, PRESETS, MODELS, check)

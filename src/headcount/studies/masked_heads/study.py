@@ -32,10 +32,10 @@ from headcount.report.curve_study import value_rows
 from headcount.report.head_rows import head_rows
 from headcount.report.study import Study
 from headcount.stats import paired_difference
+from headcount.studies import StudyKind
 from headcount.studies.description import (
     Description,
     Results,
-    StudyKind,
     StudyRequest,
     Tolerated,
     columns,
@@ -117,8 +117,8 @@ def check_functions(names: Sequence[str]) -> tuple[str, ...]:
 def _check_rankings(names: Sequence[str]) -> tuple[str, ...]:
     """Check the names of rankings; "all" stands for all but the learned gates and random."""
     if list(names) == ["all"]:
-        every = [entry.key for entry in RANKINGS if entry.key not in (*ROLES, "random")]
-        return tuple(sorted(every, key="attribution".__ne__))  # attribution first: for the figure
+        every = [name for name in RANKINGS if name not in (*ROLES, "random")]
+        return tuple(sorted(every, key="attribution".__ne__))  # it makes the figure
     return tuple(dict.fromkeys(RANKINGS[name].key for name in names))
 
 
@@ -245,7 +245,7 @@ class _MaskedHeads:
         return notes
 
 
-KIND = StudyKind("masked-heads", Config, PRESETS, ("smollm2-135m-q4",), describe, check)
+KIND = StudyKind("masked-heads", describe, Config, PRESETS, check=check)
 
 
 def paired_rows(panels: Sequence[FunctionPanel]) -> list[dict[str, Any]]:

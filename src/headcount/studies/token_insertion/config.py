@@ -115,5 +115,4 @@ def task_name(spec: str) -> str:
     >>> task_name("my/problems.jsonl"), task_name("word-problems")
     ('problems', 'word-problems')
     """
-    is_file = spec not in TASKS.entries and spec.endswith((".json", ".jsonl"))
-    return "problems" if is_file else spec
+    return "problems" if spec.endswith((".json", ".jsonl")) else spec

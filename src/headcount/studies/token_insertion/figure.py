@@ -28,7 +28,7 @@ def draw(
     The profiles are those of the first model.
     """
     first, task = outcomes[0], config.tasks[0]
-    title = f"Results on {TASKS[task].name if task in TASKS.entries else task}"
+    title = f"Results on {TASKS[task].name if task in TASKS else task}"
     sampled = counted(config.runs, "sampled run")
     how = sampled if config.temperature else "greedy decoding"
     n = first.graded["w/o"].right.shape[1]

@@ -18,7 +18,13 @@ from headcount.errors import HeadcountError, counted
 from headcount.heads import Head
 from headcount.models.model import Model
 from headcount.report.study import Study
-from headcount.studies.description import Description, Results, StudyKind, StudyRequest, text_metric
+from headcount.studies import StudyKind
+from headcount.studies.description import (
+    Description,
+    Results,
+    StudyRequest,
+    text_metric,
+)
 from headcount.studies.token_insertion.claims import judge_claims
 from headcount.studies.token_insertion.config import PRESETS, Config
 from headcount.studies.token_insertion.figure import draw
@@ -207,4 +213,4 @@ def _cut(outcomes: Sequence[Outcome]) -> list[str]:
     return notes
 
 
-KIND = StudyKind("token-insertion", Config, PRESETS, ("smollm2-135m-q4",), describe, check)
+KIND = StudyKind("token-insertion", describe, Config, PRESETS, check=check)

@@ -150,7 +150,7 @@ def test_what_determines_a_ablation_is_in_its_identity(model: Model) -> None:
 
 def test_corrupted_needs_corrupted_prompts_of_equal_length(model: Model) -> None:
     task = toy_task()
-    for corrupted, words in ((None, "no corrupted prompt"), ("ba ba", "give both as many tokens")):
+    for corrupted, words in ((None, "no corrupted prompt"), ("ba ba", "make them equally long")):
         bad = replace(
             task, examples=tuple(replace(example, corrupted=corrupted) for example in task.examples)
         )

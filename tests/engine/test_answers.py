@@ -115,7 +115,7 @@ def test_what_cannot_be_done_is_a_sentence(
 
 def test_answers_end_where_the_task_says() -> None:
     found = plant(["0.1"])
-    with pytest.raises(HeadcountError, match="at least one new token"):
+    with pytest.raises(HeadcountError, match="max_new_tokens of at least 1"):
         replace(found.task, max_new_tokens=0)
     with pytest.raises(HeadcountError, match="not empty"):
         replace(found.task, stop=("",))

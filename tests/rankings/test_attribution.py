@@ -31,7 +31,9 @@ def spread() -> Plant:
 def ends(model: Model, task: Any, **options: Any) -> np.ndarray:
     """metric(all heads) − metric(no head), for each example of the ranking split."""
     gates = np.stack([np.ones(model.layout.total), np.zeros(model.layout.total)])
-    values = evaluate(model, task, gates, split="ranking", **options).values
+    values = evaluate(
+        model, task, gates, split="ranking", **{"metric": "logprob", **options}
+    ).values
     return values[0] - values[1]
 
 

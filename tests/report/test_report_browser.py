@@ -98,7 +98,7 @@ def test_roles_have_signs_beside_their_colours(page: Any) -> None:
     page.get_by_label("Study and task").select_option(label="masked-heads · syntax")
     assert page.locator('[data-head="1.2"]').inner_text() == "+"
     assert page.locator('[data-head="2.0"]').inner_text() == "−"
-    assert "facilitation: 1 heads" in page.locator(".legend").inner_text()
+    assert "facilitation: 1 head" in page.locator(".legend").inner_text()
     page.locator('[data-head="2.0"]').hover()
     assert "interference" in page.locator(".tip").inner_text()
     first = page.locator(".head-table tbody tr").first.inner_text()

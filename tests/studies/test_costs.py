@@ -119,7 +119,7 @@ def test_attention_profiles_are_counted_too(tmp_path: Path) -> None:
     with Store(tmp_path / "store.sqlite") as store:
         lab = Lab(store, progress=False)
         ahead = study_cost("token-insertion", model, lab=lab, **settings)
-        assert any(item.thing == "pass" for item in ahead.items)
+        assert any(item.quantity == "pass" for item in ahead.items)
         run_study("token-insertion", model, lab=lab, **settings)
         assert study_cost("token-insertion", model, lab=lab, **settings).tokens == 0
 

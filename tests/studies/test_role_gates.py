@@ -174,7 +174,7 @@ def test_hours_of_fitting_need_to_be_asked_for(own: Path, monkeypatch: pytest.Mo
         announce(fits, False, Lab())
     told: list[str] = []
     announce(fits, True, Lab(say=told.append))
-    assert told[-1] == "All together: about 5.0 hours."
+    assert told[-1] == "All fits together take about 5.0 hours."
     monkeypatch.setattr(GatedPasses, "gradient", lambda *_: pytest.fail("fitted"))
     with pytest.raises(HeadcountError, match=r"takes about 2\.5 hours"):
         run()

@@ -110,12 +110,13 @@ def command_line(arguments: Namespace) -> str:
 
 
 def claim_lines(claims: Iterable[Claim]) -> list[str]:
-    """Each claim with its verdict, what was measured, and the interval."""
-    return [
-        f"{c.verdict}: {c.claim}: {c.measured:+.2f} "
-        + (f"[{c.low:+.2f}, {c.high:+.2f}]" if c.low <= c.high else "[?]")
-        for c in claims
-    ]
+    """Each claim with its verdict, what was measured, and the interval or why there is none."""
+    lines = []
+    for c in claims:
+        ends = f"[{c.low:+.2f}, {c.high:+.2f}]" if c.low <= c.high else "without an interval"
+        why = f" ({c.reason})" if c.reason else ""
+        lines.append(f"{c.verdict}: {c.claim}: {c.measured:+.2f} {ends}{why}")
+    return lines
 
 
 def files_text(paths: Sequence[Path]) -> str:

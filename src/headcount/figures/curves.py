@@ -69,7 +69,7 @@ def draw_curve(
     axes.grid(alpha=0.25)
     fewest, most = (some(row["n"] for row in rows) for some in (min, max))
     n = f"{fewest}" if fewest == most else f"{fewest} to {most}"
-    words = ["bands: 95 % intervals", f"n = {n}", note]
+    words = ["bands: 95 % intervals", f"n = {n} examples", note]
     if drawn > 1 and not alone:  # a legend within the axes is short
         words.append(f"random: mean of {drawn} draws")
     style.legend_and_note(axes, " · ".join(filter(None, words)), alone=alone)

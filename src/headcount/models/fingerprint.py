@@ -55,7 +55,7 @@ def checksum(module: nn.Module) -> tuple[tuple[int, ...], str]:
     for _, tensor in _named_tensors(module):
         if tensor.is_meta or not tensor.numel():
             continue
-        versions.append(tensor._version)
+        versions.append(0 if tensor.is_inference() else tensor._version)
         numbers = _plain_numbers(tensor)
         totals = sums.setdefault(numbers.device, [])
         if numbers.is_floating_point():

@@ -92,7 +92,7 @@ def test_what_is_no_address(address: str, capsys: pytest.CaptureFixture[str]) ->
 def test_a_study_taken_for_an_address(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["run", "--ray", "masked-heads"])
-    assert "Put --ray behind the name" in capsys.readouterr().err
+    assert "Write --ray after the name" in capsys.readouterr().err
 
 
 def test_a_machine_in_no_cluster(

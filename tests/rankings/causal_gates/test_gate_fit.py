@@ -156,9 +156,9 @@ def test_too_few_examples_are_refused_and_few_are_noted() -> None:
     ("settings", "said"),
     [
         ({"variant": "publishd"}, 'Did you mean "published"'),
-        ({"updates": 0}, "at least 1 update"),
-        ({"batch": 0}, "batch of 1"),
-        ({"seeds": 0}, "and 1 seed, not"),
+        ({"updates": 0}, "updates to be at least 1"),
+        ({"batch": 0}, "batch to be at least 1"),
+        ({"seeds": 0}, "seeds to be at least 1"),
     ],
 )
 def test_settings_that_make_no_fit_are_refused(settings: dict[str, Any], said: str) -> None:

@@ -228,7 +228,7 @@ def test_the_count_is_what_is_written(tiny: Model, tmp_path: Path, kept: bool) -
         lab = Lab(store if kept else None, progress=False)
         cost = ahead.cost(lab)
         assert lab.measured == {"value": 0, "text": 0}
-        assert any(item.thing == "pass" and item.tokens for item in cost.items)
+        assert any(item.quantity == "pass" and item.tokens for item in cost.items)
         ahead.carry_out(lab)
         assert lab.measured["text"] <= cost.count("text") <= 1.05 * lab.measured["text"]
         # Without, both inserts, redistribution, and lengths of which one puts nothing in.
@@ -256,7 +256,7 @@ def test_a_grader_that_is_not_installed_is_refused_at_once(
         ({"layer": 9}, "attention layers 0 to 1"),
         ({"head": 4}, "There is no head 0.4"),
         ({"heads": ("7.0",)}, "There is no head 7.0"),
-        ({"keep": True}, "name the heads to keep"),
+        ({"keep": True}, "Name the heads to keep"),
         ({"meaningless": " "}, "at least one character"),
         ({"accuracy": "logprob"}, "grades texts"),
         ({"tasks": ("ioi",), "task_settings": {}}, "no problems whose answer is in a box"),

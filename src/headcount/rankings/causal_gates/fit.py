@@ -86,7 +86,7 @@ class RoleSettings:
         for name in ("updates", "batch", "seeds"):
             if getattr(self, name) < 1:
                 raise HeadcountError(
-                    f"A fit of gates needs {name} of at least 1, not {getattr(self, name)}."
+                    f"A fit of gates needs {name} to be at least 1, not {getattr(self, name)}."
                 )
 
 

@@ -1,0 +1,23 @@
+"""Heads, their layout in a model, and scores over them. Plain values: no torch."""
+
+from headcount.heads.head import (
+    Head,
+    HeadLayout,
+    HeadSet,
+    as_gates,
+    check_counts,
+    check_gates,
+    gates_by_label,
+)
+from headcount.heads.scores import HeadScores
+
+__all__ = [
+    "Head",
+    "HeadLayout",
+    "HeadScores",
+    "HeadSet",
+    "as_gates",
+    "check_counts",
+    "check_gates",
+    "gates_by_label",
+]

@@ -1,0 +1,273 @@
+"""Heads, their layout in a model, and sets of heads, in whatever form they are given."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from headcount.errors import HeadcountError
+
+if TYPE_CHECKING:
+    pass
+
+
+@dataclass(frozen=True, order=True)
+class Head:
+    """One query head: the attention site it belongs to, and its place there. Both count from 0.
+
+    >>> str(Head(3, 4))
+    '3.4'
+    """
+
+    layer: int
+    index: int
+
+    def __str__(self) -> str:
+        return f"{self.layer}.{self.index}"
+
+    @classmethod
+    def parse(cls, text: str) -> Head:
+        """Read a head written as LAYER.HEAD, such as 3.4."""
+        layer, dot, index = text.strip().partition(".")
+        if not (dot and layer.isdecimal() and index.isdecimal()):
+            raise HeadcountError(f'"{text}" is not a head: write LAYER.HEAD, such as 3.4.')
+        return cls(int(layer), int(index))
+
+
+@dataclass(frozen=True)
+class HeadLayout:
+    """How many heads each attention site has; the order in which all heads of a model are numbered.
+
+    A "layer" is an attention site: a block with two attentions has two, one without has none.
+
+    >>> layout = HeadLayout((2, 3))
+    >>> layout.total, list(map(str, layout))
+    (5, ['0.0', '0.1', '1.0', '1.1', '1.2'])
+    >>> layout.number(Head(1, 0))
+    2
+    >>> layout.gates(off=[Head(0, 1)])  # or ["0.1"]
+    array([1., 0., 1., 1., 1.], dtype=float32)
+    """
+
+    counts: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        if any(count < 1 for count in self.counts):
+            raise ValueError(f"every site needs at least one head, not {self.counts}")
+
+    @property
+    def total(self) -> int:
+        """How many heads there are in all."""
+        return sum(self.counts)
+
+    @cached_property
+    def starts(self) -> tuple[int, ...]:
+        """The number of each site's first head."""
+        return tuple(int(n) for n in np.cumsum((0, *self.counts))[:-1])
+
+    @cached_property
+    def layers(self) -> Int[np.ndarray, "heads"]:
+        """The site of each head."""
+        return np.repeat(np.arange(len(self.counts)), self.counts)
+
+    def __str__(self) -> str:
+        layers = len(self.counts)
+        return f"{self.total} heads in {layers} layer{'' if layers == 1 else 's'}"
+
+    def __iter__(self) -> Iterator[Head]:
+        for layer, count in enumerate(self.counts):
+            for index in range(count):
+                yield Head(layer, index)
+
+    def __len__(self) -> int:
+        return self.total
+
+    def head(self, number: int) -> Head:
+        """The head with this number."""
+        layer = int(self.layers[number])
+        return Head(layer, int(number) - self.starts[layer])
+
+    def number(self, head: Head) -> int:
+        """The place of `head` in the order of all heads."""
+        layer, index, layers = head.layer, head.index, len(self.counts)
+        there = f"this model has attention layers 0 to {layers - 1}"
+        if 0 <= layer < layers:
+            if 0 <= index < self.counts[layer]:
+                return self.starts[layer] + index
+            there = f"layer {layer} has heads 0 to {self.counts[layer] - 1}"
+        raise HeadcountError(f"There is no head {head}: {there}.")
+
+    def parse(self, text: str) -> Head:
+        """Read a head written as LAYER.HEAD, such as 3.4, and check that the model has it."""
+        head = Head.parse(text)
+        self.number(head)
+        return head
+
+    def gates(
+        self,
+        *,
+        off: Iterable[Head | str] | None = None,
+        keep: Iterable[Head | str] | None = None,
+    ) -> Float[np.ndarray, "heads"]:
+        """One gate per head: 0 for the heads in `off` (or for all but those in `keep`), else 1."""
+        if (off is None) == (keep is None):
+            raise ValueError("give either off or keep")
+        named = (keep if off is None else off) or ()
+        heads = (self.parse(head) if isinstance(head, str) else head for head in named)
+        chosen = np.isin(np.arange(self.total), [self.number(head) for head in heads])
+        return np.asarray(chosen if off is None else ~chosen, dtype=np.float32)
+
+
+@dataclass(frozen=True)
+class HeadSet:
+    """Heads that are masked together or, with `keep`, the only heads that are not masked.
+
+    heads   names ("3.4"), `Head`s, or one text of names ("3.4 11.2")
+    keep    mask all other heads instead of these
+    gate    the number by which masked heads are multiplied
+
+    >>> HeadSet("0.1 1.0").gates(HeadLayout((2, 2)))
+    array([1., 0., 0., 1.], dtype=float32)
+    >>> print(HeadSet([Head(0, 1)], keep=True))
+    only 0.1
+    """
+
+    heads: tuple[Head, ...]
+    keep: bool = False
+    gate: float = 0.0
+
+    def __init__(
+        self, heads: str | Head | Iterable[str | Head], *, keep: bool = False, gate: float = 0.0
+    ) -> None:
+        given = (
+            heads.replace(",", " ").split()
+            if isinstance(heads, str)
+            else [heads]
+            if isinstance(heads, Head)
+            else list(heads)
+        )
+        for head in given:
+            if not isinstance(head, str | Head):
+                raise HeadcountError(f'{head!r} is not a head: write LAYER.HEAD, such as "3.4".')
+        parsed = (Head.parse(head) if isinstance(head, str) else head for head in given)
+        object.__setattr__(self, "heads", tuple(dict.fromkeys(parsed)))
+        object.__setattr__(self, "keep", keep)
+        object.__setattr__(self, "gate", float(gate))
+
+    def __str__(self) -> str:
+        names = " ".join(map(str, self.heads))
+        return (
+            f"only {names or 'no head'}" if self.keep else f"without {names}" if names else "whole"
+        )
+
+    def __len__(self) -> int:
+        return len(self.heads)
+
+    def gates(self, layout: HeadLayout) -> Float[np.ndarray, "heads"]:
+        """One gate for each head of a model; refuses heads that the model does not have."""
+        named = np.isin(np.arange(layout.total), [layout.number(head) for head in self.heads])
+        return np.where(named == self.keep, 1, self.gate).astype(np.float32)
+
+
+def check_gates(gates: Any, layout: HeadLayout) -> Float[np.ndarray, "sets heads"]:
+    """Return `gates` as one row of numbers per head set, or say what is wrong with them."""
+    needed = f"Gates need shape (head sets, {layout.total}), one number for each head of the model"
+    try:
+        given = np.asarray(gates)
+        if given.dtype.kind not in "biuf":  # NumPy would read the name "3.4" as a number
+            raise TypeError(f"{given.dtype} is no kind of number")
+        array = np.atleast_2d(given.astype(np.float32))
+    except (TypeError, ValueError) as error:  # rows of different lengths, or no numbers at all
+        raise HeadcountError(f"{needed}: {error}.") from error
+    if array.ndim != 2 or array.shape[1] != layout.total:
+        raise HeadcountError(f"{needed}, not {np.shape(gates)}.")
+    if not np.isfinite(array).all():
+        raise HeadcountError("Gates must be finite numbers: there is a NaN or an infinity in them.")
+    return array
+
+
+def as_gates(heads: Any, layout: HeadLayout) -> Float[np.ndarray, "heads"]:
+    """One gate for each head, from whatever names one head set.
+
+    That is a list of names or `Head`s that are masked, a `HeadSet`, or gates.
+
+    >>> as_gates(["0.1"], HeadLayout((2, 1)))
+    array([1., 0., 1.], dtype=float32)
+    """
+    if isinstance(heads, HeadSet):
+        return heads.gates(layout)
+    if isinstance(heads, str | Head):
+        return HeadSet(heads).gates(layout)
+    if not _is_array(heads):
+        try:
+            items = list(heads)
+        except TypeError as error:
+            raise _not_heads(heads, layout) from error
+        named = [isinstance(item, str | Head) for item in items]
+        if all(named):
+            return HeadSet(items).gates(layout)
+        if any(named):
+            raise _not_heads(heads, layout)
+    gates = check_gates(heads, layout)
+    if len(gates) != 1:
+        raise HeadcountError(f"Give one head set here, not {len(gates)}.")
+    return np.asarray(gates[0])
+
+
+def gates_by_label(heads: Any, layout: HeadLayout) -> dict[Any, Float[np.ndarray, "heads"]]:
+    """The gates of one head set or of several, by label: the keys of a dict, else 0, 1, 2, …
+
+    >>> gates_by_label({"all": [], "best": ["0.1"]}, HeadLayout((2,)))["best"]
+    array([1., 0.], dtype=float32)
+    >>> list(gates_by_label([["0.0"], ["0.1"], HeadSet("0.0", keep=True)], HeadLayout((2,))))
+    [0, 1, 2]
+    """
+    if isinstance(heads, Mapping):
+        several = dict(heads)
+    elif _is_array(heads):
+        several = dict(enumerate(check_gates(heads, layout)))
+    elif _several(heads):
+        several = dict(enumerate(heads))
+    else:
+        several = {0: heads}
+    if not several:
+        raise HeadcountError("Give at least one head set; [] is the whole model.")
+    return {label: as_gates(one_set, layout) for label, one_set in several.items()}
+
+
+def _is_array(heads: Any) -> bool:
+    """Whether these are gates in an array or a tensor; an array of texts holds names."""
+    return hasattr(heads, "ndim") and getattr(heads.dtype, "kind", "f") not in "UO"
+
+
+def _several(heads: Any) -> bool:
+    """Whether this is a list of head sets, and not one head set."""
+    return (
+        isinstance(heads, list | tuple)
+        and bool(heads)
+        and all(hasattr(item, "__len__") and not isinstance(item, str) for item in heads)
+    )
+
+
+def _not_heads(heads: Any, layout: HeadLayout) -> HeadcountError:
+    text = repr(heads) if len(repr(heads)) <= 60 else f"{repr(heads)[:59]}…"
+    return HeadcountError(
+        'Heads are given as names such as "3.4", as Head objects, as a HeadSet, or as one gate '
+        f"for each of the {layout.total} heads, not as {text}."
+    )
+
+
+def check_counts(counts: Sequence[int], layout: HeadLayout) -> list[int]:
+    """Return `counts` sorted and without repeats, or refuse those that the model cannot meet."""
+    for count in counts:
+        if not 0 <= count <= layout.total:
+            raise HeadcountError(
+                f"Cannot choose {count} heads: this model has {layout.total} "
+                "(counts go from 0 to that number)."
+            )
+    return sorted({int(count) for count in counts})

@@ -293,7 +293,7 @@ def test_options_come_from_the_config(
     text = capsys.readouterr().out
     assert "100 % mine." in text
     assert "--fine " in text
-    assert "--tasks TASK" in text
+    assert "--tasks NAME [NAME ...]" in text
     assert "a share of 100 % (0.5)" in text
     assert main(["run", "a-study", "--set", "hiden=4"]) == 2
     assert 'a-study has no setting "hiden"' in capsys.readouterr().err

@@ -106,6 +106,17 @@ def test_heads_in_a_wrong_form_are_one_sentence(heads: Any, words: str) -> None:
         gates_by_label(heads, LAYOUT)
 
 
+def test_a_head_set_refuses_what_it_would_ignore() -> None:
+    with pytest.raises(HeadcountError, match="Heads are given as names"):
+        as_gates({"0.1": 0.5}, LAYOUT)
+    with pytest.raises(HeadcountError, match="is a number such as 0, not nan"):
+        HeadSet("0.1", gate=float("nan"))
+
+
+def test_gates_that_are_being_learned() -> None:
+    assert as_gates(torch.ones(4, requires_grad=True), LAYOUT).tolist() == [1, 1, 1, 1]
+
+
 def test_one_head_set_where_one_is_needed() -> None:
     with pytest.raises(HeadcountError, match="one head set here, not 2"):
         as_gates(np.ones((2, 4)), LAYOUT)

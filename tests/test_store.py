@@ -495,3 +495,16 @@ def test_a_model_that_cannot_be_recognised_again_is_measured_without_a_store(
     assert store is not None
     assert store.summary() == []
     store.close()
+
+
+def test_the_users_store_opens_again_after_it_was_closed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HEADCOUNT_STORE", str(tmp_path / "mine.sqlite"))
+    first = Store.default()
+    assert first is not None
+    first.close()
+    second = Store.default()
+    assert second is not None
+    assert second.summary() == []
+    second.close()

@@ -12,11 +12,14 @@ import torch
 from checkpoints import save_checkpoint, tiny_llama, tiny_tokenizer
 from filelock import FileLock
 from processes import remember_files
+from tiny import tiny_model
 from torch import nn
+from toy import toy_tokenizer
 
 from headcount.errors import HeadcountError
 from headcount.models import fingerprint as of_models
-from headcount.models.fingerprint import fingerprint_tensors, fingerprint_tokenizer
+from headcount.models.fingerprint import checksum, fingerprint_tensors, fingerprint_tokenizer
+from headcount.models.model import wrap
 from headcount.system import fingerprint
 from headcount.system.fingerprint import fingerprint_files
 
@@ -317,3 +320,44 @@ class TestTokenizer:
         first = fingerprint_tokenizer(Slow(["a", "b"]))
         assert fingerprint_tokenizer(Slow(["a", "b"])) == first
         assert fingerprint_tokenizer(Slow(["b", "a"])) != first
+
+
+def test_the_number_of_threads_does_not_look_like_a_change() -> None:
+    module = torch.nn.Linear(1000, 500)
+    before, threads = checksum(module), torch.get_num_threads()
+    try:
+        for count in (1, 2, 3):
+            torch.set_num_threads(count)
+            assert checksum(module) == before
+    finally:
+        torch.set_num_threads(threads)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
+def test_other_weights_and_another_order_look_like_a_change(dtype: torch.dtype) -> None:
+    module = torch.nn.Linear(8, 8, dtype=dtype)
+    seen = [checksum(module)]
+    for changed in (module.weight.data.flip(0), module.weight.data.flip(1), module.weight.data * 2):
+        module.weight.data = changed
+        seen.append(checksum(module))
+    assert all(seen[i] != seen[j] for i in range(4) for j in range(i))
+
+
+def test_another_adapter_or_kernel_is_another_identity() -> None:
+    peft = pytest.importorskip("peft")
+    settings = peft.LoraConfig(r=2, target_modules=["v_proj"], init_lora_weights=False)
+    module = peft.get_peft_model(tiny_model("llama"), settings, adapter_name="one")
+    module.add_adapter("two", settings)
+    model = wrap(module, toy_tokenizer())
+
+    def identity() -> str:
+        model.notice_changes()
+        return str(model.identity)
+
+    first = identity()
+    module.set_adapter("two")
+    second = identity()
+    with module.disable_adapter():
+        third = identity()
+    module.base_model.model.set_attn_implementation("eager")
+    assert len({first, second, third, identity()}) == 4

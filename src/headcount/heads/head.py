@@ -5,15 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Int
 
 from headcount.errors import HeadcountError
-
-if TYPE_CHECKING:
-    pass
 
 
 @dataclass(frozen=True, order=True)
@@ -158,6 +155,8 @@ class HeadSet:
         object.__setattr__(self, "heads", tuple(dict.fromkeys(parsed)))
         object.__setattr__(self, "keep", keep)
         object.__setattr__(self, "gate", float(gate))
+        if not np.isfinite(self.gate):
+            raise HeadcountError(f"The gate of a head set is a number such as 0, not {gate}.")
 
     def __str__(self) -> str:
         names = " ".join(map(str, self.heads))
@@ -178,7 +177,7 @@ def check_gates(gates: Any, layout: HeadLayout) -> Float[np.ndarray, "sets heads
     """Return `gates` as one row of numbers per head set, or say what is wrong with them."""
     needed = f"Gates need shape (head sets, {layout.total}), one number for each head of the model"
     try:
-        given = np.asarray(gates)
+        given = np.asarray(gates.detach() if hasattr(gates, "detach") else gates)
         if given.dtype.kind not in "biuf":  # NumPy would read the name "3.4" as a number
             raise TypeError(f"{given.dtype} is no kind of number")
         array = np.atleast_2d(given.astype(np.float32))
@@ -203,6 +202,8 @@ def as_gates(heads: Any, layout: HeadLayout) -> Float[np.ndarray, "heads"]:
         return heads.gates(layout)
     if isinstance(heads, str | Head):
         return HeadSet(heads).gates(layout)
+    if isinstance(heads, Mapping):  # its values would be ignored
+        raise _not_heads(heads, layout)
     if not _is_array(heads):
         try:
             items = list(heads)
@@ -242,7 +243,9 @@ def gates_by_label(heads: Any, layout: HeadLayout) -> dict[Any, Float[np.ndarray
 
 def _is_array(heads: Any) -> bool:
     """Whether these are gates in an array or a tensor; an array of texts holds names."""
-    return hasattr(heads, "ndim") and getattr(heads.dtype, "kind", "f") not in "UO"
+    return (
+        hasattr(heads, "ndim") and getattr(getattr(heads, "dtype", None), "kind", "f") not in "UO"
+    )
 
 
 def _several(heads: Any) -> bool:

@@ -20,6 +20,7 @@ from headcount.errors import HeadcountError
 from headcount.system.fingerprint import as_json, joined, without_volatile
 
 CHUNK = 1 << 24  # bytes of a tensor that are copied at once
+WHOLE = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}  # by the bytes of a number
 
 
 def fingerprint_tensors(module: nn.Module) -> str:
@@ -43,29 +44,26 @@ def fingerprint_tensors(module: nn.Module) -> str:
     return total.hexdigest()
 
 
-@torch.no_grad()
-def checksum(module: nn.Module) -> tuple[tuple[int, ...], str]:
-    """What changes when somebody changes a weight; far cheaper than a fingerprint.
+def checksum(module: nn.Module) -> tuple[list[int], bytes]:
+    """What changes when somebody changes a weight or a setting; far cheaper than a fingerprint.
 
     Each tensor counts by the number of changes that torch has noticed and, because torch does not
-    notice changes through `.data`, by its sum and its norm.
+    notice changes through `.data`, by sums of its bits as whole numbers: these are the same on
+    every device and for any number of threads.
     """
-    versions: list[int] = []
-    sums: dict[torch.device, list[Tensor]] = {}  # fetched from each device in one go
+    sums: list[int] = []
     for _, tensor in _named_tensors(module):
         if tensor.is_meta or not tensor.numel():
             continue
-        versions.append(0 if tensor.is_inference() else tensor._version)
-        numbers = _plain_numbers(tensor)
-        totals = sums.setdefault(numbers.device, [])
-        if numbers.is_floating_point():
-            exact = torch.promote_types(numbers.dtype, torch.float32)
-            totals.append(numbers.sum(dtype=exact).double())
-            totals.append(torch.linalg.vector_norm(numbers, dtype=exact).double())
-        else:
-            totals.append(numbers.sum(dtype=torch.int64).double())
-    # As a text, because NaN is not equal to itself.
-    return tuple(versions), repr([torch.stack(totals).tolist() for totals in sums.values()])
+        sums.append(0 if tensor.is_inference() else tensor._version)
+        numbers = _plain_numbers(tensor.detach())
+        bits = numbers.view(WHOLE[numbers.element_size()])
+        bits = bits.reshape(len(bits) if bits.ndim else 1, -1)
+        table: Any = bits.numpy() if bits.device.type == "cpu" else bits  # numpy adds up faster
+        for axis in (0, 1):  # each row and column has a weight of its own, so that order matters
+            totals = torch.as_tensor(table.sum(axis, dtype=table.dtype)).cpu().long()
+            sums.append(int(totals @ torch.arange(1, len(totals) + 1)))
+    return sums, as_json(_settings(module))
 
 
 def fingerprint_tokenizer(tokenizer: Any) -> str:
@@ -125,6 +123,11 @@ def _bytes_of(tensor: Tensor) -> Iterator[bytes]:
         yield piece.view(torch.uint8).numpy().tobytes()
 
 
+def _adapters_are_off(module: nn.Module) -> bool:
+    """Whether PEFT adapters are switched off, as inside `disable_adapter`."""
+    return any(getattr(part, "disable_adapters", False) is True for part in module.modules())
+
+
 def _settings(module: nn.Module) -> dict[str, Any]:
     """The settings of a model that are not tensors: epsilons, rotary bases, adapter scales."""
     config: Any = getattr(module, "config", None)
@@ -136,4 +139,5 @@ def _settings(module: nn.Module) -> dict[str, Any]:
         "config": without_volatile(settings),
         "adapters": {name: without_volatile(vars(a)) for name, a in sorted(adapters.items())},
         "active": active() if callable(active) else active,
+        **({"disabled": True} if _adapters_are_off(module) else {}),
     }

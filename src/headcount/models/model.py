@@ -13,6 +13,7 @@ from torch import nn
 
 from headcount.figures.html import frame, table
 from headcount.heads import HeadLayout
+from headcount.models.bundled import full_name
 from headcount.models.fast_paths import FastPaths
 from headcount.models.fingerprint import checksum, fingerprint_tensors, fingerprint_tokenizer
 from headcount.models.forward_modes import exactly
@@ -43,14 +44,16 @@ class Model:
         vars(self)["_checksum"] = checksum(plain(self.module))
 
     def notice_changes(self) -> None:
-        """Forget the fingerprint of the weights if somebody has changed them.
+        """Forget the identity of the model if somebody has changed its weights or settings.
 
-        Values that a store keeps for the old weights are then no longer found.
+        Values that a store keeps for the old ones are then no longer found.
         """
-        now = checksum(plain(self.module))
+        now, identity = checksum(plain(self.module)), vars(self).get("identity")
         if now != vars(self)["_checksum"]:
             vars(self).update(_checksum=now, weight_files=None)
             vars(self).pop("identity", None)
+        elif identity and identity["kernel"] != self.kernel:
+            del vars(self)["identity"]
 
     def __repr__(self) -> str:
         return f"<Model {self.name}: {', '.join(self._facts().values())}>"
@@ -178,7 +181,7 @@ def load_model(
     }
     loaded = load_pretrained(spec, **chosen)
     proof = prove(loaded.model)
-    origin = {"spec": str(spec), **chosen}
+    origin = {"spec": full_name(str(spec)), **chosen}
     return Model(loaded.model, loaded.tokenizer, loaded.name, proof, loaded.files, origin)
 
 

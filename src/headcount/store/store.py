@@ -212,6 +212,8 @@ class Store(Inventory):
     def close(self) -> None:
         """Close the file."""
         self.database.close()
+        for key in [key for key, store in _OPENED.items() if store is self]:
+            del _OPENED[key]  # so that `default` opens it again
 
     def __enter__(self) -> Store:
         return self

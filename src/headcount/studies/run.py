@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from headcount.engine.measure.cost import Cost
-from headcount.lab import Lab
+from headcount.lab import Lab, lab_for
 from headcount.models.model import Model, load_model
 from headcount.report.study import Study
 from headcount.studies import study_kind
@@ -48,9 +48,9 @@ def run_study(
 
     `study.save(folder)` writes the figures, tables, claims and the report.
     """
-    return describe_study(name, models, preset=preset, **settings).carry_out(lab or Lab())
+    return describe_study(name, models, preset=preset, **settings).carry_out(lab_for(lab))
 
 
 def study_cost(name: str, models: Models = None, *, lab: Lab | None = None, **more: Any) -> Cost:
     """An upper bound of what `run_study` would measure with these arguments; it runs nothing."""
-    return describe_study(name, models, **more).cost(lab or Lab())
+    return describe_study(name, models, **more).cost(lab_for(lab))

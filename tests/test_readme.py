@@ -108,7 +108,24 @@ def test_the_numbers_of_the_picture_are_committed() -> None:
     assert f"leave {float(random['value']):.2f} ({low:.2f} to {high:.2f})" in words
 
 
-@pytest.mark.skipif(not (ROOT / "benchmarks").is_dir(), reason="only a clone has the benchmarks")
+raced = pytest.mark.skipif(not (ROOT / "benchmarks").is_dir(), reason="only a clone has these")
+
+
+@raced
+@pytest.mark.parametrize("page", ["README.md", "ARCHITECTURE.md", "docs/many-machines.md"])
+def test_the_errors_in_half_precision_are_the_measured_ones(page: str) -> None:
+    results = ROOT / "benchmarks" / "results" / "precision.json"
+    rows = json.loads(results.read_text("utf-8"))["rows"]
+    text = (ROOT / page).read_text(encoding="utf-8")
+    _, bfloat16, float16 = rows
+    for row, digits in ((bfloat16, 3), (float16, 4)):
+        assert f"{row['headcount mean']:.{digits}f}" == f"{row['plain mean']:.{digits}f}"
+        assert f"{row['headcount mean']:.{digits}f}" in text
+        assert row["apart"] < 8e-5
+    assert "at most 8·10⁻⁵ apart" in " ".join(text.split())
+
+
+@raced
 def test_the_speeds_are_those_of_the_benchmarks() -> None:
     races = json.loads((ROOT / "benchmarks" / "results" / "cpu.json").read_text("utf-8"))["races"]
     page = (ROOT / "docs" / "benchmarks.md").read_text(encoding="utf-8")

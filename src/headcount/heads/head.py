@@ -124,7 +124,7 @@ class HeadLayout:
 class HeadSet:
     """Heads that are masked together or, with `keep`, the only heads that are not masked.
 
-    heads   names ("3.4"), `Head`s, or one text of names ("3.4 11.2")
+    heads   names ("3.4"), objects of type `Head`, or one text of names ("3.4 11.2")
     keep    mask all other heads instead of these
     gate    the number by which masked heads are multiplied
 

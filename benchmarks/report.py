@@ -106,7 +106,7 @@ def precision_section(found: dict[str, Any]) -> str:
         "## Precision\n\n"
         f"{found['model']}, IOI, log-probability of the answer; {found['prompts']} prompts, "
         f"{found['head sets']} single heads masked. Errors are against a plain loop in float32. In "
-        "half precision the error is that of the format: headcount's plans add nothing to it. "
+        "half precision the error of headcount is that of the plain loop, to two digits. "
         "*Apart* is the largest difference between headcount and the plain loop in one format.\n\n"
         f"{table(header, rows, left=(0, 1))}\n\n`python benchmarks/precision.py`\n"
     )

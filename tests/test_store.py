@@ -9,6 +9,7 @@ import sys
 import time
 import zlib
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -24,6 +25,8 @@ from headcount import Lab, evaluate, wrap
 from headcount.errors import HeadcountError
 from headcount.heads import HeadLayout
 from headcount.lab import lab_for
+from headcount.metrics import Metric, get_metric
+from headcount.registry import own_code
 from headcount.store import Store, describe
 from headcount.store import store as store_module
 from headcount.system.files import canonical, digest
@@ -508,3 +511,36 @@ def test_the_users_store_opens_again_after_it_was_closed(
     assert second is not None
     assert second.summary() == []
     second.close()
+
+
+def test_a_users_changed_code_is_measured_again(store: Store) -> None:
+    """As in a notebook, whose cell is changed and run once more; ours need no digest."""
+    model, task = wrap(tiny_model("llama"), toy_tokenizer(), name="llama"), toy_task(6)
+    lab = Lab(store)
+
+    def measured(factor: float) -> np.ndarray:
+        source = f"lambda scored: {factor} * get_metric('logprob').function(scored)"
+        metric = Metric("own", "Own", eval(source, {"get_metric": get_metric}))
+        return evaluate(model, task, [], metric=metric, lab=lab).values
+
+    once, twice, again = measured(1.0), measured(2.0), measured(1.0)
+    np.testing.assert_allclose(twice, 2 * once)
+    np.testing.assert_array_equal(once, again)
+    assert own_code(get_metric("logprob").function) == {}
+
+
+def test_a_model_with_the_users_hooks_is_measured_without_a_store(store: Store) -> None:
+    model, task = wrap(tiny_model("llama"), toy_tokenizer(), name="llama"), toy_task(6)
+    first = evaluate(model, task, [], metric="logprob", lab=Lab(store)).values
+    head = model.module.get_output_embeddings()
+    with head.register_forward_hook(lambda module, inputs, output: 2 * output):
+        hooked = evaluate(model, task, [], metric="logprob", lab=Lab(store)).values
+    assert not np.allclose(first, hooked)
+    assert sum(row.values for row in store.summary()) == first.size
+
+
+def test_a_store_of_another_thread_is_a_sentence(store: Store) -> None:
+    with ThreadPoolExecutor(1) as threads:
+        asked = threads.submit(store.summary)
+        with pytest.raises(HeadcountError, match="opened in another thread"):
+            asked.result()

@@ -250,10 +250,13 @@ def lab_for(lab: Lab | None, *models: Model) -> Lab:
     """The lab that a caller gave, or a new one with the user's store.
 
     Weights that the caller changed since the last call are noticed. A model that cannot be
-    recognised again, because some weights are not in memory, is measured without the user's store.
+    recognised again, because some weights are not in memory, is measured without the user's store,
+    and one that runs hooks of the caller's own is measured without any.
     """
     for model in models:
         model.notice_changes()
+    if any(model.hooked for model in models):  # nobody knows what a user's hooks will do next time
+        return replace(lab or Lab(store=None), store=None)
     if lab is not None:
         return lab
     lab = Lab()

@@ -16,9 +16,11 @@ from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module
 from numbers import Integral, Real
+from types import CodeType
 from typing import Any, Generic, TypeVar
 
 from headcount.errors import HeadcountError, did_you_mean, unknown
+from headcount.system.files import digest
 
 T = TypeVar("T")
 Entry = TypeVar("Entry")
@@ -85,6 +87,23 @@ def setting(default: Any, text: str, *, option: str = "", choices: Sequence[str]
     """
     facts = {"help": text, "option": option, "choices": tuple(choices)}
     return field(default=default, metadata=facts)
+
+
+def own_code(function: Callable[..., Any]) -> dict[str, str]:
+    """A digest of the code of a user's function, for the keys of the store; none for ours.
+
+    A cell that is changed and run again is then measured again. What the function calls does not
+    count.
+    """
+    code = getattr(inspect.unwrap(getattr(function, "func", function)), "__code__", None)
+    if code is None or str(getattr(function, "__module__", "")).startswith("headcount."):
+        return {}
+
+    def words(code: CodeType) -> list[object]:
+        inner = [words(c) if isinstance(c, CodeType) else repr(c) for c in code.co_consts]
+        return [code.co_code.hex(), code.co_names, inner]
+
+    return {"code": digest(repr(words(code)))}
 
 
 def check_setting(owner: str, name: str, value: Any, known: Mapping[str, Any]) -> Any:

@@ -114,17 +114,15 @@ class HeadLayout:
         """One gate per head: 0 for the heads in `off` (or for all but those in `keep`), else 1."""
         if (off is None) == (keep is None):
             raise ValueError("give either off or keep")
-        named = (keep if off is None else off) or ()
-        heads = (self.parse(head) if isinstance(head, str) else head for head in named)
-        chosen = np.isin(np.arange(self.total), [self.number(head) for head in heads])
-        return np.asarray(chosen if off is None else ~chosen, dtype=np.float32)
+        named = keep if off is None else off
+        return HeadSet(named or (), keep=off is None).gates(self)
 
 
 @dataclass(frozen=True)
 class HeadSet:
     """Heads that are masked together or, with `keep`, the only heads that are not masked.
 
-    heads   names ("3.4"), objects of type `Head`, or one text of names ("3.4 11.2")
+    heads   names ("3.4"), objects of type `Head`, or one text of names ("3.4 11.2"); kept sorted
     keep    mask all other heads instead of these
     gate    the number by which masked heads are multiplied
 
@@ -141,18 +139,14 @@ class HeadSet:
     def __init__(
         self, heads: str | Head | Iterable[str | Head], *, keep: bool = False, gate: float = 0.0
     ) -> None:
-        given = (
-            heads.replace(",", " ").split()
-            if isinstance(heads, str)
-            else [heads]
-            if isinstance(heads, Head)
-            else list(heads)
-        )
+        if isinstance(heads, str):
+            heads = heads.replace(",", " ").split()
+        given = list(heads) if isinstance(heads, Iterable) else [heads]
         for head in given:
             if not isinstance(head, str | Head):
                 raise HeadcountError(f'{head!r} is not a head: write LAYER.HEAD, such as "3.4".')
-        parsed = (Head.parse(head) if isinstance(head, str) else head for head in given)
-        object.__setattr__(self, "heads", tuple(dict.fromkeys(parsed)))
+        parsed = {Head.parse(head) if isinstance(head, str) else head for head in given}
+        object.__setattr__(self, "heads", tuple(sorted(parsed)))
         object.__setattr__(self, "keep", keep)
         object.__setattr__(self, "gate", float(gate))
         if not np.isfinite(self.gate):
@@ -160,9 +154,10 @@ class HeadSet:
 
     def __str__(self) -> str:
         names = " ".join(map(str, self.heads))
-        return (
-            f"only {names or 'no head'}" if self.keep else f"without {names}" if names else "whole"
-        )
+        damped = f", masked heads times {self.gate:g}" if self.gate else ""
+        if self.keep:
+            return f"only {names or 'no head'}{damped}"
+        return f"without {names}{damped}" if names else "whole"
 
     def __len__(self) -> int:
         return len(self.heads)

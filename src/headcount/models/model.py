@@ -117,6 +117,12 @@ class Model:
         sparse = [c for c in attention_configs(self.module) if hasattr(c, "dense_kernel")]
         return f"{name}, gate bias {sparse[0].gate_bias:g}" if sparse else name
 
+    @property
+    def hooked(self) -> bool:
+        """Whether forward hooks of the caller's own run with the model."""
+        modules = plain(self.module).modules()
+        return any(module._forward_hooks or module._forward_pre_hooks for module in modules)
+
     @cached_property
     def identity(self) -> dict[str, str]:
         """The properties that determine a measured value; part of every key in the store.

@@ -14,7 +14,7 @@ from headcount.errors import HeadcountError
 from headcount.heads import HeadScores
 from headcount.lab import Lab, lab_for
 from headcount.models.model import Model
-from headcount.registry import Factory, Registry, check_made
+from headcount.registry import Factory, Registry, check_made, own_code
 from headcount.store import Store
 from headcount.system.files import digest
 from headcount.tasks import Encoded, Task, encode
@@ -47,7 +47,8 @@ class Ranking:
     @cached_property
     def context(self) -> dict[str, Any]:
         """All that determines the scores."""
-        context = RANKINGS[self.name].context
+        entry = RANKINGS[self.name]
+        context = entry.context
         further = context(self.model, self.task, self.settings) if context else {}
         return {
             "model": self.model.name,
@@ -59,6 +60,7 @@ class Ranking:
             **self.settings,
             "measurement": MEASUREMENT,
             **({"further": further} if further else {}),
+            **own_code(entry.function),
         }
 
     @cached_property

@@ -13,6 +13,7 @@ import errno
 import os
 import sqlite3
 import sys
+import threading
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -100,6 +101,7 @@ class Database:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._connection = self._open()
+        self._thread = threading.get_ident()  # SQLite serves one thread per connection
 
     def close(self) -> None:
         """Close the file; SQLite then merges its log, if no other process has the file open."""
@@ -111,6 +113,10 @@ class Database:
         If the file turns out to be damaged, it is renamed, and the operation runs once more, on the
         empty file that replaces it.
         """
+        if threading.get_ident() != self._thread:
+            raise HeadcountError(
+                f"The store {self.path} was opened in another thread: make a Lab in this one."
+            )
         try:
             if self._identity() != self._opened:
                 # Another process renamed the file, or somebody deleted it: writing to the open file

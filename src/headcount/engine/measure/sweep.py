@@ -20,6 +20,7 @@ from headcount.figures.values import draw_values
 from headcount.metrics import Metric
 from headcount.metrics.text import TextMetric
 from headcount.models.model import Model
+from headcount.registry import own_code
 from headcount.stats import Interval, accuracy_interval, bootstrap, paired_difference
 from headcount.system.frames import data_frame
 from headcount.tasks import Encoded, Task, encode, require_foils
@@ -97,10 +98,11 @@ class Sweep(OnHeadSets):
 
     def context(self, ablation: str) -> dict[str, Any]:
         """Everything but gates and examples that determines a value."""
+        own = own_code(self.metric.function)
         if isinstance(self.metric, TextMetric):
             facts = {"metric": self.metric.key, "metric_identity": self.metric.identity()}
-            return self.writing().context() | facts
-        return self.facts(self.metric.key, ablation)
+            return self.writing().context() | facts | own
+        return self.facts(self.metric.key, ablation) | own
 
 
 @dataclass(frozen=True, eq=False)

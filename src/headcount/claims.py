@@ -66,16 +66,6 @@ class Claim:
         verdicts = [judge(interval, above=above, below=below) for interval in intervals]
         return cls.of(claim, published, farthest, all_of(verdicts))
 
-    @classmethod
-    def not_comparable(cls, claim: str, published: str | None, reason: str) -> Claim:
-        """A claim that this set-up cannot judge, whatever it measures."""
-        return cls(claim, published, math.nan, math.nan, math.nan, "not comparable", reason)
-
-    @classmethod
-    def not_tested(cls, claim: str, published: str | None, reason: str) -> Claim:
-        """A claim about something that was not run."""
-        return cls(claim, published, math.nan, math.nan, math.nan, "not tested", reason)
-
 
 def _why_unknown(interval: Interval) -> str:
     if interval.n < 2:

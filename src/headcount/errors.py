@@ -1,9 +1,9 @@
-"""The one exception that a user is meant to read."""
+"""The error that users see, and texts that many messages share."""
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 
 class HeadcountError(Exception):
@@ -32,6 +32,16 @@ def counted(number: int, noun: str) -> str:
     ('1 random draw', '3 random draws', '0 heads')
     """
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
+def span_text(numbers: Sequence[int]) -> str:
+    """The smallest and the largest of some numbers, as text.
+
+    >>> span_text([60, 48, 52]), span_text([16, 16])
+    ('48 to 60', '16')
+    """
+    low, high = min(numbers), max(numbers)
+    return str(low) if low == high else f"{low} to {high}"
 
 
 def unknown(kind: str, name: str, known: Iterable[str]) -> HeadcountError:

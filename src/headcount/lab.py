@@ -1,7 +1,7 @@
 """The lab: sweeps in, values out.
 
-A `Lab` carries out what is asked: it looks into the store, hands what is missing to its executor,
-and keeps every result as it comes. It is an ordinary object that is handed on.
+A `Lab` carries out requests: it looks values up in the store, lets its executor compute those that
+are missing, and stores every result at once. It is an ordinary object, passed as an argument.
 """
 
 from __future__ import annotations
@@ -37,19 +37,20 @@ from headcount.system.progress import watched
 from headcount.tasks import Task
 from headcount.tasks.task import Split
 
-LOG = logging.getLogger("headcount.plan")  # every plan, in words, before it is carried out
+LOG = logging.getLogger("headcount.plan")  # prints every plan before it is carried out
 
 
 @dataclass(eq=False)
 class Lab:
     """Carries out sweeps.
 
-    store      where measurements are looked up and kept: the user's store unless given; None
-               keeps nothing
-    executor   who does the work: this process, or a cluster's workers
-    progress   whether bars are shown, where somebody watches
-    plan       how passes are made; the best one for the model unless given
-    say        takes sentences about what is being done
+    store      keeps measurements, so that none is made twice (default: the user's store; None keeps
+               nothing)
+    executor   computes what is missing: in this process, or on the workers of a cluster
+    progress   whether progress bars are shown, in terminals and notebooks
+    plan       how forward passes are batched (default: the best plan for the model)
+    say        is called with messages about the work
+    measured   how many values and texts were computed, without those from the store
 
     >>> from headcount import Lab, evaluate, load_model, make_task
     >>> model = load_model("smollm2-135m-q4")
@@ -69,9 +70,9 @@ class Lab:
 
     @contextmanager
     def remembering(self) -> Iterator[Lab]:
-        """This lab, or where it has no store one with a store that lasts for the block.
+        """This lab or, if it has no store, a copy with a temporary store.
 
-        What several requests share is then measured once.
+        So a value that several requests share is measured once.
         """
         if self.store is not None:
             yield self
@@ -80,7 +81,7 @@ class Lab:
             yield replace(self, store=store)
 
     def cost(self, requests: Iterable[Request]) -> Cost:
-        """What these requests would measure, at most; nothing is measured to find out."""
+        """An upper bound of what these requests would measure; this measures nothing."""
         counter = Counter(self.store)
         for request in requests:
             request.count(counter)
@@ -91,8 +92,8 @@ class Lab:
         sweep.check()
         if isinstance(sweep.metric, TextMetric):
             return self._score_texts(sweep, sweep.metric)
-        filler = sweep.make_ablation(self._ablation_tokens(sweep.model))
-        context = self._context(sweep.model, lambda: sweep.context(filler.identity))
+        ablation = sweep.make_ablation(self._ablation_tokens(sweep.model))
+        context = self._context(sweep.model, lambda: sweep.context(ablation.identity))
         stored = self._stored(context, sweep)
         table = stored.read()
         missing = np.isnan(table) & sweep.head_sets.asked(len(sweep.examples))
@@ -100,7 +101,7 @@ class Lab:
             self._measure(sweep, context, stored, table, missing)
         else:
             LOG.info("  nothing to do: all %d values are known already", missing.size)
-        described = sweep.metric, filler.description
+        described = sweep.metric, ablation.description
         return Values(table, sweep.head_sets, sweep.names, sweep.clusters, *described)
 
     def _measure(
@@ -111,7 +112,7 @@ class Lab:
         table: np.ndarray,
         missing: np.ndarray,
     ) -> None:
-        """Measure what is missing in the table, and keep it."""
+        """Measure the values that are missing in the table, and store them."""
         model, examples = sweep.model, sweep.examples
         asked = sweep.head_sets.asked(len(examples))
         ahead = sum(examples[e].length for e in missing.nonzero()[1])
@@ -145,10 +146,10 @@ class Lab:
                 stored.write(rows, columns, table)
 
             self.run(model, job, units, keep, tokens=ahead)
-        if missing.any():  # an average must never swallow what nobody measured
+        if missing.any():  # an average over the other values would be wrong
             raise HeadcountError(
-                f"{int(missing.sum())} values did not come back from those who measure: run the "
-                "same again, what did is kept."
+                f"The executor did not return {int(missing.sum())} values: run the same again; "
+                "the values that it returned are in the store."
             )
 
     def write(self, writing: Writing) -> Answers:
@@ -204,7 +205,7 @@ class Lab:
     def document(
         self, kind: str, context: Callable[[], Mapping[str, Any]], make: Callable[[], Any]
     ) -> Any:
-        """A JSON value that is no number per example: looked up in the store, or made and kept."""
+        """A JSON value, such as a ranking's scores: read from the store, or made and stored."""
         if self.store is None:
             return make()
         facts = context()
@@ -224,14 +225,14 @@ class Lab:
         tokens: int = 0,
         kind: Kind = "passes",
     ) -> None:
-        """Let the executor do the units of a job; how long `tokens` took here is remembered."""
+        """Let the executor do the units of a job; their time here is recorded for forecasts."""
         here = not self.executor.workers(model)
         clock: AbstractContextManager[None] = timing(model, tokens, kind) if here else nullcontext()
         with clock:
             self.executor.run(model, job, units, keep)
 
     def _context(self, model: Model, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-        """What determines a value; without a store or workers nobody asks for fingerprints."""
+        """The facts that determine a value; only a store or workers need them and pay for them."""
         if self.store is None and not self.executor.workers(model):
             return {"task": ""}
         return make()
@@ -242,16 +243,16 @@ class Lab:
         return StoredTable(known, request.head_sets.gates, request.examples)
 
     def _ablation_tokens(self, model: Model) -> int:
-        """How many tokens run at once where ablations are made."""
+        """How many tokens run at once to compute ablations."""
         return default_tokens(model) if self.plan is None else self.plan.tokens
 
 
 def lab_for(lab: Lab | None, *models: Model) -> Lab:
     """The lab that a caller gave, or a new one with the user's store.
 
-    Weights that the caller changed since the last call are noticed. A model that cannot be
-    recognised again, because some weights are not in memory, is measured without the user's store,
-    and one that runs hooks of the caller's own is measured without any.
+    If the caller has changed a model's weights since the last call, the model gets a new key in the
+    store. A model with offloaded weights has no key, so it is measured without the user's store. A
+    model with forward hooks of the caller's own is measured without any store.
     """
     for model in models:
         model.notice_changes()
@@ -272,7 +273,7 @@ def lab_for(lab: Lab | None, *models: Model) -> Lab:
 
 @cache
 def _tell_once(path: Path) -> None:
-    """Tell whoever watches where measurements are kept."""
+    """Print where measurements are kept, once for each store, in terminals and notebooks."""
     if watched():
         text = f"headcount keeps measurements in {path} and reuses them"
         print(f"{text}; Lab(store=None) or HEADCOUNT_STORE=off keeps nothing.", file=sys.stderr)
@@ -294,8 +295,8 @@ def evaluate(
     `heads` is one head set or several. One is a list of masked heads (names or `Head`s; [] is the
     whole model), a `HeadSet`, or gates: one number per head, 1 leaves a head alone, 0 replaces it
     by its ablation, any other number scales it. Several are a list of these, a table of gates, or a
-    dict whose keys label them. Metrics of texts let the model write, greedily; `scope` "decode"
-    then gates only what comes after the first new token.
+    dict whose keys label them. Metrics of texts let the model write, by greedy decoding; then
+    `scope="decode"` gates only passes over new tokens, and the prompt is read with all heads.
 
     >>> from headcount import evaluate, load_model, make_task
     >>> model = load_model("smollm2-135m-q4")

@@ -212,7 +212,7 @@ class Registry(Generic[Entry]):
     def __contains__(self, key: object) -> bool:
         if key in self.entries:
             return True
-        load_plugins()  # a plug-in that fails stands in the way only of names that nobody has
+        load_plugins()  # one that fails matters only for names that nobody has
         if key in self.entries:
             warn_of_plugins()
         return key in self.entries

@@ -95,13 +95,7 @@ def bootstrap(
 
 
 def paired_difference(
-    a: ArrayLike,
-    b: ArrayLike,
-    *,
-    clusters: Clusters | None = None,
-    level: float = 0.95,
-    resamples: int = 2000,
-    seed: int = 0,
+    a: ArrayLike, b: ArrayLike, *, clusters: Clusters | None = None, resamples: int = 2000
 ) -> Interval:
     """The mean of `a` minus the mean of `b`, over the same items.
 
@@ -113,9 +107,9 @@ def paired_difference(
     0.5 [0.5, 0.5]
     """
     first, second = _pair(a, b)
-    items = Resampling(_names(clusters, first), resamples=resamples, seed=seed)
+    items = Resampling(_names(clusters, first), resamples=resamples)
     value = float(first.mean() - second.mean())
-    return items.interval(value, items.means(first) - items.means(second), level)
+    return items.interval(value, items.means(first) - items.means(second))
 
 
 def ratio_of_means(
@@ -123,9 +117,7 @@ def ratio_of_means(
     denominator: ArrayLike,
     *,
     clusters: Clusters | None = None,
-    level: float = 0.95,
     resamples: int = 2000,
-    seed: int = 0,
 ) -> Interval:
     """The ratio of two means, such as the share of an effect that is explained.
 
@@ -137,15 +129,15 @@ def ratio_of_means(
     0.5 [0.5, 0.5]
     """
     above, below = _pair(numerator, denominator)
-    items = Resampling(_names(clusters, above), resamples=resamples, seed=seed)
+    items = Resampling(_names(clusters, above), resamples=resamples)
     tops, bottoms = items.means(above), items.means(below)
     mean = float(below.mean())
     value = float(above.mean()) / mean if mean else math.nan
-    whole = items.interval(mean, bottoms, level)
+    whole = items.interval(mean, bottoms)
     if not whole.known or whole.low <= 0 <= whole.high:
         return Interval(value, math.nan, math.nan, whole.n)
     nonzero = bottoms != 0  # nearly all, since the denominator's interval excludes zero
-    return items.interval(value, tops[nonzero] / bottoms[nonzero], level)
+    return items.interval(value, tops[nonzero] / bottoms[nonzero])
 
 
 class Resampling:
@@ -272,12 +264,7 @@ def wilson(successes: int | float, n: int, *, level: float = 0.95) -> Interval:
 
 
 def accuracy_interval(
-    values: ArrayLike,
-    *,
-    clusters: Clusters | None = None,
-    level: float = 0.95,
-    resamples: int = 2000,
-    seed: int = 0,
+    values: ArrayLike, *, clusters: Clusters | None = None, resamples: int = 2000
 ) -> Interval:
     """The mean of values from 0 to 1, with a bootstrap interval, or Wilson's near 0 and 1.
 
@@ -292,13 +279,13 @@ def accuracy_interval(
     table = _table(values)
     if table.min() < 0 or table.max() > 1:
         raise ValueError("an accuracy needs values from 0 to 1")
-    resampled = bootstrap(table, clusters=clusters, level=level, resamples=resamples, seed=seed)
+    resampled = bootstrap(table, clusters=clusters, resamples=resamples)
     rarer = min(resampled.value, 1 - resampled.value) * resampled.n
     if rarer >= 5 and resampled.known and resampled.high - resampled.low > 1e-9:
         return resampled
     # Count clusters, not items: in the worst case all items of a cluster are right or wrong
     # together, and a hundred items in ten clusters then tell no more than ten items.
-    by_wilson = wilson(resampled.value * resampled.n, resampled.n, level=level)
+    by_wilson = wilson(resampled.value * resampled.n, resampled.n)
     low, high = by_wilson.low, by_wilson.high
     if len(table) > 1 and resampled.known:
         low, high = min(low, resampled.low), max(high, resampled.high)

@@ -231,7 +231,7 @@ def test_curve(disk: Disk, run: Run, tmp_path: Path) -> None:
     assert "RandomK at 5 heads is left out" in text
     assert text.splitlines()[-3:] == [
         "The picture: out/figure.png",
-        "Beside it: curves.csv, heads.csv, values.csv.gz, claims.json, run.json, scores/",
+        "In the same folder: curves.csv, heads.csv, values.csv.gz, claims.json, run.json, scores/",
         "Everything on one page, for a browser: out/report.html",
     ]
     names = {path.name for path in Path("out").iterdir()}
@@ -323,11 +323,11 @@ def test_demo(
     monkeypatch.setattr(demo, "EXAMPLES", 24)
     monkeypatch.setattr(demo, "SETTINGS", {"counts": [0, 8], "seeds": 2})
     lines = run("demo", "--quiet", "--out", "there").splitlines()
-    assert "It has 16 heads in 4 layers, and each was proven to act alone" in lines
+    assert "It has 16 heads in 4 layers; checks have shown that each can be gated alone" in lines
     verdicts = [line for line in lines if "masking the top 8 heads costs more accuracy" in line]
     assert len(verdicts) == 2
     assert lines[-3] == "The picture: there/figure.png"
-    assert lines[-2].startswith("Beside it: curves.csv, ")
+    assert lines[-2].startswith("In the same folder: curves.csv, ")
     assert lines[-1] == "Everything on one page, for a browser: there/index.html"
     assert "smollm2-135m-q4" in Path("there/index.html").read_text()
     printed = run_json("demo", "--quiet", "--out", "there")

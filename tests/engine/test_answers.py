@@ -101,7 +101,7 @@ def test_a_metric_sees_gold_and_whole_answers(planted: Plant) -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"metric": "exact_match", "ablation": "mean"}, "absent heads then say nothing"),
+        ({"metric": "exact_match", "ablation": "mean"}, "works only with zero ablation"),
         ({"metric": "accuracy", "scope": "decode"}, "choose a metric of texts"),
         ({"metric": "exact_match", "scope": "decoding"}, "Did you mean"),
     ],

@@ -314,5 +314,5 @@ def test_values_that_nobody_hands_back_are_refused(model: Model, task: Task) -> 
         def run(self, model: Model, job: Job, units: Sequence[Unit], keep: Any) -> None:
             super().run(model, job, units[1:], keep)
 
-    with pytest.raises(HeadcountError, match="did not come back"):
+    with pytest.raises(HeadcountError, match="did not return"):
         evaluate(model, task, soft_gates(model, sets=30), lab=Forgetful().lab(), metric="logprob")

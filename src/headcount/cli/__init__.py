@@ -1,4 +1,4 @@
-"""The command line: run one command, and say in one sentence what went wrong."""
+"""The command line: runs one command, and reports an error in one sentence."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any
 from headcount.cli.arguments import build_parser
 from headcount.errors import HeadcountError
 
-# What stands for a character that a terminal lacks; a question mark for any other.
+# Replacements for characters that a terminal cannot print; for any other, a question mark.
 ASCII = dict(zip("✓–−·×→…", ("+", "-", "-", "|", "x", "->", "..."), strict=True))
 
 
@@ -23,7 +23,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     _prepare_streams()
     try:
         _run(sys.argv[1:] if argv is None else argv)
-        sys.stdout.flush()  # a pipe whose reader has gone is noticed here, not when Python ends
+        sys.stdout.flush()  # a closed pipe raises here, and not when Python exits
         return 0
     except HeadcountError as error:
         print(f"headcount: {error}", file=sys.stderr)
@@ -36,7 +36,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         )
         return 130
     except BrokenPipeError:
-        # The reader of a pipe (head, less) has gone; Python must not complain at exit.
+        # The reader of the pipe, such as head, has closed it; Python must not complain at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except OSError as error:
@@ -54,7 +54,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _prepare_streams() -> None:
-    """Printing never fails: not on a character that a terminal lacks, nor on a closed stream."""
+    """Let printing never fail on a character that a terminal lacks, or on a closed stream."""
 
     def in_ascii(error: UnicodeError) -> tuple[str, int]:
         assert isinstance(error, UnicodeEncodeError)

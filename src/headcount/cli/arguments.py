@@ -1,4 +1,4 @@
-"""The options of the command line: one function for each command, and what commands share.
+"""The options of the command line: one function for each command, and shared options.
 
 Nothing here loads torch: each command imports its own work when it runs.
 """
@@ -35,7 +35,7 @@ STUDY_EXAMPLES = {
     "head-roles": ("--model A --model B --refit",),
     "token-insertion": ("--sweep length",),
 }
-STUDY_MODELS = {  # how often --model may be given, and what it is otherwise
+STUDY_MODELS = {  # how often --model may be given, and its default
     "masked-heads": " (smollm2-135m-q4)",
     "heads-kept": "; twice for a dense and a sparse one (smollm2-135m-q4 and its sparse version)",
 }
@@ -47,7 +47,7 @@ COMMANDS: dict[str, tuple[AddOptions, str, str, tuple[str, ...]]] = {}
 
 
 def command(home: str, summary: str, *examples: str) -> Callable[[AddOptions], None]:
-    """Enter a command, whose work is in the FILE:FUNCTION `home`; the function adds its options."""
+    """Register a command: the decorated function adds its options, FILE:FUNCTION `home` runs it."""
 
     def enter(add_options: AddOptions) -> None:
         COMMANDS[add_options.__name__[1:]] = add_options, home, summary, examples
@@ -56,7 +56,7 @@ def command(home: str, summary: str, *examples: str) -> Callable[[AddOptions], N
 
 
 def build_parser(words: Sequence[str] = ()) -> Parser:
-    """The whole command line; of the studies, only those among its `words` have their options.
+    """The parser of all commands; only the studies that `words` name get their options.
 
     Plug-ins are imported only for `run` without the name of a published study.
     """
@@ -94,7 +94,7 @@ def _enter(commands: Any, name: str, home: str, summary: str, examples: tuple[st
     lines = [f"  {parser.prog} {words}".rstrip() for words in examples]
     parser.epilog = "\n".join([f"example{'s' * (len(lines) > 1)}:", *lines])
     parser.set_defaults(command=home, parser=parser)
-    if name != "run":  # every command answers scripts; `run` leaves that to its studies
+    if name != "run":  # the studies of `run` have this option
         parser.add_argument("--json", action="store_true", help="print the answer as JSON")
     return parser
 
@@ -216,7 +216,7 @@ def _run(parser: Parser) -> None:
     "out --out out/index.html",
 )
 def _report(parser: Parser) -> None:
-    folders = "folders of results, or folders in which such folders are"
+    folders = "folders of results, or folders that contain such folders"
     parser.add_argument("folders", nargs="+", metavar="FOLDER", help=folders)
     parser.option("--out", "FILE", "file for the page", "index.html")
 
@@ -247,7 +247,7 @@ def _generate(parser: Parser) -> None:
     option("--prompt", "TEXT", "one text or several, each in quotes", nargs="+", required=True)
     option("--heads", "LAYER.HEAD", "heads to switch off, such as 3.4 11.2", [], nargs="*")
     _scope(parser, "switch the heads off at all tokens, or only at new ones")
-    option("--max-new-tokens", "N", "the most tokens to write for each prompt", 32)
+    option("--max-new-tokens", "N", "largest number of new tokens for each prompt", 32)
     option("--temperature", "X", "temperature of sampling; 0 takes the likeliest token", 0.0)
     option("--seed", "N", "seed of sampling", 0)
     _loading(parser)
@@ -282,7 +282,7 @@ def _sparsify(parser: Parser) -> None:
     option("--base", "MODEL", "name of the base model in the result (that of --model)")
     add_settings(parser, Settings)
     _set(parser, "further settings, which docs/sparse.md lists")
-    option("--rows", "N", "blocks in one pass, where a step does not fit into memory")
+    option("--rows", "N", "blocks in one pass, if a step does not fit into memory")
     option("--minutes", "X", "stop after this time; the same command goes on later")
     compiled = "compile the blocks with torch.compile (only on a GPU)"
     parser.add_argument("--compile", action=argparse.BooleanOptionalAction, help=compiled)
@@ -377,11 +377,11 @@ def _metric(parser: Parser) -> None:
     ablation += "split, or its output on the corrupted prompt (zero)"
     add("--ablation", choices=ablations, default="zero", help=ablation)
     _scope(parser, "with metrics of texts: heads are off at all tokens, or only at new ones")
-    parser.flag("--explain", "print how the passes are arranged")
+    parser.flag("--explain", "print how forward passes are batched")
 
 
 def _quiet(parser: Parser) -> None:
-    parser.flag("--quiet", "print neither progress nor what is ahead")
+    parser.flag("--quiet", "print neither progress nor forecasts")
 
 
 def _keeping(parser: Parser) -> None:
@@ -394,9 +394,7 @@ def _measuring(parser: Parser) -> None:
     _keeping(parser)
     parser.flag("--dry-run", "print what would be measured, and about how long it takes")
     add = parser.add_argument_group("many machines (pip install 'headcount[ray]')").add_argument
-    ray = (
-        "measure on the workers of a Ray cluster: one that is started here, the one at HOST:PORT, "
-    )
-    ray += "or with auto the one to which this machine belongs"
+    ray = "measure on a Ray cluster: one that is started here, the one at ADDRESS (HOST:PORT), or "
+    ray += "with auto the one to which this machine belongs"
     add("--ray", nargs="?", const="local", metavar="ADDRESS", help=ray)
     add("--workers", type=int, metavar="N", help="how many workers (one for each GPU)")

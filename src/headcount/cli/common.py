@@ -1,4 +1,4 @@
-"""What commands share: models and labs from arguments, forecasts, answers and tables."""
+"""Helpers of all commands: models and labs from arguments, forecasts, answers and tables."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ LOADING = ("dtype", "device", "device_map", "attention", "revision", "trust_remo
 
 
 class Answer(NamedTuple):
-    """What a command found out: for programs, and for readers."""
+    """The result of a command: as JSON for programs, and as text for readers."""
 
     document: Any
     text: object
 
     def print(self, *, as_json: bool) -> None:
-        """Print one of them; no text where all was said before."""
+        """Print one of the two; an empty text is not printed."""
         if as_json or self.text:
             print(to_json(self.document) if as_json else self.text)
 
@@ -57,7 +57,7 @@ def gates_from(arguments: Namespace, model: Model) -> Float[np.ndarray, "heads"]
 def lab_from(arguments: Namespace) -> Iterator[Lab]:
     """The lab that the arguments ask for: its store, its executor, and what it shows.
 
-    A cluster is refused, if need be, before a model is loaded.
+    A cluster that cannot be reached is refused before a model is loaded.
     """
     address, count = getattr(arguments, "ray", None), getattr(arguments, "workers", None)
     if address is None and count is not None:
@@ -87,13 +87,13 @@ def _say_on_stderr(text: str) -> None:
 
 
 def tell_store(arguments: Namespace, lab: Lab) -> None:
-    """Say where measurements are kept."""
+    """Print where measurements are kept."""
     if lab.store is not None and not arguments.quiet:
         _say_on_stderr(f"Measurements are kept in {lab.store.path}; --no-store keeps nothing.")
 
 
 def announce(arguments: Namespace, lab: Lab, requests: Iterable[Request]) -> Answer | None:
-    """Say what these requests will measure; with --dry-run that is the answer."""
+    """Print what these requests will measure; with --dry-run, return that as the answer."""
     if arguments.dry_run:
         cost = lab.cost(requests)
         return Answer(cost.to_json(), cost)
@@ -110,7 +110,7 @@ def command_line(arguments: Namespace) -> str:
 
 
 def claim_lines(claims: Iterable[Claim]) -> list[str]:
-    """Each claim with its verdict, what was measured, and the interval or why there is none."""
+    """A line for each claim: verdict, measured value, and the interval or why there is none."""
     lines = []
     for c in claims:
         ends = f"[{c.low:+.2f}, {c.high:+.2f}]" if c.low <= c.high else "without an interval"
@@ -120,18 +120,18 @@ def claim_lines(claims: Iterable[Claim]) -> list[str]:
 
 
 def files_text(paths: Sequence[Path]) -> str:
-    """Where the picture is, what else is in its folder, and where the page is."""
+    """The paths of the picture and the page, and the names of the other files in the folder."""
     shown = (".png", ".csv", ".gz", ".json")
-    beside = [path.name for path in paths[1:] if path.suffix in shown]
-    beside += ["scores/"] * (paths[0].parent / "scores").is_dir()
+    others = [path.name for path in paths[1:] if path.suffix in shown]
+    others += ["scores/"] * (paths[0].parent / "scores").is_dir()
     return (
-        f"\nThe picture: {paths[0]}\nBeside it: {', '.join(beside)}\n"
+        f"\nThe picture: {paths[0]}\nIn the same folder: {', '.join(others)}\n"
         f"Everything on one page, for a browser: {paths[-1]}"
     )
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """Rows under a header, columns as wide as their widest cell."""
+    """A header and rows as text; each column is as wide as its widest cell."""
     cells = [[str(cell) for cell in row] for row in (header, *rows)]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     return "\n".join("  ".join(map(str.ljust, row, widths)).rstrip() for row in cells)

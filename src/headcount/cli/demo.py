@@ -17,7 +17,7 @@ MODEL = "smollm2-135m-q4"
 # Two cores measure about 600 tokens of this model in a second: this is a few minutes' work.
 EXAMPLES = 96
 SETTINGS: dict[str, Any] = {"counts": [0, 1, 2, 4, 8, 16, 32, 64], "seeds": 5}
-AT = 8  # heads: where the demo's claim is judged
+AT = 8  # the number of masked heads at which the claims are judged
 
 
 def demo(arguments: Namespace) -> Answer | None:
@@ -31,7 +31,7 @@ def demo(arguments: Namespace) -> Answer | None:
     say(f"Loading {MODEL} (the first time, its 93 MB are fetched and converted)")
     model = load_model(MODEL)
     layout = model.layout
-    say(f"It has {layout}, and each was proven to act alone")
+    say(f"It has {layout}; checks have shown that each can be gated alone")
     task = make_task("ioi", model.tokenizer, n=EXAMPLES)
     example = task.examples[0]
     say(f'Task: "{example.prompt}" → "{example.target.strip()}", not "{example.foils[0].strip()}"')
@@ -49,9 +49,10 @@ def demo(arguments: Namespace) -> Answer | None:
 
 
 def judge_claims(result: Curve) -> list[Claim]:
-    """Whether the ranking finds the heads that matter, by the interval of a paired difference."""
+    """Judge whether the ranking finds heads that matter, by intervals of paired differences."""
     claims = []
-    for control, words in (("random", "random heads"), ("matched", "random heads of those layers")):
+    controls = {"random": "random heads", "matched": "random heads of the same layers"}
+    for control, words in controls.items():
         gap = result.difference("top", control, AT)
         claim = f"masking the top {AT} heads costs more accuracy than masking {AT} {words}"
         claims.append(Claim.of(claim, None, gap, judge(gap, below=-0.05)))

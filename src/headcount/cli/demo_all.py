@@ -27,20 +27,20 @@ from headcount.studies.description import Description, resume_key
 from headcount.system.progress import duration
 
 PRESET = "quick"
-BESIDE = 15.0  # seconds of each study that go into resampling, figures and pages
+OVERHEAD = 15.0  # seconds of each study for resampling, figures and pages
 
 
 class _Plan(NamedTuple):
-    """A study that is to be run, or was finished before: then it takes no time."""
+    """The plan of one study; `seconds` is 0 if the study was finished before."""
 
     description: Description
-    key: str  # by which its finished folder is known again
+    key: str  # identifies the folder of the finished study
     seconds: float
 
 
 @dataclass(eq=False)
 class _Demo:
-    """What goes through all studies: where results go, who measures, and what came of it."""
+    """The state of a run of all studies: its folder, lab and models, its plans and failures."""
 
     out: Path
     lab: Lab
@@ -51,19 +51,19 @@ class _Demo:
 
     @contextmanager
     def surviving(self, name: str) -> Iterator[None]:
-        """A study that fails does not lose the others: why it failed is told with them."""
+        """Record why a study failed, so that the other studies still run."""
         try:
             yield
         except HeadcountError as error:
             self.failures[name] = str(error)
         except OSError:  # no space left: the others would fail as well
             raise
-        except Exception as error:  # a mistake of ours
+        except Exception as error:  # an error in headcount
             traceback.print_exc()
             self.failures[name] = f"{type(error).__name__}: {error}"
 
     def plan(self, name: str) -> None:
-        """Describe a study, and find out about how long it takes here."""
+        """Describe a study, and estimate how long it takes on this machine."""
         kind = study_kind(name)
         for spec in kind.models:
             if spec not in self.models:
@@ -73,7 +73,7 @@ class _Demo:
         seconds = 0.0
         if not finished(self.out / name, key):
             measuring = description.cost(self.lab).seconds()
-            seconds = BESIDE + (measuring if math.isfinite(measuring) else 0.0)
+            seconds = OVERHEAD + (measuring if math.isfinite(measuring) else 0.0)
         self.plans[name] = _Plan(description, key, seconds)
 
     def carry_out(self, name: str) -> None:
@@ -93,12 +93,12 @@ class _Demo:
         self.tell(f"{counted(len(claims), 'claim')}: {words} · {how} · {folder / 'report.html'}")
 
     def left(self, names: list[str]) -> float:
-        """About how many seconds these studies take."""
+        """The estimated seconds of these studies."""
         return sum(self.plans[name].seconds for name in names if name in self.plans)
 
 
 def demo_all(arguments: Namespace) -> None:
-    """Run what is not finished, make every page again, and tell what came of each study."""
+    """Run the studies that are not finished, make all pages again, and print the verdicts."""
     out, names, pages = Path(arguments.out or "out/demo-all"), list(PUBLISHED), []
     index, stream = out / "index.html", sys.stderr if arguments.json else sys.stdout
 
@@ -130,7 +130,7 @@ def demo_all(arguments: Namespace) -> None:
                     pages.append(name)
             if name in demo.failures:
                 tell(f"not finished: {demo.failures[name]}")
-            if pages:  # made anew after every study: to be read while the rest runs
+            if pages:  # readable while the other studies run
                 write_page([out / page for page in pages], index, failures=demo.failures)
             if rest := demo.left(names[number:]):
                 tell(f"about {duration(rest)} left in all")
@@ -146,7 +146,7 @@ def demo_all(arguments: Namespace) -> None:
 
 
 def finished(folder: Path, key: str) -> bool:
-    """Whether the folder holds this very study, whole and by these versions."""
+    """Whether the folder holds the complete result with this key, made by these versions."""
     try:
         run = json.loads((folder / "run.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):

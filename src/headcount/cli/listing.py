@@ -1,6 +1,6 @@
 """Commands that need no model: `headcount list`, `cache`, `store` and `report`.
 
-They answer at once: what takes long to import is imported by the one that needs it.
+They answer at once, because each imports slow modules only when it needs them.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ MINUTE = "%Y-%m-%d %H:%M"
 
 
 def known_names(arguments: Namespace) -> Answer:
-    """Every registered name with one line about it."""
+    """List every registered name with one line about it."""
     from headcount.metrics import METRICS, get_metric
     from headcount.models.bundled import BUNDLED
     from headcount.rankings import RANKINGS
@@ -54,7 +54,7 @@ def known_names(arguments: Namespace) -> Answer:
 
 
 def _in_columns(first: str, text: str) -> list[str]:
-    """A text behind a first column; on a terminal its lines stay in the second column."""
+    """A first column and a text; on a terminal, the text is wrapped within its own column."""
     if not sys.stdout.isatty():
         return [first + text]
     width = max(shutil.get_terminal_size().columns, len(first) + 30)
@@ -121,7 +121,7 @@ def _shown(row: Summary) -> tuple[str, ...]:
 
 
 def _difference(context: Mapping[str, Any], same: Sequence[Mapping[str, Any]]) -> str:
-    """The entries in which a context differs from others that a table shows alike."""
+    """The entries in which a context differs from those of equal rows in the table."""
     names = sorted({name for other in same for name in other})
     differing = [name for name in names if any(o.get(name) != context.get(name) for o in same)]
     return " ".join(f"{name}={str(context.get(name))[:SHORT]}" for name in differing)
@@ -138,7 +138,7 @@ def _clean(arguments: Namespace, store: Store) -> Answer:
 
 
 def report(arguments: Namespace) -> Answer:
-    """Find the results in the folders, and write the page about them all."""
+    """Find the results in the folders, and write one page about all of them."""
     from headcount.report import find_results, write_page
 
     below = (result for folder in arguments.folders for result in find_results(folder))

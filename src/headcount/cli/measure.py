@@ -38,7 +38,7 @@ from headcount.rankings import RANKINGS, Ranking, fitting
 from headcount.rankings.agreement import agreement
 from headcount.report.curve_study import curve_study
 from headcount.report.study import versions
-from headcount.stats import accuracy_interval, bootstrap, paired_difference
+from headcount.stats import accuracy_interval, bootstrap
 from headcount.studies.masked_heads.study import check_functions
 from headcount.system.files import write_json
 from headcount.tasks import FUNCTIONS, Task, make_task, task_factory
@@ -47,7 +47,7 @@ from headcount.tasks.cognitive import DRAWS
 
 @contextmanager
 def lab_model_and_task(arguments: Namespace) -> Iterator[tuple[Lab, Model, Task]]:
-    """What the arguments name; an unknown task is refused before a model is loaded."""
+    """The lab, model and task of the arguments; refuses unknown tasks before it loads a model."""
     make = task_factory(arguments.task, **parse_settings(arguments.set))
     with lab_from(arguments) as lab:
         model = model_from(arguments)
@@ -55,14 +55,14 @@ def lab_model_and_task(arguments: Namespace) -> Iterator[tuple[Lab, Model, Task]
 
 
 def ranking_settings(arguments: Namespace) -> dict[str, Any]:
-    """What --ranking-set chooses; refuses what the ranking does not have, without a model."""
+    """The settings of --ranking-set; refuses unknown ones before a model is loaded."""
     chosen = parse_settings(arguments.ranking_set)
     get_metric(RANKINGS[arguments.ranking].bind(**chosen).get("metric", "logprob"))
     return chosen
 
 
 def rank(arguments: Namespace) -> Answer:
-    """Rank, show the best heads, and write all scores where asked."""
+    """Rank the heads, show the best, and with --out write all scores."""
     chosen = ranking_settings(arguments)
     if arguments.top < 1:
         raise HeadcountError(f"Cannot print the top {arguments.top} heads: ask for at least 1.")
@@ -79,7 +79,7 @@ def rank(arguments: Namespace) -> Answer:
 
 
 def _best_heads(scores: HeadScores, top: int, clusters: np.ndarray) -> str:
-    """The best heads in a table, with intervals where there are scores by example, or by seed."""
+    """The best heads in a table, with intervals if there are scores by example or by seed."""
     header, rows, samples = ["", "head", "score"], [], scores.samples
     if samples is not None:
         header.append("95 % interval")
@@ -95,7 +95,7 @@ def _best_heads(scores: HeadScores, top: int, clusters: np.ndarray) -> str:
 
 
 def ablate(arguments: Namespace) -> Answer | None:
-    """Measure the model whole and under the head set, and the paired difference."""
+    """Measure the model with all heads and under the head set, and the paired difference."""
     metric = get_metric(arguments.metric)
     with lab_model_and_task(arguments) as (lab, model, task):
         gates = gates_from(arguments, model)
@@ -110,8 +110,7 @@ def ablate(arguments: Namespace) -> Answer | None:
         tell_store(arguments, lab)
         values = lab.measure(sweep)
     intervals = {label: values.interval(label) for label in ("all heads", named)}
-    whole, clusters = values.of("all heads"), values.clusters
-    intervals["difference"] = paired_difference(values.of(named), whole, clusters=clusters)
+    intervals["difference"] = values.difference(named, "all heads")
     title = f"{task.name} · {model.name} · {metric.name} · ablation: {values.ablation}"
     rows = [
         (label, f"{interval.value:.3f}", f"[{interval.low:.3f}, {interval.high:.3f}]")
@@ -124,7 +123,7 @@ def ablate(arguments: Namespace) -> Answer | None:
 
 
 def curve(arguments: Namespace) -> Answer:
-    """Rank, measure, draw, and leave a folder behind."""
+    """Rank the heads, measure and draw the curve, and write a folder of results."""
     is_file = arguments.ranking.endswith(".json")
     if is_file and arguments.ranking_set:
         raise HeadcountError(f"{arguments.ranking} has finished scores: leave --ranking-set out.")
@@ -153,7 +152,7 @@ def curve(arguments: Namespace) -> Answer:
 
 
 def compare(arguments: Namespace) -> Answer:
-    """Rank, show the table of agreement, and leave picture, numbers and scores in a folder."""
+    """Show the table of agreement, and write picture, numbers and scores into a folder."""
     ready = _read_rankings(arguments.ranking)  # refuses before the model is loaded
     with lab_model_and_task(arguments) as (lab, model, task):
         if arguments.counts is not None:
@@ -185,12 +184,12 @@ def compare(arguments: Namespace) -> Answer:
     write_json(folder / "agreement.json", document)
     for name, scores in by_name.items():
         scores.save(folder / f"scores-{name}.json")
-    beside = ", ".join(["agreement.json", *(f"scores-{name}.json" for name in by_name)])
-    return Answer(document, f"{result}\n\nThe picture: {picture}\nBeside it: {beside}")
+    others = ", ".join(["agreement.json", *(f"scores-{name}.json" for name in by_name)])
+    return Answer(document, f"{result}\n\nThe picture: {picture}\nIn the same folder: {others}")
 
 
 def _read_rankings(rankings: Sequence[str]) -> dict[str, HeadScores | None]:
-    """Each ranking by the name that tables print: a ranking's, or that of a file of scores."""
+    """The scores of each file, and None for each ranking, by the name that tables print."""
     ready: dict[str, HeadScores | None] = {}
     for ranking in rankings:
         is_file = ranking.endswith(".json")
@@ -207,13 +206,13 @@ def _read_rankings(rankings: Sequence[str]) -> dict[str, HeadScores | None]:
 
 
 def _seeds(ranking: str, seeds: int | None) -> dict[str, Any]:
-    """As many seeds as asked for, where the ranking has seeds."""
+    """The setting `seeds`, if it was given and the ranking has it."""
     takes = "seeds" in RANKINGS[ranking].defaults()
     return {"seeds": seeds} if takes and seeds is not None else {}
 
 
 def tasks(arguments: Namespace) -> Answer:
-    """Exact match on all items, as the mean of the few-shot draws, beside chance."""
+    """Measure exact match on all items, as a mean over few-shot draws, and the chance level."""
     chosen = parse_settings(arguments.set)
     functions = check_functions(arguments.functions or ["all"])
     if "draw" in chosen:

@@ -25,7 +25,7 @@ from headcount.system.files import write_csv
 
 
 def doctor(arguments: Namespace) -> Answer:
-    """Load the model, which proves its heads or refuses, and tell what was shown."""
+    """Load the model, which checks that its heads can be gated, and print these checks."""
     model = model_from(arguments)
     layout, kind = model.layout, type(plain(model.module)).__name__
     document = {
@@ -91,7 +91,7 @@ def generate(arguments: Namespace) -> Answer:
 
 
 def export(arguments: Namespace) -> Answer:
-    """Fold the head set into the weights, write them, and prove what was written."""
+    """Fold the head set into the weights, write them, load them again, and compare logits."""
     model = model_from(arguments)
     gates = gates_from(arguments, model)
     folder = export_model(model, gates, arguments.out)
@@ -118,7 +118,7 @@ def sparsify(arguments: Namespace) -> Answer:
         arguments.text,
         out,
         settings,
-        # The base model must be found again, from whatever folder.
+        # An absolute path, so that the base model is found from any folder.
         base=arguments.base or str(here.resolve() if here.exists() else arguments.model),
         attribution={"name": Path(arguments.text).name} | {k: v for k, v in told.items() if v},
         control=arguments.control,
@@ -141,7 +141,7 @@ def sparsify(arguments: Namespace) -> Answer:
 
 
 def _summary(outcome: Sparsified) -> str:
-    """What came of it, on text that was neither trained on nor chosen by."""
+    """The losses, on text that was used neither to train nor to choose the weights."""
     gap = outcome.sparse.loss - outcome.control.loss
     text = (
         f"original model   loss {outcome.original.loss:.3f}\n"

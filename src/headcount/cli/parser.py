@@ -1,4 +1,4 @@
-"""A command line that says in one sentence what is wrong; options from the fields of configs."""
+"""The parser of the command line: errors of one sentence, options from the fields of configs."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from typing import Any, NoReturn
 
 from headcount.errors import HeadcountError, did_you_mean
 
-FEW = 6  # choices that an error lists; of more it names the nearest
+FEW = 6  # an error lists at most this many choices, else only the nearest
 
-# What argparse says, and what we say instead.
+# Messages of argparse, and what is printed instead.
 PLAIN = (
     (
         r"argument ([^:/]+).*?: invalid int value: (['\"])(.*)\2",
@@ -51,7 +51,7 @@ class Parser(argparse.ArgumentParser):
         self.add_argument(name, action="store_true", help=text)
 
     def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """Read the words; one that is left over is refused by the command that it was given to."""
+        """Read the words; the command that an unknown word was given to refuses it."""
         arguments, rest = self.parse_known_args(args, namespace)
         if rest:
             parser: Parser = getattr(arguments, "parser", self)
@@ -74,7 +74,7 @@ class Parser(argparse.ArgumentParser):
         self.exit(2, f"headcount: {message}{end} See {self.prog} --help\n")
 
     def exit(self, status: int = 0, message: str | None = None) -> NoReturn:
-        """Leave; a reader of --help that has gone is noticed here, not when Python ends."""
+        """Exit; a closed pipe, as of --help, raises here, and not when Python exits."""
         sys.stdout.flush()
         super().exit(status, message)
 
@@ -105,9 +105,9 @@ class Parser(argparse.ArgumentParser):
 
 
 def add_settings(parser: Any, config: type) -> None:
-    """Add an option for every field of a config that says what it is for; --set fills mappings."""
+    """Add an option for every field of a config with a help text; mappings are left to --set."""
     for item in fields(config):
-        if item.name in ("command", "parser", "study"):  # what parsed arguments hold besides
+        if item.name in ("command", "parser", "study"):  # taken in the parsed arguments
             raise argparse.ArgumentError(None, item.name)
         if "help" in item.metadata and "Mapping" not in _annotation(item):
             name = item.metadata["option"] or item.name
@@ -139,7 +139,7 @@ def parse_settings(pairs: Sequence[str]) -> dict[str, Any]:
 
 
 def _how(item: Field[Any]) -> dict[str, Any]:
-    """How argparse reads a field."""
+    """The keyword arguments of `add_argument` for a field."""
     shown, annotation = default_text(item.default), _annotation(item)
     text = item.metadata["help"] + (f" ({shown})" if shown else "")
     how: dict[str, Any] = {"default": None, "help": text.replace("%", "%%")}
@@ -156,12 +156,12 @@ def _how(item: Field[Any]) -> dict[str, Any]:
 
 
 def _annotation(item: Field[Any]) -> str:
-    """The type of a field as it is written, also where the file evaluates annotations."""
+    """The type of a field as text, also if its file evaluates annotations."""
     return item.type if isinstance(item.type, str) else inspect.formatannotation(item.type)
 
 
 def default_text(value: Any) -> str:
-    """A default as help texts show it; nothing where there is none to speak of."""
+    """A default as help texts show it; an empty text for None, False, and empty values."""
     if value is None or value is False or value in ("", ()):
         return ""
     if value is True:

@@ -21,7 +21,7 @@ from headcount.studies import study_kind
 
 
 def run(arguments: Namespace) -> Answer:
-    """Run the study and tell what it found."""
+    """Run the study, write its folder, and print its claims."""
     kind = study_kind(arguments.study)
     pairs = settings_and_task_settings(parse_settings(arguments.set), kind.config)
     chosen = chosen_settings(arguments, kind.config) | pairs
@@ -44,7 +44,7 @@ def run(arguments: Namespace) -> Answer:
 
 
 def settings_and_task_settings(given: dict[str, Any], config: type) -> dict[str, Any]:
-    """NAME=VALUE pairs: those that the study does not have are settings of its tasks."""
+    """The settings given by --set; those that the study does not have go to its tasks."""
     known = {item.name for item in fields(config)}
     if "task_settings" not in known:
         return given

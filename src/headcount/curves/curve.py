@@ -7,7 +7,7 @@ series     the k heads that are masked (or, in mode "keep", the only heads that 
 top        the k best heads of the ranking
 bottom     the k worst heads
 random     k random heads outside the best k, in several draws
-matched    like random, but with as many heads in each layer as the best k have there
+matched    like random, but with the same number of heads in each layer as the best k
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -37,7 +36,6 @@ from headcount.models.model import Model
 from headcount.rankings import Ranking, fitting, rank
 from headcount.rankings.random_draws import draw_matched, draw_random
 from headcount.stats import Interval
-from headcount.system.files import write_csv
 from headcount.system.frames import data_frame
 from headcount.tasks import Task
 
@@ -62,13 +60,13 @@ class Point:
     low: float
     high: float
     n: int  # examples
-    draws: int  # random draws behind the point; 1 for a fixed order
-    unmatched: float  # share of layer-matched heads that came from another layer
+    draws: int  # random draws whose mean the point is; 1 for top and bottom
+    unmatched: float  # share of layer-matched heads that had to come from another layer
 
 
 @dataclass(frozen=True, eq=False)
 class Curve:
-    """Points, and the values behind them, labelled by series and count."""
+    """The points of a curve, and the value of each example, labelled by series and count."""
 
     points: tuple[Point, ...]
     values: Values
@@ -78,7 +76,7 @@ class Curve:
 
     @property
     def raw(self) -> dict[tuple[str, int], Float[np.ndarray, "draws examples"]]:
-        """The values behind each series and count: (draws, examples)."""
+        """The value of each draw and example, by series and count."""
         return {(p.series, p.count): self.values.of((p.series, p.count)) for p in self.points}
 
     @property
@@ -88,7 +86,7 @@ class Curve:
 
     @property
     def ablation(self) -> str:
-        """What absent heads said, in words."""
+        """The ablation, in words."""
         return self.values.ablation
 
     @property
@@ -108,10 +106,6 @@ class Curve:
     def rows(self) -> list[dict[str, Any]]:
         """The tidy table: one row for each point."""
         return [asdict(point) for point in self.points]
-
-    def to_csv(self, path: str | Path) -> None:
-        """Write the tidy table."""
-        write_csv(path, self.rows)
 
     def to_frame(self) -> pandas.DataFrame:
         """The tidy table as a pandas data frame, with the columns ranking and ablation added.
@@ -217,13 +211,13 @@ def default_counts(layout: HeadLayout) -> list[int]:
 class CurveSettings:
     """What a curve masks, and how.
 
-    counts     numbers of heads; 0, 1, 2, 4, … up to half of all unless given
-    series     of SERIES
-    seeds      draws of the random series
+    counts     numbers of heads (default: 0, 1, 2, 4, … up to half of all heads)
+    series     any of top, bottom, random and matched
+    seeds      number of draws of random and matched
     mode       "mask" switches the heads off; "keep" switches all others off
-    ablation   what absent heads say
-    scope      of metrics of written texts: see `evaluate`
-    epsilon    what masked heads are multiplied by
+    ablation   what replaces the output of a masked head
+    scope      for metrics of written texts: see `evaluate`
+    epsilon    the factor by which masked heads are multiplied
     """
 
     counts: Sequence[int] | None = None
@@ -248,7 +242,7 @@ class CurveSettings:
 
 @dataclass(frozen=True, eq=False)
 class CurveRequest:
-    """A curve as a request: it can be counted, and carried out in a lab."""
+    """A curve before it is measured: its cost can be counted, and a lab can carry it out."""
 
     model: Model
     task: Task
@@ -258,13 +252,13 @@ class CurveRequest:
 
     @cached_property
     def counts(self) -> list[int]:
-        """The numbers of heads, in their order; refuses those that the model does not have."""
+        """The sorted numbers of heads; refuses numbers above that of the model's heads."""
         layout, chosen = self.model.layout, self.settings.counts
         return default_counts(layout) if chosen is None else check_counts(chosen, layout)
 
     @cached_property
     def points(self) -> tuple[list[tuple[str, int]], tuple[str, ...]]:
-        """The series and counts that can be drawn, and a sentence for each that cannot."""
+        """The series and counts that can be measured, and a sentence for each that cannot."""
         total = self.model.layout.total
         points, left_out = [], []
         for name in dict.fromkeys(self.settings.series):
@@ -289,7 +283,7 @@ class CurveRequest:
             for draw in range(draws):
                 gates: Float[np.ndarray, "heads"] | Pending
                 if count in (0, self.model.layout.total):
-                    gates = self._gates(range(count))  # none or all: whatever the ranking says
+                    gates = self._gates(range(count))  # none or all: the same for every ranking
                 elif scores is None and isinstance(self.ranking, Ranking):
                     how = self.settings.mode, self.settings.epsilon
                     gates = Pending((self.ranking.key, how, series, count, draw))
@@ -324,7 +318,7 @@ class CurveRequest:
         )
 
     def count(self, counter: Counter) -> None:
-        """Tell the cost of the ranking, and of all head sets."""
+        """Tell the counter what the ranking and all head sets will measure."""
         scores: HeadScores | None = None
         if isinstance(self.ranking, Ranking):
             scores = self.ranking.known(counter.store)

@@ -92,7 +92,6 @@ def explained_effect(
     values: Mapping[int, Float[np.ndarray, "draws prompts"]],
     clusters: Clusters,
     *,
-    seed: int = 0,
     resamples: int = 2000,
 ) -> Explained:
     """The explained effect of the metric's `values` by number of heads kept, none and all included.
@@ -105,8 +104,8 @@ def explained_effect(
     ([0.0, 0.667, 1.0], 1.0)
     """
     counts = sorted(values)
-    items = Resampling(clusters, seed=seed, resamples=resamples)
-    weights = _draw_weights(max(map(len, values.values())), len(items.drawn), seed)
+    items = Resampling(clusters, resamples=resamples)
+    weights = _draw_weights(max(map(len, values.values())), len(items.drawn))
 
     def means(count: int) -> Float[np.ndarray, " times"]:
         table = values[count]
@@ -140,9 +139,9 @@ def ratio_of_counts(one: Explained, other: Explained, threshold: float = THRESHO
     )
 
 
-def _draw_weights(draws: int, times: int, seed: int) -> Float[np.ndarray, "times draws"]:
+def _draw_weights(draws: int, times: int) -> Float[np.ndarray, "times draws"]:
     """The weight of each random order in each resample of `draws` - 1 orders (at least one)."""
-    rng = np.random.default_rng([seed, draws])
+    rng = np.random.default_rng([0, draws])
     taken = max(draws - 1, 1)
     return rng.multinomial(taken, np.full(draws, 1 / draws), size=times) / taken
 

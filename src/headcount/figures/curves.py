@@ -45,7 +45,7 @@ def draw_curve(
     """Draw a tidy table, with the intervals of its points as bands: one line for each series.
 
     Draws into `axes`, or into a new figure. Values that are `shares` are drawn from 0 to 1. `note`
-    goes on after the words on bands and the number of examples.
+    is added to the small print about bands and the number of examples.
     """
     alone = axes is None
     axes = axes or style.new_figure(6.4, 4.8).add_subplot()
@@ -179,9 +179,8 @@ def _legend(figure: Figure, grid: Sequence[Axes], metrics: int) -> None:
     }
     labels = sorted(handles, key="RandomK".__eq__)  # RandomK comes last
     wide = ceil(len(labels) / metrics)
-    room = int(
-        figure.get_figwidth() / (0.085 * max(map(len, labels)))
-    )  # a character is 0.085 inches
+    inches = 0.085 * max(map(len, labels))  # a character is 0.085 inches wide
+    room = int(figure.get_figwidth() / inches)
     columns = wide if wide <= room else max(1, min(room, 2) if metrics > 1 else room)
     if columns == wide:
         labels = style.row_by_row(labels, wide)

@@ -56,7 +56,7 @@ def table(header: Sequence[str], rows: Sequence[Sequence[object]], numbers: int 
     return f"<table>{head}{''.join(line('td', row) for row in rows)}</table>"
 
 
-def picture(figure: Figure, alt: str = "figure") -> str:
+def picture(figure: Figure) -> str:
     """A figure as an image inside the HTML, with few colours to keep notebooks small."""
     from PIL import Image
 
@@ -64,7 +64,7 @@ def picture(figure: Figure, alt: str = "figure") -> str:
     figure.savefig(drawn, format="png", dpi=80)
     Image.open(drawn).convert("RGB").quantize(64).save(file, "png", optimize=True)
     source = base64.b64encode(file.getvalue()).decode()
-    return f'<p><img alt="{escape(alt)}" src="data:image/png;base64,{source}"></p>'
+    return f'<p><img alt="figure" src="data:image/png;base64,{source}"></p>'
 
 
 def decimals(most: float) -> int:

@@ -61,7 +61,7 @@ def new_figure(wide: float, high: float) -> Figure:
 
 
 def figure_of(axes: Axes) -> Figure:
-    """The figure that the axes stand in."""
+    """The figure to which the axes belong."""
     return cast("Figure", axes.figure)
 
 
@@ -93,7 +93,7 @@ def count_axis(axes: Axes, counts: Sequence[int], scale: str, **options: Any) ->
     """Put a tick at every count that has room; with many counts, use a log-2 scale."""
     if len(counts) > 2 and counts[-1] > 8:
         axes.set_xscale(scale, base=2, **options)
-    axes.get_xlim()  # brings the places below up to date
+    axes.get_xlim()  # updates the transform that is used below
     ticks: dict[int, float] = {}
     for count in counts:
         place = axes.transData.transform((count, 1))[0] / axes.figure.dpi  # in inches

@@ -1,4 +1,4 @@
-"""Heads, their layout in a model, and sets of heads, in whatever form they are given."""
+"""Heads, their layout in a model, and head sets, in each form in which users give them."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float, Int
 
-from headcount.errors import HeadcountError
+from headcount.errors import HeadcountError, counted
 
 
 @dataclass(frozen=True, order=True)
 class Head:
-    """One query head: the attention site it belongs to, and its place there. Both count from 0.
+    """One query head: its attention site ("layer") and its index in it, both counted from 0.
 
     >>> str(Head(3, 4))
     '3.4'
@@ -59,7 +59,7 @@ class HeadLayout:
 
     @property
     def total(self) -> int:
-        """How many heads there are in all."""
+        """The number of heads of all sites."""
         return sum(self.counts)
 
     @cached_property
@@ -73,8 +73,7 @@ class HeadLayout:
         return np.repeat(np.arange(len(self.counts)), self.counts)
 
     def __str__(self) -> str:
-        layers = len(self.counts)
-        return f"{self.total} heads in {layers} layer{'' if layers == 1 else 's'}"
+        return f"{self.total} heads in {counted(len(self.counts), 'layer')}"
 
     def __iter__(self) -> Iterator[Head]:
         for layer, count in enumerate(self.counts):
@@ -114,8 +113,7 @@ class HeadLayout:
         """One gate per head: 0 for the heads in `off` (or for all but those in `keep`), else 1."""
         if (off is None) == (keep is None):
             raise ValueError("give either off or keep")
-        named = keep if off is None else off
-        return HeadSet(named or (), keep=off is None).gates(self)
+        return HeadSet((keep if off is None else off) or (), keep=off is None).gates(self)
 
 
 @dataclass(frozen=True)
@@ -186,9 +184,7 @@ def check_gates(gates: Any, layout: HeadLayout) -> Float[np.ndarray, "sets heads
 
 
 def as_gates(heads: Any, layout: HeadLayout) -> Float[np.ndarray, "heads"]:
-    """One gate for each head, from whatever names one head set.
-
-    That is a list of names or `Head`s that are masked, a `HeadSet`, or gates.
+    """One gate for each head, from masked heads (names or `Head`s), a `HeadSet`, or gates.
 
     >>> as_gates(["0.1"], HeadLayout((2, 1)))
     array([1., 0., 1.], dtype=float32)
@@ -237,14 +233,14 @@ def gates_by_label(heads: Any, layout: HeadLayout) -> dict[Any, Float[np.ndarray
 
 
 def _is_array(heads: Any) -> bool:
-    """Whether these are gates in an array or a tensor; an array of texts holds names."""
+    """Whether `heads` is an array or tensor of gates; an array of texts holds names of heads."""
     return (
         hasattr(heads, "ndim") and getattr(getattr(heads, "dtype", None), "kind", "f") not in "UO"
     )
 
 
 def _several(heads: Any) -> bool:
-    """Whether this is a list of head sets, and not one head set."""
+    """Whether `heads` is a list of head sets, and not one head set."""
     return (
         isinstance(heads, list | tuple)
         and bool(heads)
@@ -261,7 +257,7 @@ def _not_heads(heads: Any, layout: HeadLayout) -> HeadcountError:
 
 
 def check_counts(counts: Sequence[int], layout: HeadLayout) -> list[int]:
-    """Return `counts` sorted and without repeats, or refuse those that the model cannot meet."""
+    """Return `counts` sorted and without repeats, or refuse those that exceed the model's heads."""
     for count in counts:
         if not 0 <= count <= layout.total:
             raise HeadcountError(

@@ -1,4 +1,4 @@
-"""Scores over the heads of a model: what a ranking gives."""
+"""The scores that a ranking gives to the heads of a model."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from headcount.errors import HeadcountError
 from headcount.figures.head_map import draw_head_map
 from headcount.figures.html import decimals, frame, picture, side_by_side, table
 from headcount.figures.style import figure_of, shown
+from headcount.heads.head import Head, HeadLayout
 from headcount.system.files import read_json, replacing, write_json_rows
 from headcount.system.frames import data_frame
 
 if TYPE_CHECKING:
     import pandas
     from matplotlib.axes import Axes
-from headcount.heads.head import Head, HeadLayout
 
 
 @dataclass(frozen=True, eq=False)
 class HeadScores:
     """One score per head, higher meaning more important, and where the scores come from.
 
-    `samples` holds the raw values behind the mean, one row per example or seed, where the ranking
-    has them.
+    `samples` holds the values whose mean the scores are, one row per example or seed; None if the
+    ranking has no such values.
 
     >>> scores = HeadScores(HeadLayout((2, 2)), np.array([0.1, 0.9, 0.0, 0.5]), ranking="by hand")
     >>> [str(head) for head in scores.top(2)]
@@ -80,9 +80,9 @@ class HeadScores:
     def intervals(
         self, clusters: Sequence[Any] | np.ndarray | None = None, *, resamples: int = 2000
     ) -> Float[np.ndarray, "heads 2"]:
-        """The ends of each head's 95 % interval, by bootstrap over samples; NaN where unknown.
+        """The ends of each head's 95 % interval, by bootstrap over samples; NaN without samples.
 
-        `clusters` names each sample's cluster, as in `stats`; from n, each resample draws n - 1.
+        `clusters` names each sample's cluster, as in `stats`; a resample draws n - 1 of n clusters.
         """
         rows = 0 if self.samples is None else len(self.samples)
         names = np.arange(rows) if clusters is None else np.asarray(clusters)
@@ -188,22 +188,22 @@ class HeadScores:
             raise HeadcountError(f"This is not a file of head scores: {error!r}.") from error
 
     def save(self, path: str | Path) -> None:
-        """Write the scores as `NAME.json`, and their samples as `NAME.npz` beside it.
+        """Write the scores as `NAME.json`, and their samples as `NAME.npz` in the same folder.
 
         The samples are kept in float32, which is more than their intervals need; the scores
         themselves are read back bit for bit. `NAME.json` can also be read alone.
         """
         samples = _samples_path(path)
-        # Old samples go first, so that after a crash they never stand beside new scores.
+        # Delete old samples first: after a crash, no folder holds new scores with old samples.
         samples.unlink(missing_ok=True)
         write_json_rows(path, {k: v for k, v in self.to_json().items() if k != "samples"})
         if self.samples is not None:
-            with replacing(samples) as beside, beside.open("wb") as file:
+            with replacing(samples) as new, new.open("wb") as file:
                 np.savez_compressed(file, samples=self.samples.astype(np.float32))
 
     @classmethod
     def load(cls, path: str | Path) -> HeadScores:
-        """Read scores that `save` wrote, with their samples if those are still beside them."""
+        """Read scores that `save` wrote, with their samples if `NAME.npz` exists."""
         scores = cls.from_json(read_json(path, "head scores"))
         samples = _samples_path(path)
         if not samples.exists():

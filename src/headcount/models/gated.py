@@ -42,7 +42,7 @@ def gated(
     wrapped = _as_model(model)
     gates = torch.from_numpy(as_gates(heads, wrapped.layout)[None])
     if ablations is not None and biases is not None:
-        raise HeadcountError("Give ablations or biases, not both: biases are the whole b.")
+        raise HeadcountError("Give ablations or biases, not both: biases are b itself.")
     z0 = None if ablations is None else _per_site(wrapped, ablations, "ablations")
     b = None if biases is None else _per_site(wrapped, biases, "biases")
     with gating(wrapped.module, wrapped.sites, gates, ablations=z0, biases=b):
@@ -50,7 +50,7 @@ def gated(
 
 
 def _per_site(model: Model, given: Any, what: str) -> list[Tensor | None]:
-    """What `gated` was given, as `gating` takes it: one tensor, or None, for each site."""
+    """The vectors given to `gated` in the form of `gating`: a tensor or None for each site."""
     by_layer: dict[int, Any] = {}
     if isinstance(given, Mapping):
         for name, vector in given.items():

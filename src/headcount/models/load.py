@@ -29,7 +29,7 @@ INDEX = "model.safetensors.index.json"
 ADAPTER = "adapter_config.json"
 ADAPTER_WEIGHTS = "adapter_model.safetensors"
 NO_TOKENIZER = (
-    "{} holds no tokenizer that transformers can load: save one beside the model with "
+    "{} holds no tokenizer that transformers can load: save one into its folder with "
     "tokenizer.save_pretrained."
 )
 
@@ -297,12 +297,12 @@ def check_report(where: str, report: Mapping[str, Any]) -> list[str]:
     return sorted(map(str, report["unexpected_keys"]))
 
 
-def shorten(names: Iterable[str], most: int = 3) -> str:
-    """The first `most` names, and how many more there are.
+def shorten(names: Iterable[str]) -> str:
+    """The first three names, and how many more there are.
 
     >>> shorten(["a", "b", "c", "d", "e"])
     'a, b, c and 2 more'
     """
     names = list(names)
-    more = len(names) - most
-    return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")
+    more = len(names) - 3
+    return ", ".join(names[:3]) + (f" and {more} more" if more > 0 else "")

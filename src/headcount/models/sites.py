@@ -100,11 +100,11 @@ def coarsest_dtype(module: nn.Module) -> torch.dtype:
     return max(wide, key=lambda dtype: torch.finfo(dtype).eps, default=torch.float32)
 
 
-def probe_prompt(module: nn.Module, rows: int, tokens: int = TOKENS) -> Int[Tensor, "rows tokens"]:
+def probe_prompt(module: nn.Module, rows: int) -> Int[Tensor, "rows tokens"]:
     """Distinct token ids from the middle of the vocabulary, the same in every row."""
     vocabulary = int(plain(module).get_input_embeddings().weight.shape[0])  # type: ignore[operator]
-    ids = (torch.arange(tokens) * 7 + vocabulary // 3) % vocabulary
-    return ids.expand(rows, tokens).to(input_device(module))
+    ids = (torch.arange(TOKENS) * 7 + vocabulary // 3) % vocabulary
+    return ids.expand(rows, TOKENS).to(input_device(module))
 
 
 @torch.no_grad()

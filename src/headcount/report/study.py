@@ -14,7 +14,7 @@ import numpy as np
 
 from headcount import __version__
 from headcount.claims import Claim
-from headcount.errors import HeadcountError, unknown
+from headcount.errors import HeadcountError, counted, unknown
 from headcount.figures.curves import draw_curve
 from headcount.figures.html import frame, picture, table
 from headcount.figures.style import Row, figure_of, save_figure, shown
@@ -70,11 +70,10 @@ class Study:
 
     def __repr__(self) -> str:
         verdicts = Counter(claim.verdict for claim in self.claims)
-        counted = ", ".join(f"{count} {verdict}" for verdict, count in sorted(verdicts.items()))
-        claims = f"{len(self.claims)} claim{'' if len(self.claims) == 1 else 's'}"
-        return f"<Study {self.title}: {claims}{f' ({counted})' if counted else ''}, " + (
-            f"{len(self.rows)} points, figures: {', '.join(self.figures) or 'none'}>"
-        )
+        each = ", ".join(f"{count} {verdict}" for verdict, count in sorted(verdicts.items()))
+        claims = counted(len(self.claims), "claim") + (f" ({each})" if each else "")
+        figures = ", ".join(self.figures) or "none"
+        return f"<Study {self.title}: {claims}, {len(self.rows)} points, figures: {figures}>"
 
     def _repr_html_(self) -> str:
         claims = [
@@ -166,10 +165,10 @@ class Study:
     ) -> list[Path]:
         """Write all files of the study; return their paths, the figure first and the page last.
 
-        `command` makes the same result again. `asked` is the key that identifies a finished run.
-        run.json is written after all files that it names, so that a folder with a run.json is
-        complete. The page, whose file name is `page`, is made of the other files; `headcount
-        report` can make it again.
+        `command` is the command that makes the same result again; `asked` is the key that
+        identifies a finished run. run.json is written after all files that it names, so that a
+        folder with a run.json is complete. The page, whose file name is `page`, is made of the
+        other files; `headcount report` can make it again.
         """
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)

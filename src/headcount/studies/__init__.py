@@ -28,7 +28,7 @@ PUBLISHED = {
 
 @dataclass(frozen=True, eq=False)
 class StudyKind:
-    """What a study is made of.
+    """The functions and settings that make up a study.
 
     key       its name on the command line
     function  from models and a config to a description
@@ -52,7 +52,7 @@ class StudyKind:
         return check_made(f'the study "{self.key}"', self.function(models, config), Description)
 
     def configure(self, preset: str = "quick", **settings: Any) -> Any:
-        """The config of a preset with some settings in place of its own; refuses others by name."""
+        """The config of a preset with some settings in place of its own; refuses unknown ones."""
         if preset not in self.presets:
             raise unknown(f"preset of {self.key}", preset, self.presets)
         known = {item.name: item.default for item in dataclasses.fields(self.config)}
@@ -84,7 +84,7 @@ class StudyEntry:
 
     @property
     def config(self) -> type:
-        """The dataclass of the study's settings, which is light."""
+        """The dataclass of the study's settings; it is imported without torch."""
         config: type = self.registered.config if self.registered else self._module("config").Config
         return config
 
@@ -107,5 +107,5 @@ def study_kind(name: str) -> StudyKind:
 
 
 def study_config(name: str) -> type:
-    """The dataclass of a study's settings; it is light."""
+    """The dataclass of a study's settings; it is imported without torch."""
     return STUDIES[name].config

@@ -108,16 +108,6 @@ def columns(interval: Interval) -> dict[str, float]:
     return {"value": interval.value, "low": interval.low, "high": interval.high}
 
 
-def span_text(numbers: Sequence[int]) -> str:
-    """The smallest and the largest of some numbers, as text.
-
-    >>> span_text([60, 48, 52]), span_text([16, 16])
-    ('48 to 60', '16')
-    """
-    low, high = min(numbers), max(numbers)
-    return str(low) if low == high else f"{low} to {high}"
-
-
 def text_metric(name: str, instead: str) -> TextMetric:
     """The metric of this name, which must grade written texts; logit metrics are refused."""
     metric = get_metric(name)

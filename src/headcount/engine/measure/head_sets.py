@@ -1,4 +1,4 @@
-"""Head sets: a labelled table of gates, in which each different head set stands once.
+"""Head sets: a labelled table of gates, which holds each distinct head set once.
 
 TopK curves, heads kept, toggled roles and single heads are different ways to build this table, and
 nothing more. A table is built from *entries*; an entry that depends on a ranking which nobody has
@@ -33,7 +33,7 @@ class Pending:
 
 
 class HeadSetEntry(NamedTuple):
-    """One head set under a label: for all examples, or for the example at one place only."""
+    """One head set under a label, for all examples or only for the example of one index."""
 
     label: Label
     gates: Float[np.ndarray, "heads"] | Pending
@@ -42,12 +42,12 @@ class HeadSetEntry(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class HeadSets:
-    """Different head sets, the labels that name them, and which examples want which of them.
+    """Distinct head sets, the labels that name them, and the examples that are measured on each.
 
-    gates         one row for each different head set
+    gates         one row for each distinct head set
     rows          label → rows of `gates`: one for each draw, or one for each example
     per_example   labels whose rows are for one example each
-    wanted        which examples want which head set; None where all want all
+    wanted        which examples are measured on which head set; None if all are on all
 
     >>> layout = HeadLayout((2,))
     >>> entries = [HeadSetEntry(label, np.ones(2)) for label in ("all", "again")]
@@ -68,7 +68,7 @@ class HeadSets:
     def build(
         cls, layout: HeadLayout, entries: Iterable[HeadSetEntry], examples: int = 0
     ) -> HeadSets:
-        """The table of these entries; `examples` is needed where some are for single examples."""
+        """The table of these entries; `examples`, their number, is needed if an entry has one."""
         entries = list(entries)
         # Adding zero turns -0 into 0: both are the same gate.
         gates = check_gates([entry.gates for entry in entries], layout) + 0
@@ -122,8 +122,8 @@ def head_gates(
 class Expected:
     """The head sets of a table that may hold pending ones, as a forecast counts them.
 
-    `known` is the table of those whose gates are known; `pending` says which examples (None: all)
-    want each of the others.
+    `known` is the table of those whose gates are known; `pending` holds, for the key of
+    each other head set, the examples that are measured on it (None: all).
     """
 
     known: HeadSets
@@ -154,7 +154,7 @@ class Expected:
 
 
 class OnHeadSets:
-    """What all requests share that ask something of each example under each head set."""
+    """The properties of a request that measures each example of a split under each head set."""
 
     model: Model
     task: Task
@@ -168,16 +168,16 @@ class OnHeadSets:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """What the examples go by."""
+        """The ids of the examples."""
         return tuple(example.example.id for example in self.examples)
 
     @property
     def clusters(self) -> Int[np.ndarray, "examples"]:
-        """Which examples belong together."""
+        """The number of each example's cluster."""
         return self.task.split(self.split).clusters
 
     def facts(self, metric: str, ablation: str) -> dict[str, Any]:
-        """The start of every context: what determines a value or a text, whatever else does."""
+        """The facts that determine every value and text; a request adds its own to them."""
         return {
             "model": self.model.name,
             **self.model.identity,

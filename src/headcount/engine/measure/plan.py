@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from headcount.engine.measure.batch import Batch
 from headcount.engine.measure.rates import fastest_tokens
+from headcount.errors import counted, span_text
 from headcount.models.fast_paths import FastPaths
 from headcount.models.model import Model
 
@@ -57,21 +58,21 @@ class Plan:
         `known` is the number of values that the store already holds.
         """
         examples = sum(batch.rows for batch in batches)
-        lengths = _span([batch.ids.shape[1] for batch in batches])
+        lengths = span_text([batch.ids.shape[1] for batch in batches])
         prefixes = [prefix for batch in batches if (prefix := self.prefix(batch))]
         start = "output projection" if self.fast_paths.attention else "block"
         more = " and the last block's MLP" if self.fast_paths.scored else ""
         steps = [
-            f"{_count(sets, 'head set')} × {_count(examples, 'example')} of {lengths} tokens"
-            + (f"; {_count(known, 'value')} known already" if known else ""),
+            f"{counted(sets, 'head set')} × {counted(examples, 'example')} of {lengths} tokens"
+            + (f"; {counted(known, 'value')} known already" if known else ""),
             f"passes start at the first gated head, at its {start}"
             if self.fast_paths.trunk is not None
             else "every pass runs all blocks",
             f"only at the last positions of each pass: logits{more}"
             if self.fast_paths.head
             else "logits at all positions",
-            f"the first {_span(prefixes)} tokens, where a batch (and its ablations) shares them, "
-            "once per head set"
+            f"the first {span_text(prefixes)} tokens, where a batch (and its ablations) shares "
+            "them, once per head set"
             if prefixes
             else "no tokens that a batch shares at its start",
             f"up to {self.tokens} tokens at once, "
@@ -80,15 +81,6 @@ class Plan:
         if self.compile:
             steps.append("compiled blocks where all heads lie plainly side by side")
         return "\n".join(f"  {step}" for step in steps)
-
-
-def _span(numbers: Sequence[int]) -> str:
-    low, high = min(numbers), max(numbers)
-    return str(low) if low == high else f"{low} to {high}"
-
-
-def _count(number: int, word: str) -> str:
-    return f"{number} {word}{'' if number == 1 else 's'}"
 
 
 def default_tokens(model: Model) -> int:

@@ -32,16 +32,16 @@ if TYPE_CHECKING:
 
     from headcount.engine.measure.cost import Counter
 
-COLUMNS = ("example", "cluster", "value")  # of a data frame, after those that name the head set
+COLUMNS = ("example", "cluster", "value")  # of a data frame, after label and draw
 
 
 @dataclass(frozen=True, eq=False)
 class Sweep(OnHeadSets):
     """One metric of one model on one split of a task, under each head set.
 
-    Without its head sets it is what the store knows a value by, beside example and gates: one more
-    head set computes one more head set. `scope` is about texts: "decode" gates only what comes
-    after the first new token.
+    The store's key of a value is the sweep without its head sets, the example, and the gates: a
+    further head set costs only its own values. `scope` concerns metrics of texts: "decode" gates
+    only passes over new tokens, and the prompt is read with all heads.
     """
 
     model: Model
@@ -59,21 +59,20 @@ class Sweep(OnHeadSets):
         if not isinstance(metric, TextMetric):
             if self.scope != "all":
                 raise HeadcountError(
-                    f'Scope "{self.scope}" is about what a model writes, and {metric.key} is read '
-                    "off the logits of given answers: choose a metric of texts, such as "
-                    "exact_match."
+                    f'Scope "{self.scope}" needs a model that writes, and {metric.key} scores the '
+                    "logits of given answers: choose a metric of texts, such as exact_match."
                 )
             if metric.needs_foils:
                 require_foils(self.examples, f"the metric {metric.key}")
         elif self.head_sets.wanted is not None:
             raise HeadcountError(
-                f"The metric {metric.key} is of written texts: measure it under every head set, "
-                "not under other head sets for each example."
+                f"The metric {metric.key} scores written texts: give head sets that are the same "
+                "for all examples."
             )
         elif self.ablation != "zero":
             raise HeadcountError(
-                f"The metric {metric.key} lets the model write, and absent heads then say nothing: "
-                'leave the ablation at "zero".'
+                f"The metric {metric.key} lets the model write, which works only with zero "
+                'ablation: leave the ablation at "zero".'
             )
 
     def count(self, counter: Counter) -> None:
@@ -82,18 +81,18 @@ class Sweep(OnHeadSets):
 
     @cached_property
     def ranking(self) -> list[Encoded]:
-        """The examples that a mean is taken over; none where no mean is."""
+        """The examples over which the mean ablation is taken; none for other ablations."""
         if self.ablation != "mean":
             return []
         return encode(self.task.split("ranking"), self.model.tokenizer)
 
     def make_ablation(self, tokens: int | None = None) -> Ablation:
-        """What absent heads say; up to `tokens` tokens run at once to find out."""
+        """The ablation of masked heads; up to `tokens` tokens run at once to compute it."""
         tokens = default_tokens(self.model) if tokens is None else tokens
         return make_ablation(self.ablation, self.model, self.examples, self.ranking, tokens)
 
     def writing(self) -> Writing:
-        """What the model is let write for a metric of texts: its head sets, after the whole one."""
+        """The request for the texts that a metric of texts scores."""
         return Writing(self.model, self.task, self.head_sets, self.split, self.scope)
 
     def context(self, ablation: str) -> dict[str, Any]:
@@ -107,10 +106,10 @@ class Sweep(OnHeadSets):
 
 @dataclass(frozen=True, eq=False)
 class Values:
-    """One value per head set and example, and what is needed to average them honestly.
+    """One value per head set and example, and the clusters that intervals need.
 
-    `values` has one row for each label of the head sets that were asked for, in their order, where
-    every label names one head set; `of` gives the values of any label.
+    If every label names one head set, `values` has one row for each label, in the order of the
+    labels. `of` gives the values of one label, also if it names several head sets.
     """
 
     table: Float[np.ndarray, "different examples"]
@@ -126,7 +125,7 @@ class Values:
         return self.table[list(chain.from_iterable(self.head_sets.rows.values()))]
 
     def of(self, label: Label) -> Float[np.ndarray, "draws examples"]:
-        """The values of a label: one row for each draw, or one where examples have their own."""
+        """The values of a label: one row for each draw, or one if examples have own head sets."""
         labels = self.head_sets.rows
         if label not in labels:
             raise unknown("head set", str(label), map(str, labels))

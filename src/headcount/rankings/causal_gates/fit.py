@@ -24,7 +24,7 @@ from jaxtyping import Float, Int
 from headcount.engine.measure.cost import Counter
 from headcount.engine.measure.executor import Emit, Unit
 from headcount.engine.measure.forward import frozen, measuring
-from headcount.errors import HeadcountError, unknown
+from headcount.errors import HeadcountError, counted, unknown
 from headcount.heads import HeadScores
 from headcount.lab import Lab, lab_for
 from headcount.models.forward_modes import synchronize
@@ -217,7 +217,7 @@ class StagedFit:
         units = []
         for group in range(groups):
             chosen = seeds[group::groups]
-            name = f"{self.name}, gates of {len(chosen)} seed{'s' * (len(chosen) > 1)}"
+            name = f"{self.name}, gates of {counted(len(chosen), 'seed')}"
             units.append(Unit(digest(canonical({**facts, "seeds": chosen})), name, chosen))
         return units
 
@@ -360,7 +360,7 @@ def interference(model: Model, task: Task, settings: RoleSettings, *, lab: Lab) 
 
 
 def count_gates(counter: Counter, model: Model, task: Task, settings: Settings) -> None:
-    """Count the updates of the fit behind a ranking by role."""
+    """Count the updates of the fit from which a ranking by role is made."""
     GateFit(model, task, FitSettings(**settings)).count(counter)
 
 

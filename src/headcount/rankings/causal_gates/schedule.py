@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float, Int
 
-from headcount.errors import HeadcountError
+from headcount.errors import HeadcountError, counted
 
 PUSH = 0.1  # λ: the loss rewards (G⁺) or punishes (G⁻) an open gate by λ times its clamped logit
 CLAMP = 4.0  # a logit beyond ±4 is pushed no further
@@ -130,7 +130,7 @@ def check_examples(count: int, name: str, batch: int) -> tuple[int, str]:
     """The batch size that `count` examples allow, and a note if it is smaller than `batch`."""
     if count < FEWEST_EXAMPLES:
         raise HeadcountError(
-            f'The ranking split of "{name}" has {count} example{"" if count == 1 else "s"}, and '
+            f'The ranking split of "{name}" has {counted(count, "example")}, and '
             f"causal gates need at least {FEWEST_EXAMPLES}: give the task more examples."
         )
     if count < batch:

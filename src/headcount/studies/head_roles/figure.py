@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from headcount.errors import span_text
 from headcount.figures.roles import plot_role_maps, plot_roles
 from headcount.rankings.causal_gates.result import ROLES, CausalGates
-from headcount.studies.description import span_text
 from headcount.studies.head_roles.config import Base
 from headcount.studies.head_roles.gates import Cell
 from headcount.studies.head_roles.toggling import RoleCurves

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from headcount.curves.explained import Explained
+from headcount.errors import span_text
 from headcount.figures.kept import KeptPanel, Line, plot_kept
-from headcount.studies.description import span_text
 from headcount.studies.heads_kept.cases import Case
 from headcount.studies.heads_kept.config import Config
 from headcount.studies.heads_kept.tables import TaskCurves

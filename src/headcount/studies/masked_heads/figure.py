@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from headcount.errors import counted
+from headcount.errors import counted, span_text
 from headcount.figures.curves import plot_panels, plot_rankings
 from headcount.models.model import Model
 from headcount.rankings import RANKINGS
-from headcount.studies.description import span_text
 from headcount.studies.masked_heads.claims import FunctionPanel
 from headcount.studies.masked_heads.config import Config
 

@@ -141,7 +141,7 @@ class _TokenInsertion:
             settings=self._settings(),
             model=facts,
             heads=[row for inside in known for row in change_rows(inside, self.config.tasks[0])],
-            notes=list(dict.fromkeys([*self.left_out, *self._notes(known)])),
+            notes=list(dict.fromkeys([*self.left_out, *_cut_off(outcomes), *self._notes(known)])),
             tables={title: rows for title, rows in tables.items() if rows},
             values=[row for outcome in outcomes for row in outcome.values()],
         )
@@ -202,8 +202,8 @@ class _TokenInsertion:
         ]
 
 
-def _cut(outcomes: Sequence[Outcome]) -> list[str]:
-    """A note for each task of which answers were cut off at the limit of new tokens."""
+def _cut_off(outcomes: Sequence[Outcome]) -> list[str]:
+    """A note for each task with answers that were cut off at the limit of new tokens."""
     notes = []
     for outcome in outcomes:
         cut = [f"{g.truncated} of {g.right.size} {s}" for s, g in outcome.graded.items()]

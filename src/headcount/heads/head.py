@@ -5,15 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Int
 
 from headcount.errors import HeadcountError
-
-if TYPE_CHECKING:
-    pass
 
 
 @dataclass(frozen=True, order=True)
@@ -117,10 +114,8 @@ class HeadLayout:
         """One gate per head: 0 for the heads in `off` (or for all but those in `keep`), else 1."""
         if (off is None) == (keep is None):
             raise ValueError("give either off or keep")
-        named = (keep if off is None else off) or ()
-        heads = (self.parse(head) if isinstance(head, str) else head for head in named)
-        chosen = np.isin(np.arange(self.total), [self.number(head) for head in heads])
-        return np.asarray(chosen if off is None else ~chosen, dtype=np.float32)
+        named = keep if off is None else off
+        return HeadSet(() if named is None else named, keep=off is None).gates(self)
 
 
 @dataclass(frozen=True)
@@ -177,8 +172,9 @@ class HeadSet:
 def check_gates(gates: Any, layout: HeadLayout) -> Float[np.ndarray, "sets heads"]:
     """Return `gates` as one row of numbers per head set, or say what is wrong with them."""
     needed = f"Gates need shape (head sets, {layout.total}), one number for each head of the model"
-    try:
-        given = np.asarray(gates)
+    try:  # NumPy has no bfloat16, and reads no tensor with a gradient or on a GPU
+        tensor = hasattr(gates, "detach")
+        given = np.asarray(gates.detach().float().cpu() if tensor else gates)
         if given.dtype.kind not in "biuf":  # NumPy would read the name "3.4" as a number
             raise TypeError(f"{given.dtype} is no kind of number")
         array = np.atleast_2d(given.astype(np.float32))
@@ -203,7 +199,11 @@ def as_gates(heads: Any, layout: HeadLayout) -> Float[np.ndarray, "heads"]:
         return heads.gates(layout)
     if isinstance(heads, str | Head):
         return HeadSet(heads).gates(layout)
+    if isinstance(heads, Mapping):
+        raise _not_heads(heads, layout)
     if not _is_array(heads):
+        if _several(heads) and len(heads) > 1:
+            raise HeadcountError(f"Give one head set here, not {len(heads)}.")
         try:
             items = list(heads)
         except TypeError as error:
@@ -265,7 +265,7 @@ def _not_heads(heads: Any, layout: HeadLayout) -> HeadcountError:
 def check_counts(counts: Sequence[int], layout: HeadLayout) -> list[int]:
     """Return `counts` sorted and without repeats, or refuse those that the model cannot meet."""
     for count in counts:
-        if not 0 <= count <= layout.total:
+        if int(count) != count or not 0 <= count <= layout.total:
             raise HeadcountError(
                 f"Cannot choose {count} heads: this model has {layout.total} "
                 "(counts go from 0 to that number)."

@@ -44,11 +44,11 @@ def fingerprint_tensors(module: nn.Module) -> str:
 
 
 @torch.no_grad()
-def checksum(module: nn.Module) -> tuple[tuple[int, ...], str]:
+def checksum(module: nn.Module) -> tuple[tuple[int, ...], str, bytes]:
     """What changes when somebody changes a weight; far cheaper than a fingerprint.
 
     Each tensor counts by the number of changes that torch has noticed and, because torch does not
-    notice changes through `.data`, by its sum and its norm.
+    notice changes through `.data`, by its sum and its norm. The config and adapters count too.
     """
     versions: list[int] = []
     sums: dict[torch.device, list[Tensor]] = {}  # fetched from each device in one go
@@ -65,7 +65,8 @@ def checksum(module: nn.Module) -> tuple[tuple[int, ...], str]:
         else:
             totals.append(numbers.sum(dtype=torch.int64).double())
     # As a text, because NaN is not equal to itself.
-    return tuple(versions), repr([torch.stack(totals).tolist() for totals in sums.values()])
+    totals_text = repr([torch.stack(totals).tolist() for totals in sums.values()])
+    return tuple(versions), totals_text, as_json(_settings(module))
 
 
 def fingerprint_tokenizer(tokenizer: Any) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ import torch
 from tiny import tiny_model
 from toy import toy_task, toy_tokenizer
 
-from headcount import Head, HeadLayout, HeadScores, HeadSet, evaluate, generate, wrap
+from headcount import Head, HeadLayout, HeadScores, HeadSet, Lab, evaluate, generate, wrap
 from headcount.errors import HeadcountError
 from headcount.heads import as_gates, check_gates, gates_by_label
 from headcount.models.model import Model
@@ -161,3 +162,43 @@ def test_generate_takes_a_head_set_for_each_prompt(llama: Model) -> None:
     assert [text.text for text in own] == alone
     with pytest.raises(HeadcountError, match="one for each of the 2 prompts, not 3"):
         generate(llama, prompts, [[], [], []], max_new_tokens=3)
+
+
+def test_gates_come_from_any_tensor() -> None:
+    gates = torch.tensor(MASKED, dtype=torch.bfloat16, requires_grad=True)
+    assert as_gates(gates, LAYOUT).tolist() == MASKED
+
+
+@pytest.mark.parametrize(
+    ("heads", "words"),
+    [
+        ({"0.1": 0.5}, "Heads are given as"),
+        ([HeadSet("0.1"), HeadSet("1.0")], "Give one head set here, not 2"),
+        ([HeadSet("0.1"), ["1.0"]], "Give one head set here, not 2"),
+    ],
+)
+def test_one_head_set_is_neither_a_dict_nor_several(heads: Any, words: str) -> None:
+    with pytest.raises(HeadcountError, match=words):
+        as_gates(heads, LAYOUT)
+
+
+def test_a_model_and_a_task_are_asked_for_in_one_sentence(llama: Model) -> None:
+    asked: Any = "ioi"
+    with pytest.raises(HeadcountError, match="Give a task that make_task"):
+        evaluate(llama, asked, [])
+    module: Any = llama.module
+    with pytest.raises(HeadcountError, match="Give a model from load_model or wrap"):
+        generate(module, ["a"])
+
+
+def test_two_threads_measure_one_model_one_after_the_other(llama: Model) -> None:
+    lab = Lab(store=None, progress=False)
+    names = [str(head) for head in llama.layout] * 2
+
+    def measure(name: str) -> list[float]:
+        values = evaluate(llama, toy_task(), [name], metric="logprob", lab=lab).values
+        return [float(value) for value in values[0]]
+
+    with ThreadPoolExecutor(4) as threads:
+        together = list(threads.map(measure, names))
+    assert np.allclose(together, list(map(measure, names)), atol=1e-5)

@@ -30,7 +30,7 @@ from headcount.engine.write.writing import Answers, Scope, Writing, check_scope
 from headcount.errors import HeadcountError
 from headcount.metrics import Metric, get_metric
 from headcount.metrics.text import TextMetric, Written
-from headcount.models.model import Model
+from headcount.models.model import Model, check_model
 from headcount.store import Store
 from headcount.system.progress import progress as progress_bar
 from headcount.system.progress import watched
@@ -62,10 +62,10 @@ class Lab:
     """
 
     store: Store | None = field(default_factory=Store.default)
-    executor: Executor = field(default_factory=Local)
+    executor: Executor = field(default_factory=Local, repr=False)
     progress: bool = True
     plan: Plan | None = None
-    say: Callable[[str], object] = lambda text: None
+    say: Callable[[str], object] = field(default=lambda text: None, repr=False)
     measured: dict[str, int] = field(default_factory=lambda: {"value": 0, "text": 0})
 
     @contextmanager
@@ -247,6 +247,13 @@ class Lab:
         return default_tokens(model) if self.plan is None else self.plan.tokens
 
 
+def check_asked(model: Any, task: Any) -> None:
+    """Refuse a model or a task that is none, before anything is made of it."""
+    check_model(model)
+    if not isinstance(task, Task):
+        raise HeadcountError(f"Give a task that make_task or Task made, not {task!r}.")
+
+
 def lab_for(lab: Lab | None, *models: Model) -> Lab:
     """The lab that a caller gave, or a new one with the user's store.
 
@@ -305,6 +312,7 @@ def evaluate(
     >>> values.values.shape == (2, len(task.split("test")))
     True
     """
+    check_asked(model, task)
     table = HeadSets.of(heads, model.layout)
     sweep = Sweep(model, task, get_metric(metric), table, split, ablation, scope)
     return lab_for(lab, model).measure(sweep)

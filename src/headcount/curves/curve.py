@@ -29,7 +29,7 @@ from headcount.figures.curves import draw_curve
 from headcount.figures.html import frame, picture, table
 from headcount.figures.style import SERIES, figure_of, shown
 from headcount.heads import HeadLayout, HeadScores, check_counts
-from headcount.lab import Lab, lab_for
+from headcount.lab import Lab, check_asked, lab_for
 from headcount.metrics import Metric, get_metric
 from headcount.metrics.text import TextMetric
 from headcount.models.model import Model
@@ -378,6 +378,7 @@ def curve(
     [0, 8]
     """
     chosen, metric = CurveSettings(**settings), get_metric(metric)
+    check_asked(model, task)
     asked: Ranking | HeadScores
     if isinstance(ranking, str):
         asked = Ranking.of(model, task, ranking)

@@ -113,7 +113,8 @@ class HeadLayout:
         """One gate per head: 0 for the heads in `off` (or for all but those in `keep`), else 1."""
         if (off is None) == (keep is None):
             raise ValueError("give either off or keep")
-        return HeadSet((keep if off is None else off) or (), keep=off is None).gates(self)
+        named = keep if off is None else off
+        return HeadSet(() if named is None else named, keep=off is None).gates(self)
 
 
 @dataclass(frozen=True)
@@ -169,8 +170,9 @@ class HeadSet:
 def check_gates(gates: Any, layout: HeadLayout) -> Float[np.ndarray, "sets heads"]:
     """Return `gates` as one row of numbers per head set, or say what is wrong with them."""
     needed = f"Gates need shape (head sets, {layout.total}), one number for each head of the model"
-    try:
-        given = np.asarray(gates.detach() if hasattr(gates, "detach") else gates)
+    try:  # NumPy has no bfloat16, and reads no tensor with a gradient or on a GPU
+        tensor = hasattr(gates, "detach")
+        given = np.asarray(gates.detach().float().cpu() if tensor else gates)
         if given.dtype.kind not in "biuf":  # NumPy would read the name "3.4" as a number
             raise TypeError(f"{given.dtype} is no kind of number")
         array = np.atleast_2d(given.astype(np.float32))
@@ -196,6 +198,8 @@ def as_gates(heads: Any, layout: HeadLayout) -> Float[np.ndarray, "heads"]:
     if isinstance(heads, Mapping):  # its values would be ignored
         raise _not_heads(heads, layout)
     if not _is_array(heads):
+        if _several(heads) and len(heads) > 1:
+            raise HeadcountError(f"Give one head set here, not {len(heads)}.")
         try:
             items = list(heads)
         except TypeError as error:
@@ -259,7 +263,7 @@ def _not_heads(heads: Any, layout: HeadLayout) -> HeadcountError:
 def check_counts(counts: Sequence[int], layout: HeadLayout) -> list[int]:
     """Return `counts` sorted and without repeats, or refuse those that exceed the model's heads."""
     for count in counts:
-        if not 0 <= count <= layout.total:
+        if int(count) != count or not 0 <= count <= layout.total:
             raise HeadcountError(
                 f"Cannot choose {count} heads: this model has {layout.total} "
                 "(counts go from 0 to that number)."

@@ -20,7 +20,7 @@ from headcount.heads import as_gates
 from headcount.models.forward_modes import exactly
 from headcount.models.gate import gating
 from headcount.models.kinds import KINDS
-from headcount.models.model import Model
+from headcount.models.model import Model, check_model
 from headcount.models.proof import plain_weight
 from headcount.models.sites import HeadSite, coarsest_dtype, plain, probe_prompt, run
 from headcount.models.slices import tolerance
@@ -94,7 +94,7 @@ def export(model: Model, heads: Any, folder: str | Path) -> Path:
     """
     from transformers import AutoModelForCausalLM
 
-    gates = torch.from_numpy(as_gates(heads, model.layout)[None])
+    gates = torch.from_numpy(as_gates(heads, check_model(model).layout)[None])
     target = Path(folder)
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise HeadcountError(f"{target} exists and is not an empty folder: choose another name.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -12,21 +13,26 @@ from torch import nn
 from headcount.models.sites import plain
 
 Forward = Callable[..., Any]
+PASSES = threading.RLock()
 
 
 @contextmanager
 def exactly(module: nn.Module) -> Iterator[None]:
-    """Use evaluation mode and full float32 products inside this context."""
-    precision = torch.get_float32_matmul_precision()
-    training = [part for part in module.modules() if part.training]
-    torch.set_float32_matmul_precision("highest")
-    module.eval()
-    try:
-        yield
-    finally:
-        torch.set_float32_matmul_precision(precision)
-        for part in training:  # not `train()`, which would change every part
-            part.training = True
+    """Use evaluation mode and full float32 products inside this context, in one thread at a time.
+
+    Modes and hooks belong to the model, so another thread's passes would run under our gates.
+    """
+    with PASSES:
+        precision = torch.get_float32_matmul_precision()
+        training = [part for part in module.modules() if part.training]
+        torch.set_float32_matmul_precision("highest")
+        module.eval()
+        try:
+            yield
+        finally:
+            torch.set_float32_matmul_precision(precision)
+            for part in training:  # not `train()`, which would change every part
+                part.training = True
 
 
 @contextmanager

@@ -11,12 +11,13 @@ from typing import Any
 import torch
 from torch import nn
 
+from headcount.errors import HeadcountError
 from headcount.figures.html import frame, table
 from headcount.heads import HeadLayout
 from headcount.models.bundled import full_name
 from headcount.models.fast_paths import FastPaths
 from headcount.models.fingerprint import checksum, fingerprint_tensors, fingerprint_tokenizer
-from headcount.models.forward_modes import exactly
+from headcount.models.forward_modes import PASSES, exactly
 from headcount.models.load import load_pretrained
 from headcount.models.proof import Proof, prove
 from headcount.models.prove_fast_paths import prove_fast_paths
@@ -90,7 +91,7 @@ class Model:
 
         The first access must not be under gates or anything else that changes the logits.
         """
-        with torch.compiler.set_stance("force_eager"):
+        with PASSES, torch.compiler.set_stance("force_eager"):
             return prove_fast_paths(self.module, self.sites)
 
     @cached_property
@@ -189,6 +190,13 @@ def load_model(
     proof = prove(loaded.model)
     origin = {"spec": full_name(str(spec)), **chosen}
     return Model(loaded.model, loaded.tokenizer, loaded.name, proof, loaded.files, origin)
+
+
+def check_model(model: Any) -> Model:
+    """The model; whatever `load_model` and `wrap` did not make is refused."""
+    if not isinstance(model, Model):
+        raise HeadcountError(f"Give a model from load_model or wrap, not a {type(model).__name__}.")
+    return model
 
 
 def wrap(model: nn.Module, tokenizer: Any, *, name: str | None = None) -> Model:

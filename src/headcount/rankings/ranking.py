@@ -12,7 +12,7 @@ from headcount.engine.measure.cost import Counter
 from headcount.engine.measure.plan import MEASUREMENT
 from headcount.errors import HeadcountError
 from headcount.heads import HeadScores
-from headcount.lab import Lab, lab_for
+from headcount.lab import Lab, check_asked, lab_for
 from headcount.models.model import Model
 from headcount.registry import Factory, Registry, check_made, own_code
 from headcount.store import Store
@@ -124,6 +124,7 @@ def rank(
     >>> scores.values.shape
     (270,)
     """
+    check_asked(model, task)
     if isinstance(ranking, str):
         return Ranking.of(model, task, ranking, **settings).result(lab_for(lab, model))
     if settings:
@@ -131,8 +132,8 @@ def rank(
             f"Settings ({', '.join(settings)}) go with the name of a ranking: leave them out for "
             "scores or a function."
         )
-    scores = ranking if isinstance(ranking, HeadScores) else ranking(model, task)
-    return fitting(scores, model)
+    scores: Any = ranking(model, task) if callable(ranking) else ranking
+    return fitting(check_made("the ranking", scores, HeadScores), model)
 
 
 def fitting(scores: HeadScores, model: Model) -> HeadScores:

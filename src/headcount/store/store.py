@@ -188,6 +188,9 @@ class Store(Inventory):
     def __init__(self, path: str | Path) -> None:
         self.database = Database(Path(path).expanduser())
 
+    def __repr__(self) -> str:
+        return f"<Store {self.path}>"
+
     @classmethod
     def open(cls, path: str | Path | None = None) -> Store:
         """Open the store at `path`, else at HEADCOUNT_STORE, else in the cache folder."""

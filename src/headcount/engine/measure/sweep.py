@@ -14,7 +14,7 @@ from headcount.engine.measure.ablations import Ablation, make_ablation
 from headcount.engine.measure.head_sets import HeadSets, Label, OnHeadSets
 from headcount.engine.measure.plan import default_tokens
 from headcount.engine.write.writing import Scope, Writing, check_scope
-from headcount.errors import HeadcountError, unknown
+from headcount.errors import HeadcountError, counted, unknown
 from headcount.figures.style import figure_of, shown
 from headcount.figures.values import draw_values
 from headcount.metrics import Metric
@@ -118,6 +118,11 @@ class Values:
     clusters: Int[np.ndarray, "examples"]
     metric: Metric | TextMetric
     ablation: str
+
+    def __repr__(self) -> str:
+        means = [f"{label} {self.of(label).mean():.3g}" for label in list(self.head_sets.rows)[:8]]
+        sets = f"{self.metric.key}, {counted(len(self.head_sets.rows), 'head set')}"
+        return f"<Values of {sets}, n = {len(self.examples)}: {', '.join(means)}>"
 
     @cached_property
     def values(self) -> Float[np.ndarray, "sets examples"]:

@@ -21,7 +21,7 @@ from headcount.heads import as_gates
 from headcount.models.forward_modes import scored_logits
 from headcount.models.gate import gating
 from headcount.models.memory import within_memory
-from headcount.models.model import Model
+from headcount.models.model import Model, check_model
 from headcount.models.sites import HeadSite, accepted, plain, to_rows
 from headcount.system.progress import progress as progress_bar
 
@@ -148,7 +148,7 @@ def collect(
                 f"Sequence {index} has {len(ids)} tokens: name at least one position, and none "
                 f"beyond them (asked for: {list(chosen)})."
             )
-    gates = as_gates(heads, model.layout)
+    gates = as_gates(heads, check_model(model).layout)
     counts = {len(chosen) for chosen in positions}
     if not mean and len(counts) > 1:
         raise HeadcountError("Ask for equally many positions of each sequence, or for their mean.")

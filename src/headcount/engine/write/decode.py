@@ -30,7 +30,7 @@ from headcount.errors import HeadcountError
 from headcount.heads import gates_by_label
 from headcount.models.gate import gating
 from headcount.models.memory import too_large
-from headcount.models.model import Model
+from headcount.models.model import Model, check_model
 from headcount.models.sites import plain, probe_prompt
 from headcount.system.progress import progress as progress_bar
 
@@ -74,7 +74,7 @@ def generate(
     if isinstance(prompts, str):
         raise HeadcountError("Give a list of prompts, even if there is only one.")
     decoding = Decoding(**settings)
-    decoding.check(model)
+    decoding.check(check_model(model))
     new = decoding.max_new_tokens
     ids = [_ids(model, prompt, new) for prompt in prompts]
     gates = None if heads is None else _gates(model, heads, len(ids))

@@ -68,6 +68,7 @@ def prove(module: nn.Module) -> Proof:
         _check_sites(summed, probed, sums, linear),
         _check_sites(zeroed, probed, columns, linear),
         _check_sites(alone, probed, [p.leak for p in probed], equal),
+        _check_causal(module, equal[0]),
     )
     return Proof(sites, checks, find_mixers(module, sites))
 
@@ -85,6 +86,23 @@ def _require_logits(module: nn.Module) -> None:
             "The model's logits are not finite numbers (NaN or infinite) on a plain prompt: "
             "load it in another dtype (float32 is safest) or check its weights."
         )
+
+
+def _check_causal(module: nn.Module, limit: float) -> Check:
+    """Require that a token does not change earlier logits: else answers leak into their scores."""
+    ids = probe_prompt(module, 2)
+    changed = ids.clone()
+    changed[:, -1] = ids[:, 0]
+    before, after = (run(module, prompt)[:, :-1].double() for prompt in (ids, changed))
+    leak = float((before - after).abs().max() / before.abs().max().clamp(min=1e-12))
+    check = Check("a changed later token changes no earlier logit", leak, limit)
+    if not check.holds:
+        raise HeadcountError(
+            f"{type(plain(module)).__name__} is not causal: a changed later token changes earlier "
+            f"logits by {leak:.1e} of their size, so answers would leak into their own scores. "
+            "Give a causal language model (for a BERT-like one, is_decoder=True in its config)."
+        )
+    return check
 
 
 def _check_ones(module: nn.Module, sites: Sequence[HeadSite]) -> Check:

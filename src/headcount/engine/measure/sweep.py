@@ -22,7 +22,7 @@ from headcount.metrics.text import TextMetric
 from headcount.models.model import Model
 from headcount.stats import Interval, accuracy_interval, bootstrap, paired_difference
 from headcount.system.frames import data_frame
-from headcount.tasks import Encoded, Task, encode, require_foils
+from headcount.tasks import Encoded, Task, require_foils
 from headcount.tasks.task import Split
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ class Sweep(OnHeadSets):
         """The examples that a mean is taken over; none where no mean is."""
         if self.ablation != "mean":
             return []
-        return encode(self.task.split("ranking"), self.model.tokenizer)
+        return self.model.encode(self.task.split("ranking"))
 
     def make_ablation(self, tokens: int | None = None) -> Ablation:
         """What absent heads say; up to `tokens` tokens run at once to find out."""

@@ -18,7 +18,7 @@ from headcount.models.fast_paths import FastPaths
 from headcount.models.fingerprint import checksum, fingerprint_tensors, fingerprint_tokenizer
 from headcount.models.forward_modes import exactly
 from headcount.models.load import load_pretrained
-from headcount.models.proof import Proof, prove
+from headcount.models.proof import Proof, prove, require_language_model
 from headcount.models.prove_fast_paths import prove_fast_paths
 from headcount.models.sites import HeadSite, input_device, plain
 from headcount.system.fingerprint import fingerprint_files
@@ -237,6 +237,7 @@ def wrap(model: nn.Module, tokenizer: Any, *, name: str | None = None) -> Model:
     >>> wrap(LlamaForCausalLM(config), tokenizer=None).layout
     HeadLayout(counts=(4, 4))
     """
+    require_language_model(model)
     with exactly(model):
         proof = prove(model)
     if name is None:

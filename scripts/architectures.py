@@ -21,7 +21,6 @@ import transformers
 from tiny import (
     CANNOT_BUILD,
     NO_SOFTMAX_ATTENTION,
-    NOT_CAUSAL,
     NOT_DECODER_ONLY_TEXT,
     model_types,
     tiny_model,
@@ -76,7 +75,7 @@ def row(name: str, outcome: Proof | HeadcountError | None) -> Row:
     if name in LEFT_OUT:
         return Row(name, "left out", notes=LEFT_OUT[name])
     if isinstance(outcome, Proof):
-        return Row(name, "proven", geometry(outcome.sites), "; ".join(notes(name, outcome)))
+        return Row(name, "proven", geometry(outcome.sites), "; ".join(notes(outcome)))
     if name in NO_SOFTMAX_ATTENTION:
         return Row(name, "no heads", notes=NO_SOFTMAX_ATTENTION[name])
     return Row(name, "refused", notes=str(outcome))
@@ -88,7 +87,7 @@ def geometry(sites: tuple[HeadSite, ...]) -> str:
     return ", ".join(f"{h} × {size}" + (f" ({n} sites)" if n > 1 else "") for (h, size), n in runs)
 
 
-def notes(name: str, proof: Proof) -> list[str]:
+def notes(proof: Proof) -> list[str]:
     """What one should know before gating such a model."""
     sites, found = proof.sites, []
     if any(site.queries > 1 for site in sites):
@@ -104,8 +103,6 @@ def notes(name: str, proof: Proof) -> list[str]:
         # Layers of one kind differ in their numbers only.
         kinds = dict.fromkeys(re.sub(r"\.\d+\.", ".*.", mixer) for mixer in proof.mixers)
         found.append("tokens also mix in " + ", ".join(f"`{kind}`" for kind in kinds))
-    if name in NOT_CAUSAL:
-        found.append(f"not causal: {NOT_CAUSAL[name]}")
     return found
 
 

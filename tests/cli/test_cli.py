@@ -8,8 +8,10 @@ import json
 import os
 import re
 import shlex
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cache
@@ -711,6 +713,36 @@ def test_the_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out.startswith("headcount 0.")
 
 
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGHUP"])
+def test_a_batch_systems_signal_ends_as_an_interruption_does(
+    name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    number = getattr(signal, name)
+    before = signal.getsignal(number)
+
+    def end(*_: object) -> NoReturn:
+        os.kill(os.getpid(), number)
+        time.sleep(10)
+        pytest.fail("the signal was not heard")
+
+    monkeypatch.setattr("headcount.cli.listing.cache", end)
+    assert main(["cache"]) == 128 + number
+    assert "what was measured is kept" in capsys.readouterr().err
+    assert signal.getsignal(number) == before
+
+
+def test_an_ignored_signal_stays_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As `nohup` has it."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        monkeypatch.setattr(
+            "headcount.cli.listing.cache", lambda _: os.kill(os.getpid(), signal.SIGHUP)
+        )
+        assert main(["cache"]) == 0
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
 def test_an_interruption_ends_with_130_and_a_sentence(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -730,6 +762,7 @@ def test_an_interruption_ends_with_130_and_a_sentence(
 HEAVY = ("torch", "transformers", "matplotlib", "numpy", "huggingface_hub", "jaxtyping", "pandas")
 WATCH = """
 import sys
+import time
 before = len(sys.modules)
 {}
 heavy = [name for name in {!r} if name in sys.modules]

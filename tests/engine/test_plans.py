@@ -18,7 +18,7 @@ import torch
 from fast_paths_of_model import left_behind
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tiny import NO_SOFTMAX_ATTENTION, NOT_DECODER_ONLY_TEXT, model_types, tiny_model
+from tiny import NO_SOFTMAX_ATTENTION, NOT_CAUSAL, NOT_DECODER_ONLY_TEXT, model_types, tiny_model
 from torch._dynamo.testing import CompileCounter
 from toy import WORDS, toy_tokenizer
 
@@ -193,7 +193,7 @@ def test_no_plan_changes_a_value(case: Case) -> None:
 
 
 REFUSED = {"blt", "jetmoe", "prophetnet", "reformer", "xlnet"}  # see test_architectures
-LEFT_OUT = REFUSED | set(NO_SOFTMAX_ATTENTION) | set(NOT_DECODER_ONLY_TEXT)
+LEFT_OUT = REFUSED | set(NOT_CAUSAL) | set(NO_SOFTMAX_ATTENTION) | set(NOT_DECODER_ONLY_TEXT)
 
 
 @pytest.mark.parametrize("model_type", sorted(set(model_types()) - LEFT_OUT))

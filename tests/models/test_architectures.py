@@ -39,6 +39,7 @@ from headcount.models.proof import Proof, prove
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 REFUSED = {
+    "cpmant": "CpmAntForCausalLM is not causal",  # all tokens count as context
     "jetmoe": "does not take one slice",  # experts hold the output projection
     "prophetnet": "does not take one slice",  # several streams of queries in one attention
     "reformer": "no softmax attention was seen",  # buckets of keys, normalised by a logsumexp
@@ -55,7 +56,6 @@ GEOMETRY = {
     # a model that cuts bytes into patches (2), one from bytes to patches (2 and 1 across), one of
     # patches (2), and one from patches to bytes (2 and 2 across)
     "blt": [(4, 8)] * 11,
-    "cpmant": [(4, 16), (4, 16)],  # its config calls the size dim_head
     "diffllama": [(2, 32), (2, 32)],  # two query heads make one
     "gemma4": [(4, 16), (4, 24)],  # layers that see the whole text have larger heads
     "gemma4_text": [(4, 16), (4, 24), (4, 16), (4, 24)],
@@ -147,6 +147,13 @@ def test_proven(name: str) -> None:
 def test_refused(name: str) -> None:
     with pytest.raises(HeadcountError, match=REFUSED[name]):
         prove(tiny_model(name))
+
+
+@pytest.mark.parametrize("name", ["bert", "roberta", "electra"])
+def test_models_that_see_later_tokens_are_refused(name: str) -> None:
+    prove(tiny_model(name))
+    with pytest.raises(HeadcountError, match=r"is not causal: .*is_decoder=True"):
+        prove(tiny_model(name, is_decoder=False))
 
 
 @pytest.mark.parametrize("name", NO_SOFTMAX_ATTENTION)

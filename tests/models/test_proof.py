@@ -12,9 +12,11 @@ from typing import Any
 import custom
 import pytest
 import torch
+import transformers
 from custom import Attention, CustomLM, LateBypass, NothingAfter, RunTwice
 from tiny import tiny_model
 from torch import Tensor, nn
+from toy import toy_tokenizer
 from transformers import AttentionInterface
 
 from headcount import wrap
@@ -524,3 +526,44 @@ class TestOffloaded:
             tiny_model("llama"), places, main_device="cpu", offload_dir=tmp_path
         )
         check(module, same_as_plain)
+
+
+SMALL = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
+BERT = transformers.BertConfig(intermediate_size=32, vocab_size=99, **SMALL)
+BART = transformers.BartConfig(
+    d_model=32,
+    encoder_layers=1,
+    decoder_layers=1,
+    encoder_attention_heads=4,
+    decoder_attention_heads=4,
+    encoder_ffn_dim=32,
+    decoder_ffn_dim=32,
+    vocab_size=99,
+)
+VIT = transformers.ViTConfig(intermediate_size=32, image_size=32, patch_size=8, **SMALL)
+FOREIGN: dict[str, tuple[Callable[[], Any], str]] = {
+    "nothing": (lambda: None, "A NoneType is not a language model: give one from transformers"),
+    "name": (lambda: "gpt2", "A str is not a language model"),
+    "base": (lambda: tiny_model("llama").model, r"LlamaModel gives no logits.*ForCausalLM"),
+    "copies": (lambda: nn.DataParallel(tiny_model("llama")), r"DataParallel .*give its \.module"),
+    "encoder": (lambda: transformers.BertModel(BERT), "BertModel gives no logits"),
+    "masked": (lambda: transformers.BertForMaskedLM(BERT), "BertForMaskedLM is not causal"),
+    "classes": (lambda: transformers.BertForSequenceClassification(BERT), "one answer per text"),
+    "pair": (lambda: transformers.BartForConditionalGeneration(BART), "has an encoder"),
+    "vision": (lambda: transformers.ViTForImageClassification(VIT), "no table of token embeddings"),
+    "layer": (lambda: nn.Linear(3, 3), "Linear has no table of token embeddings"),
+    "pipeline": (
+        lambda: transformers.pipeline(
+            "text-generation", model=tiny_model("llama"), tokenizer=toy_tokenizer()
+        ),
+        r"A TextGenerationPipeline is not a language model: give its \.model",
+    ),
+    "tokenizer": (toy_tokenizer, "is not a language model: give one from transformers"),
+}
+
+
+@pytest.mark.parametrize("name", FOREIGN)
+def test_foreign_objects_get_one_sentence(name: str) -> None:
+    make, words = FOREIGN[name]
+    with pytest.raises(HeadcountError, match=words):
+        wrap(make(), None)

@@ -52,7 +52,6 @@ WHOLE_LAST_BLOCK: dict[str, str] = {
 # Caches of plain key/value layers are split, unless:
 NO_CACHE: dict[str, str] = {
     "blt": "its transformers keep caches of different lengths",
-    "cpmant": "all tokens see all others",
     "mllama": "its cache also has layers for images",
     "openai-gpt": "it keeps no keys and values",
     "xlm": "it keeps no keys and values",

@@ -6,8 +6,11 @@ import codecs
 import errno
 import io
 import os
+import signal
 import sys
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from importlib import import_module
 from typing import Any
 
@@ -19,10 +22,12 @@ ASCII = dict(zip("✓–−·×→…", ("+", "-", "-", "|", "x", "->", "..."), 
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command; returns the exit code: 0, 2 for bad input, 130 when interrupted."""
+    """Run one command; returns the exit code: 0, 2 for bad input, 128 + a signal that ended it."""
     _prepare_streams()
+    stopped = [signal.SIGINT]  # the signal that an interruption came from
     try:
-        _run(sys.argv[1:] if argv is None else argv)
+        with _signals_interrupt(stopped):
+            _run(sys.argv[1:] if argv is None else argv)
         sys.stdout.flush()  # a closed pipe raises here, and not when Python exits
         return 0
     except HeadcountError as error:
@@ -34,7 +39,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             "from there.",
             file=sys.stderr,
         )
-        return 130
+        return 128 + stopped[-1]
     except BrokenPipeError:
         # The reader of the pipe, such as head, has closed it; Python must not complain at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -51,6 +56,28 @@ def main(argv: Sequence[str] | None = None) -> int:
             file=sys.stderr,
         )
         return 2
+
+
+@contextmanager
+def _signals_interrupt(stopped: list[signal.Signals]) -> Iterator[None]:
+    """Let SIGTERM and SIGHUP, as a batch system or a closed terminal sends them, act as Ctrl-C."""
+
+    def interrupt(number: int, _: object) -> None:
+        stopped.append(signal.Signals(number))
+        raise KeyboardInterrupt
+
+    before = {}
+    if threading.current_thread() is threading.main_thread():
+        for name in ("SIGTERM", "SIGHUP"):  # Windows has no SIGHUP
+            number = getattr(signal, name, None)
+            # nohup ignores SIGHUP, and that must stay so.
+            if number is not None and signal.getsignal(number) is not signal.SIG_IGN:
+                before[number] = signal.signal(number, interrupt)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _prepare_streams() -> None:

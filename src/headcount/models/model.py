@@ -19,11 +19,13 @@ from headcount.models.fast_paths import FastPaths
 from headcount.models.fingerprint import checksum, fingerprint_tensors, fingerprint_tokenizer
 from headcount.models.forward_modes import PASSES, exactly
 from headcount.models.load import load_pretrained
-from headcount.models.proof import Proof, prove
+from headcount.models.proof import Proof, prove, require_language_model
 from headcount.models.prove_fast_paths import prove_fast_paths
 from headcount.models.sites import HeadSite, input_device, plain
 from headcount.system.fingerprint import fingerprint_files
 from headcount.system.transformers_compat import attention_configs
+from headcount.tasks.encoding import Encoded, encode
+from headcount.tasks.task import Task, quoted
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,6 +95,45 @@ class Model:
         """
         with PASSES, torch.compiler.set_stance("force_eager"):
             return prove_fast_paths(self.module, self.sites)
+
+    @cached_property
+    def context_limit(self) -> int | None:
+        """How many tokens the model can read, by its config; None if the config does not say."""
+        config = getattr(plain(self.module), "config", None)
+        text = getattr(config, "get_text_config", lambda: config)()
+        limit = getattr(text, "max_position_embeddings", None)
+        return limit if isinstance(limit, int) and limit > 0 else None
+
+    @cached_property
+    def vocabulary(self) -> int | None:
+        """How many token ids the model knows; None if it has no plain table of embeddings."""
+        embeddings = getattr(plain(self.module), "get_input_embeddings", lambda: None)()
+        count = getattr(embeddings, "num_embeddings", None)
+        return count if isinstance(count, int) else None
+
+    def encode(self, task: Task) -> list[Encoded]:
+        """The examples of a task as token ids; refuses those that the model cannot read."""
+        examples = encode(task, self.tokenizer)
+        for example in examples:
+            what = f'Example {quoted(example.example.id)} of the task "{task.name}"'
+            self.check_readable((*example.prompt, *example.target[:-1]), what)
+            if example.corrupted is not None:
+                corrupted = (*example.corrupted, *example.target[:-1])
+                self.check_readable(corrupted, f"{what}, corrupted,")
+        return examples
+
+    def check_readable(self, ids: Sequence[int], what: str) -> None:
+        """Refuse more tokens than the model can read, and token ids that it does not know."""
+        if self.context_limit is not None and len(ids) > self.context_limit:
+            raise HeadcountError(
+                f"{what} has {len(ids)} tokens, more than the {self.context_limit} that "
+                f"{self.name} can read: shorten it or leave it out."
+            )
+        if self.vocabulary is not None and any(not 0 <= i < self.vocabulary for i in ids):
+            raise HeadcountError(
+                f"{what} has the token id {max(ids)}, and {self.name} knows {self.vocabulary} "
+                "token ids: give the model its own tokenizer."
+            )
 
     @cached_property
     def device(self) -> torch.device:
@@ -212,6 +253,7 @@ def wrap(model: nn.Module, tokenizer: Any, *, name: str | None = None) -> Model:
     >>> wrap(LlamaForCausalLM(config), tokenizer=None).layout
     HeadLayout(counts=(4, 4))
     """
+    require_language_model(model)
     with exactly(model):
         proof = prove(model)
     if name is None:

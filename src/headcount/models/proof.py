@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -54,6 +55,7 @@ def prove(module: nn.Module) -> Proof:
 
     The proof runs the model on one short made-up prompt and changes nothing in it.
     """
+    require_language_model(module)
     _require_logits(module)
     probed = find_sites(module)
     sites = tuple(p.site for p in probed)
@@ -68,13 +70,46 @@ def prove(module: nn.Module) -> Proof:
         _check_sites(summed, probed, sums, linear),
         _check_sites(zeroed, probed, columns, linear),
         _check_sites(alone, probed, [p.leak for p in probed], equal),
+        _check_causal(module, max(linear)),
     )
     return Proof(sites, checks, find_mixers(module, sites))
 
 
+def require_language_model(given: Any) -> None:
+    """Refuse what is not a module with embeddings of tokens, and say what to give instead."""
+    kind = type(given).__name__
+    if not isinstance(given, nn.Module):
+        inside = isinstance(getattr(given, "model", None), nn.Module)  # a pipeline
+        advice = "its .model" if inside else "one from transformers"
+        raise HeadcountError(f"A {kind} is not a language model: give {advice}.")
+    if isinstance(given, nn.DataParallel | nn.parallel.DistributedDataParallel):
+        raise HeadcountError(f"{kind} runs copies of a model: give its .module.")
+    config = getattr(plain(given), "config", None)
+    if getattr(config, "is_encoder_decoder", False):
+        raise HeadcountError(
+            f"{kind} has an encoder, which sees the whole text, so answers would leak into their "
+            "own scores: give a causal language model."
+        )
+    try:
+        embeddings = plain(given).get_input_embeddings()  # type: ignore[operator]
+        ids = embeddings.weight.ndim == 2
+    except (AttributeError, NotImplementedError, TypeError):
+        ids = False
+    if not ids:
+        raise HeadcountError(
+            f"{kind} has no table of token embeddings: give a causal language model."
+        )
+
+
 def _require_logits(module: nn.Module) -> None:
     ids = probe_prompt(module, 1)
-    logits = run(module, ids)
+    try:
+        logits = run(module, ids)
+    except AttributeError as error:  # its output has hidden states and no logits
+        raise HeadcountError(
+            f"{type(plain(module)).__name__} gives no logits: give a language model with its head, "
+            "such as the ...ForCausalLM class of the same model."
+        ) from error
     if logits.shape[:2] != ids.shape:
         raise HeadcountError(
             f"{type(plain(module)).__name__} gives logits at {logits.shape[1]} positions for a "
@@ -85,6 +120,23 @@ def _require_logits(module: nn.Module) -> None:
             "The model's logits are not finite numbers (NaN or infinite) on a plain prompt: "
             "load it in another dtype (float32 is safest) or check its weights."
         )
+
+
+def _check_causal(module: nn.Module, limit: float) -> Check:
+    """Require that a token does not change earlier logits: else answers leak into their scores."""
+    ids = probe_prompt(module, 2)
+    changed = ids.clone()
+    changed[:, -1] = ids[:, 0]
+    before, after = (run(module, prompt)[:, :-1].double() for prompt in (ids, changed))
+    leak = float((before - after).abs().max() / before.abs().max().clamp(min=1e-12))
+    check = Check("a changed later token changes no earlier logit", leak, limit)
+    if not check.holds:
+        raise HeadcountError(
+            f"{type(plain(module)).__name__} is not causal: a changed later token changes earlier "
+            f"logits by {leak:.1e} of their size, so answers would leak into their own scores. "
+            "Give a causal language model (for a BERT-like one, is_decoder=True in its config)."
+        )
+    return check
 
 
 def _check_ones(module: nn.Module, sites: Sequence[HeadSite]) -> Check:

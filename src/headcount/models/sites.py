@@ -10,6 +10,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from headcount.errors import HeadcountError
+
 TOKENS = 11  # length of the probing prompt: a prime that no size of a model is likely to equal
 
 # How a projection's input lies in memory: (rows, tokens, …), (rows·tokens, …) or (tokens, rows, …);
@@ -116,4 +118,9 @@ def run(
     with torch.compiler.set_stance("force_eager"):
         output = module(input_ids=ids, **options)
     logits: Tensor = output.logits
+    if logits.ndim != 3:
+        raise HeadcountError(
+            f"{type(plain(module)).__name__} gives one answer per text (a classifier?): headcount "
+            "needs logits at every token."
+        )
     return logits

@@ -28,7 +28,7 @@ from headcount.models.gate import gating
 from headcount.models.model import Model
 from headcount.rankings.ranking import Settings, examples_key, ranking_tokens
 from headcount.system.progress import progress as progress_bar
-from headcount.tasks import Encoded, Task, encode, require_corrupted, require_foils
+from headcount.tasks import Encoded, Task, require_corrupted, require_foils
 
 
 def attribution(
@@ -64,7 +64,7 @@ def count_derivatives(counter: Counter, model: Model, task: Task, settings: Sett
     """Count a backward pass for each point of the path; integration also runs both of its ends."""
     tokens, steps = ranking_tokens(model, task), settings.get("steps", 0)
     if settings["ablation"] == "corrupted":
-        require_corrupted(encode(task.split("ranking"), model.tokenizer))
+        require_corrupted(model.encode(task.split("ranking")))
     if settings["ablation"] != "zero":
         counter.passes(model, tokens)
     counter.passes(model, tokens * max(steps, 1), "gradients")
@@ -138,7 +138,7 @@ def _derivatives(
         raise HeadcountError(
             f'The metric "{chosen.key}" has no derivative to rank heads by: use one of {usable}.'
         )
-    examples = encode(task.split("ranking"), model.tokenizer)
+    examples = model.encode(task.split("ranking"))
     if chosen.needs_foils:
         require_foils(examples, f"the metric {chosen.key}")
     points, weights = np.ones(1), np.ones(1)

@@ -20,7 +20,7 @@ from headcount.lab import Lab
 from headcount.models.model import Model
 from headcount.models.sites import HeadSite, plain
 from headcount.rankings.ranking import Settings, ranking_tokens
-from headcount.tasks import Task, encode
+from headcount.tasks import Task
 
 
 def attention_induction(
@@ -37,7 +37,7 @@ def attention_induction(
             f"{length}."
         )
     # The special token that prompts start with, if any: idle heads attend to it.
-    start = encode(task.split("ranking"), model.tokenizer)[0].prompt[:1]
+    start = model.encode(task.split("ranking"))[0].prompt[:1]
     front = start if start[0] in model.tokenizer.all_special_ids else ()
     texts = repeated_tokens(model, length, sequences, seed)
     first = torch.arange(length) + len(front)  # positions of the first copy
@@ -51,7 +51,7 @@ def attention_induction(
 
 def attention_previous(model: Model, task: Task, *, lab: Lab) -> HeadScores:
     """The mean attention of a prompt's tokens to the token right before them."""
-    prompts = [example.prompt for example in encode(task.split("ranking"), model.tokenizer)]
+    prompts = [example.prompt for example in model.encode(task.split("ranking"))]
     short = sum(len(prompt) < 2 for prompt in prompts)
     if short:
         raise HeadcountError(
@@ -72,7 +72,7 @@ def attention_retrieval(model: Model, task: Task, *, lab: Lab) -> HeadScores:
     The score is the share of a head's attention on the tokens of the answer, wherever the prompt
     contains it, averaged over the positions that predict the target's tokens.
     """
-    examples = encode(task.split("ranking"), model.tokenizer)
+    examples = model.encode(task.split("ranking"))
     answers = answer_positions(task, model)
 
     def reduce(site: HeadSite, weights: Tensor, indices: Sequence[int]) -> Tensor:
@@ -105,7 +105,7 @@ def answer_positions(task: Task, model: Model) -> list[list[int]]:
     All occurrences count. Refuses a task with a prompt that does not contain its answer.
     """
     positions = []
-    for example in encode(task.split("ranking"), model.tokenizer):
+    for example in model.encode(task.split("ranking")):
         word, prompt = example.example.target.strip(), example.prompt
         bare = tuple(model.tokenizer.encode(word, add_special_tokens=False))
         in_prompt: set[int] = set()

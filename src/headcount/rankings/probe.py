@@ -30,7 +30,7 @@ from headcount.models.memory import within_memory
 from headcount.models.model import Model
 from headcount.rankings.probe_classifier import TrainedProbe, Training, train_probe
 from headcount.rankings.ranking import Settings, examples_key
-from headcount.tasks import FUNCTIONS, TASKS, Encoded, Task, encode, make_task
+from headcount.tasks import FUNCTIONS, TASKS, Encoded, Task, make_task
 
 FEWEST_ITEMS = 5  # of each function, because a fifth of them is held out
 STOP = "\n"  # ends a generated answer
@@ -126,7 +126,7 @@ def answer_features(
 def items_of(task: Task, model: Model, most: int) -> list[Encoded]:
     """The items of a function that a probe reads: at most `most` of the ranking split."""
     split = task.split("ranking")
-    return encode(split.subset(most) if len(split) > most else split, model.tokenizer)
+    return model.encode(split.subset(most) if len(split) > most else split)
 
 
 def _answered(model: Model, examples: Sequence[Encoded], new: int, progress: bool) -> list[Encoded]:
@@ -353,7 +353,7 @@ def probe_tasks(model: Model, task: Task, against: str = "") -> dict[str, Task]:
 def probe_context(model: Model, task: Task, parameters: Settings) -> dict[str, Any]:
     """What determines a probe's scores besides its own task: the items of the other functions."""
     return {
-        name: [other.version, examples_key(encode(other.split("ranking"), model.tokenizer))]
+        name: [other.version, examples_key(model.encode(other.split("ranking")))]
         for name, other in probe_tasks(model, task, parameters["against"]).items()
     }
 

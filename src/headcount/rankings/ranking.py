@@ -17,7 +17,7 @@ from headcount.models.model import Model
 from headcount.registry import Factory, Registry, check_made, own_code
 from headcount.store import Store
 from headcount.system.files import digest
-from headcount.tasks import Encoded, Task, encode
+from headcount.tasks import Encoded, Task
 
 RANKINGS: Registry[Factory[HeadScores]] = Registry("ranking", Factory)
 """Rankings: each takes model and task, its settings by keyword, and a `lab`."""
@@ -42,7 +42,7 @@ class Ranking:
     @cached_property
     def examples(self) -> list[Encoded]:
         """The examples of the ranking split."""
-        return encode(self.task.split("ranking"), self.model.tokenizer)
+        return self.model.encode(self.task.split("ranking"))
 
     @cached_property
     def context(self) -> dict[str, Any]:
@@ -154,4 +154,4 @@ def examples_key(examples: Iterable[Encoded]) -> str:
 
 def ranking_tokens(model: Model, task: Task) -> int:
     """How many tokens a pass over the ranking split has."""
-    return sum(example.length for example in encode(task.split("ranking"), model.tokenizer))
+    return sum(example.length for example in model.encode(task.split("ranking")))

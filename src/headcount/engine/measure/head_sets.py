@@ -19,7 +19,7 @@ from jaxtyping import Bool, Float, Int
 from headcount.engine.measure.plan import MEASUREMENT
 from headcount.heads import HeadLayout, check_gates, gates_by_label
 from headcount.models.model import Model
-from headcount.tasks import Encoded, Task, encode
+from headcount.tasks import Encoded, Task
 from headcount.tasks.task import Split
 
 Label = Hashable
@@ -164,7 +164,7 @@ class OnHeadSets:
     @cached_property
     def examples(self) -> list[Encoded]:
         """The examples of the split, as token ids."""
-        return encode(self.task.split(self.split), self.model.tokenizer)
+        return self.model.encode(self.task.split(self.split))
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -23,7 +23,7 @@ from headcount.models.model import Model
 from headcount.registry import own_code
 from headcount.stats import Interval, accuracy_interval, bootstrap, paired_difference
 from headcount.system.frames import data_frame
-from headcount.tasks import Encoded, Task, encode, require_foils
+from headcount.tasks import Encoded, Task, require_foils
 from headcount.tasks.task import Split
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ class Sweep(OnHeadSets):
         """The examples over which the mean ablation is taken; none for other ablations."""
         if self.ablation != "mean":
             return []
-        return encode(self.task.split("ranking"), self.model.tokenizer)
+        return self.model.encode(self.task.split("ranking"))
 
     def make_ablation(self, tokens: int | None = None) -> Ablation:
         """The ablation of masked heads; up to `tokens` tokens run at once to compute it."""

@@ -67,6 +67,8 @@ def run_through(
     gates: Float[np.ndarray, "heads"] | None = None,
 ) -> None:
     """Run one pass over sequences of equal length under a head set; hooks read what they need."""
+    for sequence in sequences:
+        model.check_readable(sequence, "A sequence")
     ids = torch.tensor([list(sequence) for sequence in sequences], device=model.device)
     with ExitStack() as stack:
         if model.fast_paths.head:

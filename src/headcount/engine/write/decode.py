@@ -150,21 +150,13 @@ def _ids(model: Model, prompt: str | Sequence[int], new: int) -> Prompt:
     ids = tuple(map(int, model.tokenizer.encode(prompt) if isinstance(prompt, str) else prompt))
     if not ids:
         raise HeadcountError("A prompt has no tokens: write at least one word.")
-    limit = context_limit(model)
+    limit = model.context_limit
     if limit is not None and limit < len(ids) + new - 1:  # the model never reads the last token
         raise HeadcountError(
             f"A prompt of {len(ids)} tokens and {new} new ones do not fit into the {limit} that "
             f"{model.name} can read: shorten the prompt or ask for fewer new tokens."
         )
     return ids
-
-
-def context_limit(model: Model) -> int | None:
-    """How many tokens the model can read, by its config; None if the config does not say."""
-    config = getattr(plain(model.module), "config", None)
-    text = getattr(config, "get_text_config", lambda: config)()
-    limit = getattr(text, "max_position_embeddings", None)
-    return limit if isinstance(limit, int) and limit > 0 else None
 
 
 def _gates(model: Model, heads: Any, prompts: int) -> Float[np.ndarray, "prompts heads"]:

@@ -60,7 +60,7 @@ from headcount.rankings.ranking import Settings, examples_key
 from headcount.store import Store
 from headcount.system.files import canonical, digest
 from headcount.system.progress import progress as progress_bar
-from headcount.tasks import Encoded, Task, encode
+from headcount.tasks import Encoded, Task
 
 TIMED = 3  # passes that are timed, after one warm-up pass
 
@@ -128,7 +128,7 @@ class StagedFit:
     @cached_property
     def examples(self) -> list[list[Encoded]]:
         """The examples of each task's ranking split."""
-        return [encode(task.split("ranking"), self.model.tokenizer) for task in self.tasks]
+        return [self.model.encode(task.split("ranking")) for task in self.tasks]
 
     @cached_property
     def batch(self) -> tuple[int, dict[str, str]]:

@@ -12,7 +12,7 @@ from headcount.metrics import get_logit_metric
 from headcount.models.model import Model
 from headcount.rankings import RANKINGS, Ranking
 from headcount.studies.heads_kept.config import Config
-from headcount.tasks import TASKS, Task, encode, make_task
+from headcount.tasks import TASKS, Task, make_task
 
 ALIKE = 3  # a mean by position needs this many ranking prompts of one template and length
 # Shares of all heads, dense where curves rise. Of 270 heads: 5, 11, 16, 22, 30, 40, 54, 73, …
@@ -83,10 +83,10 @@ def choose_prompts(
     positions instead.
     """
     ranking, test = task.split("ranking"), task.split("test")
-    forms = Counter(form(prompt, corrupted=True) for prompt in encode(ranking, model.tokenizer))
+    forms = Counter(form(prompt, corrupted=True) for prompt in model.encode(ranking))
     alike = tuple(
         prompt.example
-        for prompt in encode(test, model.tokenizer)
+        for prompt in model.encode(test)
         if prompt.example.template and forms[form(prompt, corrupted=False)] >= ALIKE
     )
     by_position = 2 * len(alike) >= len(test)

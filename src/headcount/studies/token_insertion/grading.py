@@ -12,7 +12,6 @@ from jaxtyping import Float, Int
 
 from headcount.engine.measure.cost import Counter
 from headcount.engine.measure.head_sets import HeadSets
-from headcount.engine.write.decode import context_limit
 from headcount.engine.write.writing import Sampled, Writing
 from headcount.errors import HeadcountError
 from headcount.lab import Lab
@@ -79,7 +78,7 @@ def problems(model: Model, spec: str, config: Config) -> tuple[Task, list[str]]:
             "word-problems, math-500 or a file of problems."
         )
     notes = []
-    limit = context_limit(model)
+    limit = model.context_limit
     if limit is not None:
         room = limit + 1 - task.max_new_tokens - config.longest  # the last token is never input
         fits = {e.example.id for e in encode(task, model.tokenizer) if len(e.prompt) <= room}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ import torch
 from tiny import tiny_model
 from toy import toy_task, toy_tokenizer
 
-from headcount import Head, HeadLayout, HeadScores, HeadSet, Lab, evaluate, generate, wrap
+from headcount import Head, HeadLayout, HeadScores, HeadSet, Lab, curve, evaluate, generate, wrap
 from headcount.errors import HeadcountError
 from headcount.heads import as_gates, check_gates, gates_by_label
 from headcount.models.model import Model
@@ -202,3 +203,42 @@ def test_two_threads_measure_one_model_one_after_the_other(llama: Model) -> None
     with ThreadPoolExecutor(4) as threads:
         together = list(threads.map(measure, names))
     assert np.allclose(together, list(map(measure, names)), atol=1e-5)
+
+
+def test_a_head_set_can_be_gone_through() -> None:
+    heads = HeadSet("1.0 0.1")
+    assert list(heads) == [Head(0, 1), Head(1, 0)]
+    assert HeadSet(heads) == heads == HeadSet("0.1, 1.0")
+    assert str(HeadSet("0.1", gate=0.5)) == "without 0.1, masked heads times 0.5"
+    with pytest.raises(HeadcountError, match="5 is not a head"):
+        HeadSet(5)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"count": [1]}, 'A curve has no setting "count".*Did you mean "counts"'),
+        ({"counts": 3}, "Counts are a list of numbers of heads"),
+        ({"counts": "3"}, "Counts are a list of numbers of heads"),
+        ({"seeds": "many"}, '"seeds" of A curve is a whole number'),
+        ({"metric": print}, "A metric is a name, such as accuracy, or a Metric"),
+    ],
+    ids=lambda value: "",
+)
+def test_settings_of_a_curve_in_a_wrong_form(
+    llama: Model, settings: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(HeadcountError, match=words):
+        curve(llama, toy_task(6), "random", **settings)
+
+
+def test_an_unknown_setting_of_generate(llama: Model) -> None:
+    with pytest.raises(HeadcountError, match='Did you mean "max_new_tokens"'):
+        generate(llama, ["ba"], max_tokens=3)
+
+
+def test_a_lab_takes_the_path_of_a_store(tmp_path: Path) -> None:
+    store = Lab(store=tmp_path / "mine.sqlite").store  # type: ignore[arg-type]
+    assert store is not None
+    assert store.path == tmp_path / "mine.sqlite"
+    store.close()

@@ -169,7 +169,9 @@ def test_a_curve_says_the_same_within_given_axes() -> None:
     assert ax.get_ylabel() == "Accuracy"
     note, series = legend_of(ax)
     assert series == ["TopK", "RandomK", "RandomK, layer-matched"]
-    assert note == ("bands: 95 % intervals · n = 40 · ablation: zero · random: mean of 5 draws")
+    assert note == (
+        "bands: 95 % intervals · n = 40 examples · ablation: zero · random: mean of 5 draws"
+    )
 
 
 def test_a_title_is_as_wide_as_its_axes() -> None:

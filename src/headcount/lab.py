@@ -61,12 +61,16 @@ class Lab:
     True
     """
 
-    store: Store | None = field(default_factory=Store.default)
+    store: Any = field(default_factory=Store.default)  # a `Store`, its path, or None
     executor: Executor = field(default_factory=Local, repr=False)
     progress: bool = True
     plan: Plan | None = None
     say: Callable[[str], object] = field(default=lambda text: None, repr=False)
     measured: dict[str, int] = field(default_factory=lambda: {"value": 0, "text": 0})
+
+    def __post_init__(self) -> None:
+        if isinstance(self.store, str | Path):
+            self.store = Store.open(self.store)
 
     @contextmanager
     def remembering(self) -> Iterator[Lab]:

@@ -106,6 +106,17 @@ def own_code(function: Callable[..., Any]) -> dict[str, str]:
     return {"code": digest(repr(words(code)))}
 
 
+def make_settings(owner: str, config: type[T], chosen: Mapping[str, Any]) -> T:
+    """A config of these settings; refuses unknown names and values of another kind by name.
+
+    >>> make_settings("a factory", Factory, {"kee": 1})  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+    headcount.errors.HeadcountError: a factory has no setting "kee" (it has: key, ...
+    """
+    known = {item.name: item.default for item in dataclasses.fields(config)}  # type: ignore[arg-type]
+    return config(**{n: check_setting(owner, n, value, known) for n, value in chosen.items()})
+
+
 def check_setting(owner: str, name: str, value: Any, known: Mapping[str, Any]) -> Any:
     """The value of a setting; one that is unknown, or of another kind than its default, is refused.
 

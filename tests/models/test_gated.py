@@ -84,6 +84,8 @@ def test_what_is_collected_under_a_head_set(model: Model) -> None:
         ({"biases": {"here": [0.0]}}, '"here" is not a head'),
         ({"biases": [None]}, "one array for each of the 2"),
         ({"biases": [np.zeros(3), None]}, "biases of layer 0 need a shape that ends in"),
+        ({"biases": 3.0}, "a dict by head, or as a list"),
+        ({"biases": {"0.1": [float("nan")] * 16}}, "biases of layer 0 are not all finite"),
         ({"biases": {}, "ablations": {}}, "ablations or biases, not both"),
     ],
     ids=str,

@@ -35,6 +35,7 @@ from headcount.metrics.text import TextMetric
 from headcount.models.model import Model
 from headcount.rankings import Ranking, fitting, rank
 from headcount.rankings.random_draws import draw_matched, draw_random
+from headcount.registry import make_settings
 from headcount.stats import Interval
 from headcount.system.frames import data_frame
 from headcount.tasks import Task
@@ -377,7 +378,8 @@ def curve(
     >>> [point.count for point in result.points]
     [0, 8]
     """
-    chosen, metric = CurveSettings(**settings), get_metric(metric)
+    chosen = make_settings("A curve", CurveSettings, settings)
+    metric = get_metric(metric)
     check_asked(model, task)
     asked: Ranking | HeadScores
     if isinstance(ranking, str):

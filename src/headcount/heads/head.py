@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -161,6 +161,9 @@ class HeadSet:
     def __len__(self) -> int:
         return len(self.heads)
 
+    def __iter__(self) -> Iterator[Head]:
+        return iter(self.heads)
+
     def gates(self, layout: HeadLayout) -> Float[np.ndarray, "heads"]:
         """One gate for each head of a model; refuses heads that the model does not have."""
         named = np.isin(np.arange(layout.total), [layout.number(head) for head in self.heads])
@@ -260,8 +263,12 @@ def _not_heads(heads: Any, layout: HeadLayout) -> HeadcountError:
     )
 
 
-def check_counts(counts: Sequence[int], layout: HeadLayout) -> list[int]:
+def check_counts(counts: Any, layout: HeadLayout) -> list[int]:
     """Return `counts` sorted and without repeats, or refuse those that exceed the model's heads."""
+    if isinstance(counts, str) or not isinstance(counts, Iterable):
+        raise HeadcountError(
+            f"Counts are a list of numbers of heads, such as [0, 4], not {counts!r}."
+        )
     for count in counts:
         if int(count) != count or not 0 <= count <= layout.total:
             raise HeadcountError(

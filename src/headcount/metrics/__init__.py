@@ -50,7 +50,12 @@ def get_metric(metric: str | Metric | TextMetric) -> Metric | TextMetric:
     """
     if isinstance(metric, Metric | TextMetric):
         return metric
-    # The environment may name another model by now, and a metric's name is that of its model.
+    if not isinstance(metric, str):
+        raise HeadcountError(
+            f"A metric is a name, such as accuracy, or a Metric, not a {type(metric).__name__}: "
+            "the decorator headcount.metric makes one of a function."
+        )
+    # COMET's model may have been changed in the environment, and the metric is named after it.
     return comet_metric() if metric == COMET.key else METRICS[metric]
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -25,8 +25,9 @@ def gated(
     Each head's output z becomes g·z + b. `heads` names the heads whose g is 0 (names, `Head`s or a
     `HeadSet`), or gives g for each head. `ablations` are what absent heads say instead, so that
     b = (1 − g)·ablation; without them b is 0. `biases` are b itself: with no heads off they steer.
-    Both are a dict of vectors by head, {"3.4": vector}, or one array per layer that broadcasts to
-    (rows, tokens, heads, size): with `collect(…, mean=True)`, the mean over its sequences.
+    Both are a dict of vectors by head, {"3.4": vector}, in which heads that are not named have
+    zeros, or one array per layer that broadcasts to (rows, tokens, heads, size). Mean ablation is
+    `ablations=[z.mean(0) for z in collect(model, ids, positions, mean=True)]`.
 
     Everything that runs the model inside, such as `generate` or a pipeline, runs it gated;
     afterwards nothing is left behind.
@@ -52,6 +53,10 @@ def gated(
 def _per_site(model: Model, given: Any, what: str) -> list[Tensor | None]:
     """The vectors given to `gated` in the form of `gating`: a tensor or None for each site."""
     by_layer: dict[int, Any] = {}
+    if not isinstance(given, Mapping | Sequence):
+        raise HeadcountError(
+            f"Give {what} as a dict by head, or as a list with an array per layer."
+        )
     if isinstance(given, Mapping):
         for name, vector in given.items():
             head = model.layout.parse(str(name))
@@ -87,6 +92,8 @@ def _at_site(site: HeadSite, given: Any, what: str) -> Tensor | None:
             f"The {what} of layer {site.index} need a shape that ends in {site.heads} heads of "
             f"size {site.size}, after at most rows and tokens, not {tuple(values.shape)}."
         )
+    if not values.isfinite().all():
+        raise HeadcountError(f"The {what} of layer {site.index} are not all finite numbers.")
     values = values.reshape(*(1,) * (4 - values.ndim), *values.shape).flatten(-2)
     whole = values.new_zeros(*values.shape[:-1], site.width)
     whole[..., site.span] = values

@@ -13,12 +13,12 @@ def progress(label: str, total: int, *, show: bool, unit: str = "example") -> It
     """A bar whose `update(n)` is called for each n finished units."""
     from tqdm import tqdm
 
-    class Bar(tqdm):  # type: ignore[type-arg]
+    class ProgressBar(tqdm):  # type: ignore[type-arg]
         monitor_interval = 0  # tqdm would leave a thread behind that watches for slow bars
 
     # Into a log, tqdm would print a line per refresh.
     quiet = not (show and watched())
-    with Bar(total=total, desc=label, unit=unit, disable=quiet, leave=False) as bar:
+    with ProgressBar(total=total, desc=label, unit=unit, disable=quiet, leave=False) as bar:
         yield bar
 
 

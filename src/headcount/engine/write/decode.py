@@ -32,6 +32,7 @@ from headcount.models.gate import gating
 from headcount.models.memory import too_large
 from headcount.models.model import Model, check_model
 from headcount.models.sites import plain, probe_prompt
+from headcount.registry import make_settings
 from headcount.system.progress import progress as progress_bar
 
 NOTHING_GATED = (
@@ -73,7 +74,7 @@ def generate(
     """
     if isinstance(prompts, str):
         raise HeadcountError("Give a list of prompts, even if there is only one.")
-    decoding = Decoding(**settings)
+    decoding = make_settings("generate", Decoding, settings)
     decoding.check(check_model(model))
     new = decoding.max_new_tokens
     ids = [_ids(model, prompt, new) for prompt in prompts]

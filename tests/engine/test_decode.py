@@ -417,7 +417,7 @@ def test_the_whole_context_can_be_used(llama: Model) -> None:
 
 def test_ablations_are_not_offered(llama: Model) -> None:
     """There is no corrupted prompt to decode along with, and no mean of what is not written yet."""
-    with pytest.raises(TypeError, match="ablation"):
+    with pytest.raises(HeadcountError, match='generate has no setting "ablation"'):
         go_on(llama, prompts(), ablation="mean")
 
 

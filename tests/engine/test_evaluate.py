@@ -454,7 +454,7 @@ def test_an_interrupted_run_goes_on_where_it_was(llama: Model, task: Task, store
     with counted(llama) as whole:
         evaluate(llama, task, gates, lab=Lab(plan=plan), metric="logprob")
     with counted(llama) as rest:
-        values = evaluate(llama, task, gates, lab=Lab(store, plan=plan), metric="logprob").values
+        values = evaluate(llama, task, gates, lab=Lab(store, plan=plan), metric=metric).values
     np.testing.assert_allclose(values, expected, atol=1e-5)
     assert 0 < sum(rest) < sum(whole)
 

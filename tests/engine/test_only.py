@@ -101,7 +101,7 @@ def test_values_of_a_label_are_those_of_each_example(model: Model, task: Task) -
 def test_metrics_of_texts_want_the_same_head_sets_for_all(model: Model, task: Task) -> None:
     only = np.eye(2, len(task.split("test")), dtype=bool)
     table = head_sets(model, soft_gates(model, sets=2), only)
-    with pytest.raises(HeadcountError, match="other head sets for each example"):
+    with pytest.raises(HeadcountError, match="head sets that are the same for all examples"):
         evaluate(model, task, table, metric="exact_match")
 
 

@@ -439,7 +439,7 @@ def test_what_was_finished_is_kept(llama: Model, tmp_path: Path, prefix: int, st
             raise KeyboardInterrupt
 
     with Store(tmp_path / "store.sqlite") as store:
-        handle = llama.module.lm_head.register_forward_hook(stop)
+        handle = llama.module.register_forward_pre_hook(stop)
         try:
             with pytest.raises(KeyboardInterrupt):
                 evaluate(llama, task, gates, **options, lab=Lab(store, plan=plan))

@@ -161,9 +161,13 @@ class Model:
 
     @property
     def hooked(self) -> bool:
-        """Whether forward hooks of the caller's own run with the model."""
-        modules = plain(self.module).modules()
-        return any(module._forward_hooks or module._forward_pre_hooks for module in modules)
+        """Whether hooks of the caller's own may change what the model computes.
+
+        A hook before the whole model sees its arguments, and is taken for one that only watches.
+        """
+        top, *inner = plain(self.module).modules()
+        inside = any(module._forward_hooks or module._forward_pre_hooks for module in inner)
+        return inside or bool(top._forward_hooks)
 
     @cached_property
     def identity(self) -> dict[str, str]:

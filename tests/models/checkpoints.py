@@ -70,7 +70,9 @@ def gguf_tensors(seed: int = 0) -> dict[str, np.ndarray]:
     return tensors | {name: np.ones(SIZE, dtype=np.float32) for name in norms}
 
 
-def write_gguf(path: Path, *, seed: int = 0, splitting: str = "smollm") -> Path:
+def write_gguf(
+    path: Path, *, seed: int = 0, splitting: str = "smollm", add_bos: bool | None = None
+) -> Path:
     """Write a tiny Llama with Q4_1 weights, as the bundled model has them."""
     path.parent.mkdir(parents=True, exist_ok=True)
     writer = GGUFWriter(path, "llama")
@@ -93,6 +95,8 @@ def write_gguf(path: Path, *, seed: int = 0, splitting: str = "smollm") -> Path:
     writer.add_unk_token_id(0)
     writer.add_bos_token_id(1)
     writer.add_eos_token_id(2)
+    if add_bos is not None:
+        writer.add_add_bos_token(add_bos)
     for name, values in gguf_tensors(seed).items():
         if values.ndim == 1:
             writer.add_tensor(f"{name}.weight", values)

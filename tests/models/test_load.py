@@ -10,6 +10,7 @@ import shutil
 import struct
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import huggingface_hub.errors as hub_errors
 import pytest
@@ -32,10 +33,11 @@ from headcount.models import load
 from headcount.models import load_options as options
 from headcount.models.bundled import BUNDLED
 from headcount.models.fingerprint import fingerprint_tensors
-from headcount.models.gguf import read_header
+from headcount.models.gguf import begin_with_bos, read_header
 from headcount.models.load import load_pretrained
 from headcount.models.load_errors import explain
 from headcount.system.fingerprint import fingerprint_files
+from headcount.tasks import Example, Task, encode
 
 
 @pytest.fixture(autouse=True)
@@ -101,6 +103,33 @@ class TestSources:
         loaded.model.save_pretrained(gguf.parent / "saved")
         ids = loaded.tokenizer("hello", return_tensors="pt")
         assert loaded.model(**ids).logits.isfinite().all()
+
+    @pytest.mark.parametrize("before", [None, True, False])
+    @pytest.mark.parametrize("add_bos", [True, False])
+    def test_gguf_says_whether_texts_begin_with_bos(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, add_bos: bool, before: bool | None
+    ) -> None:
+        """Whatever the version of transformers makes of the flag, which is tried both ways."""
+        if before is not None:
+            made = transformers.AutoTokenizer.from_pretrained
+
+            def other(*names: Any, **options: Any) -> Any:
+                tokenizer = made(*names, **options)
+                begin_with_bos(tokenizer, before)
+                return tokenizer
+
+            monkeypatch.setattr(transformers.AutoTokenizer, "from_pretrained", other)
+        path = write_gguf(tmp_path / "tiny.gguf", add_bos=add_bos)
+        loaded = load_pretrained(path, device="cpu")
+        assert loaded.tokenizer.bos_token_id == 1
+        task = Task("t", 1, (Example("0", "a b", " c"), Example("1", "b a", " c")))
+        for example in encode(task, loaded.tokenizer):
+            assert (example.prompt[0] == 1) == add_bos
+            assert 1 not in example.prompt[1:]
+        loaded.tokenizer.save_pretrained(tmp_path / "saved")
+        monkeypatch.undo()
+        again = transformers.AutoTokenizer.from_pretrained(tmp_path / "saved")
+        assert again.encode("a b") == loaded.tokenizer.encode("a b")
 
     def test_gguf_says_how_to_split_text(self, tmp_path: Path) -> None:
         digits = load_pretrained(write_gguf(tmp_path / "a.gguf"), device="cpu").tokenizer

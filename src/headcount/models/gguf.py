@@ -22,7 +22,7 @@ def read_gguf(path: Path, **options: Any) -> tuple[Any, Any, dict[str, Any]]:
     """
     import transformers
 
-    pre_tokenizer = read_header(path).get("tokenizer.ggml.pre")
+    header = read_header(path)
     if hasattr(transformers, "GgufConfig"):  # older versions always dequantise
         options["quantization_config"] = transformers.GgufConfig(dequantize=True)
     kernels = "transformers.integrations.gguf.kernels"
@@ -35,8 +35,10 @@ def read_gguf(path: Path, **options: Any) -> tuple[Any, Any, dict[str, Any]]:
         )
     model, report = loaded
     forget_quantiser(model)
-    if pre_tokenizer in SINGLE_DIGITS:
+    if header.get("tokenizer.ggml.pre") in SINGLE_DIGITS:
         split_digits(tokenizer)
+    if isinstance(add_bos := header.get("tokenizer.ggml.add_bos_token"), bool):
+        begin_with_bos(tokenizer, add_bos)
     return model, tokenizer, report
 
 
@@ -62,8 +64,30 @@ def split_digits(tokenizer: Any) -> None:
     tokenizer.backend_tokenizer.pre_tokenizer = pre_tokenizers.Sequence([digits, words])
 
 
-def read_header(path: Path) -> dict[str, str]:
-    """The text settings in the header of a GGUF file, such as its architecture.
+def begin_with_bos(tokenizer: Any, wanted: bool) -> None:
+    """Let texts begin with BOS, or not, as the file says; versions of transformers differ in it.
+
+    A model that was trained with BOS and is asked without it answers nonsense.
+    """
+    from tokenizers import processors
+
+    bos = tokenizer.bos_token_id
+    bare = tokenizer.encode("a", add_special_tokens=False)
+    begins = bos is not None and tokenizer.encode("a")[:1] == [bos] and bare[:1] != [bos]
+    if bos is None or begins == wanted:
+        return
+    if hasattr(tokenizer, "add_bos_token"):  # else a saved tokenizer would forget it
+        tokenizer.add_bos_token = wanted
+    tokenizer.init_kwargs["add_bos_token"] = wanted
+    name = tokenizer.bos_token
+    single, pair = (f"{name} $A", f"{name} $A {name}:1 $B:1") if wanted else ("$A", "$A $B:1")
+    tokenizer.backend_tokenizer.post_processor = processors.TemplateProcessing(
+        single=single, pair=pair, special_tokens=[(name, bos)] if wanted else []
+    )
+
+
+def read_header(path: Path) -> dict[str, str | bool]:
+    """The texts and the truth values in the header of a GGUF file, such as its architecture.
 
     A file that is not GGUF, or that ends before its last tensor, is refused. The gguf package does
     not check this, and takes most of a minute to read a large vocabulary.
@@ -88,8 +112,8 @@ FORMATS = ("B", "b", "H", "h", "I", "i", "f", "?", "", "", "Q", "q", "d")
 TEXT, LIST = 8, 9
 
 
-def _parse(file: BinaryIO) -> tuple[dict[str, str], int]:
-    """All settings that are texts, and the position in the file at which the last tensor ends."""
+def _parse(file: BinaryIO) -> tuple[dict[str, str | bool], int]:
+    """Settings that are texts or truth values, and where in the file the last tensor ends."""
     from gguf import GGML_QUANT_SIZES, GGMLQuantizationType
 
     def number(form: str) -> Any:
@@ -129,4 +153,4 @@ def _parse(file: BinaryIO) -> tuple[dict[str, str], int]:
         raise ValueError("no tensors")
     alignment = int(settings.get("general.alignment", 32))
     start = -(-file.tell() // alignment) * alignment
-    return {k: v for k, v in settings.items() if isinstance(v, str)}, start + end
+    return {k: v for k, v in settings.items() if isinstance(v, str | bool)}, start + end

@@ -220,6 +220,7 @@ def test_a_head_set_can_be_gone_through() -> None:
         ({"count": [1]}, 'A curve has no setting "count".*Did you mean "counts"'),
         ({"counts": 3}, "Counts are a list of numbers of heads"),
         ({"counts": "3"}, "Counts are a list of numbers of heads"),
+        ({"counts": ["3"]}, "Cannot choose 3 heads"),
         ({"seeds": "many"}, '"seeds" of A curve is a whole number'),
         ({"metric": print}, "A metric is a name, such as accuracy, or a Metric"),
     ],

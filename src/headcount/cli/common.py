@@ -113,9 +113,9 @@ def claim_lines(claims: Iterable[Claim]) -> list[str]:
     """A line for each claim: verdict, measured value, and the interval or why there is none."""
     lines = []
     for c in claims:
-        ends = f"[{c.low:+.2f}, {c.high:+.2f}]" if c.low <= c.high else "without an interval"
-        why = f" ({c.reason})" if c.reason else ""
-        lines.append(f"{c.verdict}: {c.claim}: {c.measured:+.2f} {ends}{why}")
+        ends = f" [{c.low:+.2f}, {c.high:+.2f}]" if c.low <= c.high else ""
+        why = f". {c.reason}" if c.reason else ""
+        lines.append(f"{c.verdict}: {c.claim}: {c.measured:+.2f}{ends}{why}")
     return lines
 
 

@@ -102,7 +102,8 @@ def plot_panels(
         ]
         for title, tables in panels.items()
     }
-    small = f"model of {total} heads · bands: 95 % intervals{' · ' if note else ''}{note}"
+    words = [f"model of {total} heads", "bands: 95 % intervals of the random series", note]
+    small = " · ".join(filter(None, words))
     return _plot(lines, "Score", small, metrics=2)
 
 

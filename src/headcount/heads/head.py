@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -270,7 +271,8 @@ def check_counts(counts: Any, layout: HeadLayout) -> list[int]:
             f"Counts are a list of numbers of heads, such as [0, 4], not {counts!r}."
         )
     for count in counts:
-        if int(count) != count or not 0 <= count <= layout.total:
+        whole = isinstance(count, Integral | float) and int(count) == count
+        if not whole or not 0 <= count <= layout.total:
             raise HeadcountError(
                 f"Cannot choose {count} heads: this model has {layout.total} "
                 "(counts go from 0 to that number)."

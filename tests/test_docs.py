@@ -91,6 +91,14 @@ def test_every_public_name_is_in_the_reference() -> None:
     assert len(shown) == len(set(shown))
 
 
+@pytest.mark.parametrize("name", sorted(headcount._HOMES))
+def test_every_public_name_has_an_example(name: str) -> None:
+    """In its own docstring, or in that of one of its methods; the doctests run them all."""
+    public = getattr(headcount, name)
+    members = vars(public).values() if isinstance(public, type) else ()
+    assert any(">>>" in (getattr(one, "__doc__", None) or "") for one in (public, *members))
+
+
 def test_pages_have_the_settings_of_their_studies() -> None:
     script = DOCS.parent / "scripts" / "write_settings.py"
     done = subprocess.run(

@@ -28,6 +28,10 @@ class Claim:
 
     `reason` is the rule behind a verdict that an interval alone does not explain, or says why there
     is no interval.
+
+    >>> fall = Interval(-0.12, low=-0.2, high=-0.04, n=50)
+    >>> Claim.of("masking costs accuracy", None, fall, judge(fall, below=0.0)).verdict
+    'supported'
     """
 
     claim: str

@@ -10,6 +10,9 @@ class HeadcountError(Exception):
     """A mistake that its user can fix: the message is one sentence that says what to do.
 
     The command line prints it without a traceback and ends with exit code 2.
+
+    >>> print(HeadcountError("There is no head 9.9: this model has attention layers 0 to 3."))
+    There is no head 9.9: this model has attention layers 0 to 3.
     """
 
 

@@ -33,6 +33,11 @@ class Model:
     """A Hugging Face causal LM, its tokenizer, and its proven head sites.
 
     Made by `load_model` or `wrap`; the module inside is the user's own and is never changed.
+
+    >>> from headcount import load_model
+    >>> model = load_model("smollm2-135m-q4")
+    >>> model.name, str(model.layout), len(model.sites)
+    ('smollm2-135m-q4', '270 heads in 30 layers', 30)
     """
 
     module: nn.Module

@@ -183,6 +183,10 @@ class Store(Inventory):
     """The measurements of all models and tasks, in one SQLite file on a local disk.
 
     Use it as a context manager, or close it. Each process and each thread opens its own `Store`.
+
+    >>> with Store(getfixture("tmp_path") / "store.sqlite") as store:
+    ...     store.summary()
+    []
     """
 
     def __init__(self, path: str | Path) -> None:

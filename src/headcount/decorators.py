@@ -77,7 +77,9 @@ def metric(
 
     The function takes `Scored`, the logits where the answer is predicted; with `text=True` it takes
     `Written`, the answers that the model wrote. `facts` are the other fields of `Metric`
-    (`differentiable`, `needs_foils`, `binary`) or `TextMetric` (`binary`, `identity`, `require`).
+    (`differentiable`, `needs_foils`, `binary`, `answers`) or `TextMetric` (`binary`, `identity`,
+    `require`, `golds`). A metric of logits refuses examples with several right answers, unless
+    `answers` says that it counts them; a metric of texts takes the best value over them.
 
     >>> import headcount
     >>> @headcount.metric("probability", "Probability of the first token")

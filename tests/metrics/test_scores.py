@@ -36,7 +36,7 @@ def test_log_probability_is_that_of_the_whole_target() -> None:
     expected = [LOG(0.5) + LOG(0.8), LOG(0.1) + LOG(0.2)]
     assert value("logprob", both, [[0, 1], [2, 2]]) == pytest.approx(expected, abs=1e-6)
     half = [e / 2 for e in expected]
-    assert value("logprob_mean", both, [[0, 1], [2, 2]]) == pytest.approx(half, abs=1e-6)
+    assert value("logprob_per_token", both, [[0, 1], [2, 2]]) == pytest.approx(half, abs=1e-6)
 
 
 def test_accuracy_needs_every_token_of_the_target() -> None:
@@ -48,7 +48,7 @@ def test_the_margin_is_over_the_strongest_foil_at_the_first_token() -> None:
     both = [[FIRST, SECOND]] * 2
     margins = value("logit_difference", both, [[0, 0], [1, 1]], [[1, 2], [2, 0]])
     assert margins == pytest.approx([LOG(0.5 / 0.3), LOG(0.3 / 0.5)])
-    assert value("choice", both, [[0, 0], [1, 1]], [[1, 2], [2, 0]]) == [1, 0]
+    assert value("first_token_choice", both, [[0, 0], [1, 1]], [[1, 2], [2, 0]]) == [1, 0]
 
 
 def many(
@@ -74,11 +74,11 @@ def test_masses_are_sums_over_right_and_wrong_answers() -> None:
 def test_the_strongest_right_answer_counts() -> None:
     margins = many("logit_difference", [[2], [2]], [[0, -1], [0, -1]], [[1], [-1]])
     assert margins == pytest.approx([LOG(0.3 / 0.5), LOG(0.2 / 0.5)])
-    assert many("choice", [[2], [1]], [[1, -1], [0, -1]], [[0], [-1]]) == [1, 0]
+    assert many("first_token_choice", [[2], [1]], [[1, -1], [0, -1]], [[0], [-1]]) == [1, 0]
 
 
 def test_a_tie_is_no_choice() -> None:
-    assert value("choice", [[[1.0, 1.0, 0.0]]], [[0]], [[1]]) == [0]
+    assert value("first_token_choice", [[[1.0, 1.0, 0.0]]], [[0]], [[1]]) == [0]
 
 
 def test_not_a_number_is_neither_right_nor_wrong() -> None:
@@ -119,7 +119,7 @@ def test_only_differences_between_logits_count(
 ) -> None:
     foil = (target + 1) % 4
     moved = [[[logit + shift for logit in logits]]]
-    for metric in ("logprob", "logprob_mean", "logit_difference"):
+    for metric in ("logprob", "logprob_per_token", "logit_difference"):
         before, after = (value(metric, rows, [[target]], [[foil]]) for rows in ([[logits]], moved))
         assert before == pytest.approx(after, abs=1e-4)
     assert value("logprob", [[logits]], [[target]])[0] <= 1e-6
@@ -129,7 +129,7 @@ def test_only_differences_between_logits_count(
 def test_an_accurate_answer_is_also_the_right_choice(logits: list[float], target: int) -> None:
     foils = [[word for word in range(4) if word != target]]
     accurate = value("accuracy", [[logits]], [[target]])[0]
-    chosen = value("choice", [[logits]], [[target]], foils)[0]
+    chosen = value("first_token_choice", [[logits]], [[target]], foils)[0]
     ties = sum(logit == max(logits) for logit in np.float32(logits)) > 1
     assert accurate == chosen or ties
 
@@ -138,7 +138,10 @@ def test_metrics_that_can_be_differentiated_say_so() -> None:
     for metric in logit_metrics():
         case = scored([[FIRST, SECOND]], [[0, 1]], [[1]])
         case.logits.requires_grad_()
-        assert metric.function(case).requires_grad == metric.differentiable
+        values = metric.function(case)
+        if metric.combine is not None:
+            values = metric.combine(values[:, None], values[:, None])
+        assert values.requires_grad == metric.differentiable
         assert metric.binary <= (not metric.differentiable)
 
 

@@ -4,6 +4,7 @@ import math
 import subprocess
 import sys
 from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -88,3 +89,32 @@ def test_listing_needs_no_torch() -> None:
     code += "print({'torch', 'transformers'} & sys.modules.keys())"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "set()"
+
+
+def test_a_text_gets_the_best_value_over_its_right_answers() -> None:
+    written = Written(
+        ["7", "7", "x"], ["6", "7", "6"], ["", "", ""], ["?"] * 3, [["8", "7"], [], []]
+    )
+    assert get_metric("exact_match").score(written).tolist() == [1, 1, 0]
+    assert get_metric("exact_match").function(written).tolist() == [0, 1, 0]
+    seen: list[list[str]] = []
+
+    def lengths(written: Written) -> np.ndarray:
+        seen.append(list(written.golds))
+        return np.array([float(len(gold)) for gold in written.golds])
+
+    metric = TextMetric("length", "Length", lengths)
+    longer = Written(["a", "b"], ["c", "dd"], ["", ""], ["?", "?"], [["eee"], ["f"]])
+    assert metric.score(longer).tolist() == [3, 2]
+    assert seen == [["c", "dd"], ["eee", "f"]]
+    # One that reads no right answers runs once.
+    blind = TextMetric("blind", "Blind", lengths, golds=False)
+    assert blind.score(longer).tolist() == [1, 2]
+    assert not get_metric("similarity").golds
+
+
+def test_further_answers_move_with_the_right_answer() -> None:
+    written = Written(["a", "b"], ["a", "b"], ["a", "b"], ["?", "?"], [["A1"], ["B1", "B2"]])
+    moved = shuffled(written)
+    assert (moved.golds, moved.also) == (["b", "a"], [["B1", "B2"], ["A1"]])
+    assert floor(get_metric("exact_match"), replace(written, also=[["b"], ["a"]])) == 1.0

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import tiny_tokenizers as tiny
+from toy import word_tokenizer
 
 from headcount.errors import HeadcountError
 from headcount.tasks import encode, make_task, require_corrupted
@@ -78,3 +79,74 @@ def test_other_bad_input(tmp_path: Path) -> None:
     (tmp_path / "latin.json").write_bytes(b'{"prompts": "\xe4"}')
     with pytest.raises(HeadcountError, match="not UTF-8"):
         make_task(str(tmp_path / "latin.json"), tiny.byte_level())
+
+
+NAMES = ("Mary", "Kate", "Anna", "Lucy", "Paul", "John", "Mark", "Jane", "Ruth", "Carl")
+
+
+def prompts(unequal: int) -> dict[str, Any]:
+    """Ten prompts; the first ones have shorter corrupted prompts."""
+    short = {"corrupt": "Then, Zoe went to the garden. Noah gave a lamp to"}
+    return {
+        "prompts": [
+            {
+                "clean": f"Then, {name} and Tom went to the garden. Tom gave a lamp to",
+                "corrupt": "Then, Zoe and Max went to the garden. Noah gave a lamp to",
+                "answers": [f" {name}"],
+                "wrong_answers": [" Tom"],
+            }
+            | (short if number < unequal else {})
+            for number, name in enumerate(NAMES)
+        ]
+    }
+
+
+def words() -> Any:
+    """One token for each word, so that another name has as many."""
+    texts = [p[field] for p in prompts(1)["prompts"] for field in ("clean", "corrupt")]
+    return word_tokenizer(tuple(sorted({word for text in texts for word in text.split()})))
+
+
+def test_unequal_corrupted_prompts_are_left_out_with_a_count(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    whole = make_task(write(tmp_path, prompts(0)), words())
+    kept = [example.id for example in whole]
+    caplog.clear()
+    task = make_task(write(tmp_path, prompts(2)), words())
+    assert [example.id for example in task] == kept[2:]
+    assert task.parameters["left_out"] == 2
+    (message,) = caplog.messages
+    assert message.startswith("headcount: 2 of the 10 examples of prompts are left out, because ")
+    require_corrupted(encode(task, words()))
+    # The others stay in their split.
+    both = [[e.id for e in some.split("test") if e.id in kept[2:]] for some in (whole, task)]
+    assert both[0] == both[1]
+
+
+def test_above_a_fifth_nothing_is_left_out_and_ablations_refuse(tmp_path: Path) -> None:
+    task = make_task(write(tmp_path, prompts(3)), words())
+    assert len(task) == 10
+    assert "left_out" not in task.parameters
+    with pytest.raises(HeadcountError, match=r"has 11 tokens and its prompt 13: .*up to 20%"):
+        require_corrupted(encode(task, words()))
+
+
+def test_lines_with_unequal_corrupted_prompts_are_left_out(tmp_path: Path) -> None:
+    file = tmp_path / "mine.jsonl"
+    lines = [
+        {"prompt": p["clean"], "target": p["answers"][0], "corrupted": p["corrupt"]}
+        for p in prompts(1)["prompts"]
+    ]
+    file.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    task = make_task(file, words())
+    assert (len(task), task.parameters["left_out"]) == (9, 1)
+
+
+@pytest.mark.parametrize("lines", [True, False])
+def test_a_file_of_cogqa_gets_a_hint(tmp_path: Path, lines: bool) -> None:
+    record = {"question": "Who?", "answer": "he", "generated": []}
+    path = write(tmp_path, f"{json.dumps(record)}\n" * 2 if lines else [record])
+    with pytest.raises(HeadcountError) as refused:
+        make_task(path, tiny.byte_level())
+    assert f"--task cogqa --set path={path}" in str(refused.value)

@@ -54,6 +54,14 @@ def test_context_can_be_as_in_the_published_code(tmp_path: Path) -> None:
     assert len(cogqa(path=path)) == 6
 
 
+def test_the_first_n_sub_questions_of_a_skill(tmp_path: Path) -> None:
+    path = written(tmp_path, [RECORD, OTHER])
+    assert [example.id for example in cogqa(path=path, skill="Retrieval", n=1)] == ["1.1"]
+    assert len(cogqa(path=path, n=4)) == 4
+    with pytest.raises(HeadcountError, match=r"has 2 sub-questions of this skill, not 3"):
+        cogqa(path=path, skill="Retrieval", n=3)
+
+
 @pytest.mark.parametrize(
     ("records", "words"),
     [

@@ -1,12 +1,15 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+import tiny_tokenizers as tiny
 
 from headcount.errors import HeadcountError
+from headcount.tasks import encode, make_task
 from headcount.tasks.own_files import jsonl
 from headcount.tasks.task import Example
 
@@ -121,3 +124,85 @@ def test_files_without_examples(file: Path, tmp_path: Path) -> None:
         jsonl(path=str(tmp_path))
     with pytest.raises(HeadcountError, match="Name the file that holds the examples"):
         jsonl()
+
+
+def test_the_first_n_lines(file: Path) -> None:
+    path = write(file, *({**FRANCE, "prompt": f"{number}?"} for number in range(5)))
+    assert [example.prompt for example in jsonl(path=path, n=2)] == ["0?", "1?"]
+    assert len(jsonl(path=path)) == 5
+    with pytest.raises(HeadcountError, match=r"has 5 examples, not 6: ask for 1 to 5"):
+        jsonl(path=path, n=6)
+
+
+PAIR = {"sentence_good": "The cats sleep.", "sentence_bad": "The cats sleeps."}
+
+
+def test_pairs_of_sentences(file: Path) -> None:
+    more = {"sentence_good": "It rains.", "sentence_bad": "It rain.", "UID": "verb", "pairID": "7"}
+    first, second = jsonl(path=write(file, PAIR, more))
+    assert (first.prompt, first.target, first.foils) == (
+        "",
+        "The cats sleep.",
+        ("The cats sleeps.",),
+    )
+    assert (first.id, first.template, first.whole_text) == ("line-1", "", True)
+    assert (second.id, second.template) == ("line-2", "verb")
+    assert first.content_id != second.content_id
+
+
+@pytest.mark.parametrize(
+    ("record", "words"),
+    [
+        ({"sentence_good": "It rains."}, 'the field "sentence_bad" is missing'),
+        ({"sentence_bad": "It rains."}, 'the field "sentence_good" is missing'),
+        ({**PAIR, "sentence_bad": 3}, 'the field "sentence_bad" must hold a text'),
+        ({**PAIR, "sentence_good": ""}, "the pair of sentences has an empty target"),
+        ({**PAIR, "sentence_bad": ""}, "has an empty foil"),
+        ({**PAIR, "sentence_bad": PAIR["sentence_good"]}, "which is its target"),
+        ({**PAIR, "sentence_bad": "\ud800"}, "not valid Unicode"),
+    ],
+)
+def test_bad_pairs_are_a_sentence(file: Path, record: Any, words: str) -> None:
+    with pytest.raises(HeadcountError) as error:
+        jsonl(path=write(file, PAIR, record))
+    assert str(error.value).startswith(f"{file}, line 2: ")
+    assert words in str(error.value)
+
+
+def test_sentences_and_prompts_do_not_mix(file: Path) -> None:
+    with pytest.raises(HeadcountError, match="both whole texts and prompts"):
+        jsonl(path=write(file, PAIR, FRANCE))
+    with pytest.raises(HeadcountError, match="no messages of a chat"):
+        jsonl(path=write(file, PAIR), chat=True)
+
+
+@pytest.mark.parametrize("has", [True, False])
+def test_the_bos_rule_of_sentences_is_recorded(file: Path, has: bool) -> None:
+    tokenizer = tiny.byte_level()
+    if not has:
+        tokenizer.bos_token = None
+    task = make_task(write(file, PAIR), tokenizer)
+    assert task.bos == task.parameters["bos"] == ("always" if has else "never")
+    (one,) = encode(task, tokenizer)
+    good, bad = (tuple(tokenizer.encode(PAIR[f"sentence_{kind}"])) for kind in ("good", "bad"))
+    if has:
+        assert (one.prompt, one.target, one.foils) == ((tokenizer.bos_token_id,), good, (bad,))
+    else:
+        # The first token of each sentence is read, and not scored.
+        assert (one.prompt, one.target, one.foils) == (good[:1], good[1:], (bad,))
+        with pytest.raises(HeadcountError, match="asks for a BOS token and the tokenizer has none"):
+            encode(make_task(str(file), tokenizer, bos="always"), tokenizer)
+    (same,) = encode(replace(task, bos="auto"), tokenizer)
+    assert same == one
+    short = make_task(write(file, {"sentence_good": "a", "sentence_bad": "b"}), tokenizer)
+    if has:
+        assert encode(short, tokenizer)
+    else:
+        with pytest.raises(HeadcountError, match=r"has 1 token, so that no token of it can be"):
+            encode(short, tokenizer)
+
+
+def test_a_file_of_cogqa_is_recognised(file: Path) -> None:
+    record = {"question": "Who?", "generated": [{"subquestion": "Where?"}]}
+    with pytest.raises(HeadcountError, match=r"this is a record of CogQA; .* --task cogqa --set"):
+        jsonl(path=write(file, record))

@@ -26,7 +26,7 @@ def test_by_path(tmp_path: Path) -> None:
     for spec in (path, str(path)):
         task = make_task(spec, tiny.byte_level(), bos="always")
         assert (task.name, len(task), task.bos) == ("own", 1, "always")
-        assert task.parameters == {"path": str(path), "bos": "always", "chat": False}
+        assert task.parameters == {"path": str(path), "n": 0, "bos": "always", "chat": False}
     assert make_task("jsonl", tiny.byte_level(), **task.parameters) == task
 
 

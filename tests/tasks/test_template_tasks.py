@@ -104,9 +104,14 @@ def test_the_form_of_years_is_that_of_the_tokenizer(
         assert {int(foil) for foil in example.foils} == {*range(start + 1)}
         assert example.target == f"{start + 1:02d}"
     for example in make_task("greater-than", kinds["one digit"], n=60):
-        decade = int(example.prompt.split("the year ")[1][2])
-        assert {int(a) for a in (example.target, *example.also)} == {*range(decade + 1, 10)}
-        assert {int(foil) for foil in example.foils} == {*range(decade)}  # its own is in neither
+        decade, year = map(int, example.prompt.split("the year ")[1][2:4])
+        right = {int(answer) for answer in (example.target, *example.also)}
+        wrong = {int(foil) for foil in example.foils}
+        assert right | wrong == {*range(10)}  # every digit is right or wrong, the start's as well
+        for digit in range(10):  # and right if and only if every year that it begins is later
+            later = {10 * digit + last > 10 * decade + year for last in range(10)}
+            assert later == {digit in right}
+        assert example.target == str(decade + 1)
         assert example.corrupted is not None
         century = example.content.split("/")[1]
         assert f"the year {century}01" in example.corrupted

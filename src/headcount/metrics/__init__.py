@@ -38,7 +38,7 @@ def _make(key: str, name: str, function: Callable[..., Any], **facts: Any) -> Me
 
 
 _WORDS = (EXACT_MATCH, PUBLISHED_ACCURACY, SIMILARITY, GOLD_SIMILARITY, COMET)
-_OURS = (*LOGIT_METRICS, *_WORDS, MATHS, PUBLISHED_MATHS)
+_OURS: tuple[Metric | TextMetric, ...] = (*LOGIT_METRICS, *_WORDS, MATHS, PUBLISHED_MATHS)
 METRICS: Registry[Metric | TextMetric] = Registry("metric", _make, {m.key: m for m in _OURS})
 
 

@@ -149,6 +149,7 @@ SIMILARITY = TextMetric(
     "Similarity to unmasked answer (MiniLM cosine)",
     lambda written: cosine(written.texts, written.whole),
     identity=encoder_identity,
+    golds=False,
 )
 GOLD_SIMILARITY = TextMetric(
     "gold_similarity",

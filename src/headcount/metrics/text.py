@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,19 +10,40 @@ from jaxtyping import Float, Int
 
 from headcount.errors import HeadcountError
 from headcount.metrics.normalise import normalise
+from headcount.tasks.task import Example
 
 
 @dataclass(frozen=True)
 class Written:
     """Texts that a model wrote under one or more head sets, and what to compare them with.
 
-    All four have one entry for each text.
+    Each has one entry for each text; `also` may be left out.
     """
 
     texts: Sequence[str]
     golds: Sequence[str]  # the right answers
     whole: Sequence[str]  # the answers of the unmasked model to the same prompts
     prompts: Sequence[str]
+    also: Sequence[Sequence[str]] = ()  # further right answers; `TextMetric.score` reads them
+
+    @classmethod
+    def of(cls, examples: Iterable[Example], texts: Sequence[str], whole: Sequence[str]) -> Written:
+        """The texts written to these examples, with the right answers of each."""
+        examples = list(examples)
+        return cls(
+            texts,
+            [example.target.strip() for example in examples],
+            whole,
+            [example.prompt for example in examples],
+            [[answer.strip() for answer in example.also] for example in examples],
+        )
+
+    def part(self, places: Sequence[int], golds: Sequence[str]) -> Written:
+        """Some of the texts, with these right answers."""
+        texts, whole, prompts = (
+            [column[place] for place in places] for column in (self.texts, self.whole, self.prompts)
+        )
+        return Written(texts, golds, whole, prompts)
 
 
 @dataclass(frozen=True)
@@ -35,6 +56,8 @@ class TextMetric:
     binary    whether its values are 0 or 1, so that its mean is an accuracy
     identity  whatever else determines a value, such as the encoder; part of the store's key
     require   refuses a missing package, before a model writes for hours
+    golds     whether it compares texts with right answers; if so, a text with several right
+              answers gets the highest of their values
     """
 
     key: str
@@ -43,6 +66,22 @@ class TextMetric:
     binary: bool = False
     identity: Callable[[], str] = lambda: ""
     require: Callable[[], object] = lambda: None
+    golds: bool = True
+
+    def score(self, written: Written) -> Float[np.ndarray, "texts"]:
+        """One value per text: the highest over its right answers.
+
+        >>> one = Written(["7"], ["6"], ["7"], ["More than five:"], [["7", "8"]])
+        >>> EXACT_MATCH.score(one)
+        array([1.])
+        """
+        values = np.array(self.function(written), dtype=np.float64)
+        several = written.also if self.golds else ()
+        for number in range(max(map(len, several), default=0)):
+            places = [place for place, answers in enumerate(several) if len(answers) > number]
+            golds = [several[place][number] for place in places]
+            values[places] = np.maximum(values[places], self.function(written.part(places, golds)))
+        return values
 
 
 def by_rule(rule: Callable[[str, str], bool]) -> Callable[[Written], Float[np.ndarray, "texts"]]:
@@ -93,6 +132,7 @@ def shuffled(written: Written, seed: int = 0) -> Written:
         golds=[written.golds[index] for index in partner],
         whole=[written.whole[index] for index in partner],
         prompts=written.prompts,
+        also=[written.also[index] for index in partner] if written.also else (),
     )
 
 
@@ -107,7 +147,7 @@ def floor(metric: TextMetric, written: Written, seed: int = 0) -> float:
     >>> floor(get_metric("exact_match"), Written(texts, texts, texts, ["?"] * 3))
     0.0
     """
-    return float(metric.function(shuffled(written, seed)).mean())
+    return float(metric.score(shuffled(written, seed)).mean())
 
 
 def _alike(own: Int[np.ndarray, "2 _"], given: Int[np.ndarray, "2 _"]) -> Int[np.ndarray, "_"]:

@@ -1,7 +1,7 @@
 """Tasks: what models are asked. Examples, their token ids, and one file per family of tasks.
 
-A task is made by its name for a tokenizer, or read from a file (JSON Lines, or the JSON layout of
-clean and corrupt prompts):
+A task is made by its name for a tokenizer, or read from a file (JSON Lines of examples or of pairs
+of sentences, or the JSON layout of clean and corrupt prompts):
 
     make_task("ioi", model, n=100)
     make_task("my/questions.jsonl", model)
@@ -113,6 +113,7 @@ def task_factory(spec: str | os.PathLike[str], **settings: Any) -> Callable[[Tok
 
     def make(tokenizer: Tokenizer) -> Task:
         made = check_made(f'the task "{key}"', entry.function(tokenizer, **own), Task)
-        return replace(made, parameters=parameters)
+        # What the factory decided for this tokenizer is recorded with the settings.
+        return replace(made, parameters={**parameters, **made.parameters})
 
     return make

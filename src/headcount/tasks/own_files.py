@@ -14,6 +14,18 @@ content     what fills the pattern (default: the prompt); examples of one conten
             and intervals treat examples of one template and content as one cluster
 id          a text or a whole number, different in every line (default: "line-N")
 
+A line may also hold two whole sentences, of which a model should find the first more likely (the
+layout of BLiMP); then all lines do:
+
+    {"sentence_good": "The cats sleep.", "sentence_bad": "The cats sleeps.", "UID": "agreement"}
+
+sentence_good   the target; nothing but a BOS token stands before it
+sentence_bad    the foil
+UID             the template (default: none)
+
+Other fields are ignored. With bos "auto" a BOS token stands before each sentence if the tokenizer
+has one; without it, the first token of each sentence is read and not scored.
+
 JSON files of clean and corrupt prompts have the layout that circuit-finding projects share:
 
     {"prompts": [{"clean": "The war lasted from 1742 to 17", "corrupt": "The war lasted …",
@@ -21,20 +33,25 @@ JSON files of clean and corrupt prompts have the layout that circuit-finding pro
 
 clean           the text right before the answer; required
 corrupt         the corrupted prompt; required
-answers         right answers, as they continue the prompt, with their leading space; metrics with a
-                single target use the first
+answers         right answers, as they continue the prompt, with their leading space; the first is
+                the target
 wrong_answers   the foils
 
 Other fields are ignored. The layout has no templates, so each prompt is a cluster of its own, and
 the mean ablation takes means over all positions.
+
+Both kinds of file: an example whose corrupted prompt has another number of tokens than its prompt
+is left out, for all ablations alike, if this concerns at most a fifth of the file.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from headcount.errors import HeadcountError, unknown
+from headcount.tasks.encoding import has_bos, leave_out_unaligned
 from headcount.tasks.json_files import (
     Record,
     Values,
@@ -42,24 +59,60 @@ from headcount.tasks.json_files import (
     exact_text,
     exact_texts,
     lines,
+    list_or_lines,
     records,
 )
 from headcount.tasks.task import Bos, Example, Task, Tokenizer, how_many
 
 NEEDED = ("prompt", "target")
+SENTENCES = ("sentence_good", "sentence_bad")
 LISTS = ("foils", "also")
 FIELDS = (*NEEDED, "corrupted", "template", "content", "id", *LISTS)
 
 
 def jsonl(
-    tokenizer: Tokenizer | None = None, *, path: str = "", bos: Bos = "auto", chat: bool = False
+    tokenizer: Tokenizer | None = None,
+    *,
+    path: str = "",
+    n: int = 0,
+    bos: Bos = "auto",
+    chat: bool = False,
 ) -> Task:
-    """Your own examples from a JSON Lines file."""
+    """Your own examples, or pairs of sentences, from a JSON Lines file.
+
+    The first `n` lines are used, 0 means all.
+    """
     examples = [_example(record, where) for where, record in records(path, "examples", lines)]
-    return Task(Path(path).stem, 1, tuple(examples), bos=bos, chat=chat)
+    kept = tuple(examples[: how_many(n, len(examples), path, "examples")])
+    task = Task(Path(path).stem, 1, kept, bos=bos, chat=chat)
+    if tokenizer is None:
+        return task
+    if kept[0].whole_text and bos == "auto":
+        rule: Bos = "always" if has_bos(tokenizer) else "never"
+        return replace(task, bos=rule, parameters={"bos": rule})  # recorded with every result
+    return leave_out_unaligned(task, tokenizer)
+
+
+def _sentences(record: Record, where: str) -> Example:
+    """A pair of sentences; the good one is right."""
+    good, bad = (exact_text(record, name, where) for name in SENTENCES)
+    template = record.get("UID")
+    example = Example(
+        id=f"line-{where.rsplit(' ', 1)[1]}",
+        prompt="",
+        target=good,
+        foils=(bad,),
+        template=template if isinstance(template, str) else "",
+        content=f"{good} / {bad}",
+        whole_text=True,
+    )
+    return example.checked(f"{where}: the pair of sentences")
 
 
 def _example(record: Record, where: str) -> Example:
+    if any(name in record for name in SENTENCES):
+        return _sentences(record, where)
+    refuse_cogqa(record, where)
     fields: dict[str, Any] = {"id": f"line-{where.rsplit(' ', 1)[1]}"}
     for name in dict.fromkeys((*record, *NEEDED)):
         value = record.get(name)
@@ -70,6 +123,16 @@ def _example(record: Record, where: str) -> Example:
         elif value is not None or name in (*NEEDED, "id"):
             fields[name] = (exact_texts if name in LISTS else exact_text)(record, name, where)
     return Example(**fields).checked(f"{where}: the example")
+
+
+def refuse_cogqa(record: Any, where: str) -> None:
+    """Say which task reads a record in the layout of CogQA."""
+    if isinstance(record, dict) and "generated" in record:
+        path = where.split(", ")[0]
+        raise HeadcountError(
+            f"{where}: this is a record of CogQA; read the file with --task cogqa --set "
+            f"path={path}, or make_task('cogqa', model, path='{path}')."
+        )
 
 
 def clean_corrupt(
@@ -99,10 +162,16 @@ def clean_corrupt(
             also=answers[1:],
         )
         examples.append(example.checked(where))
-    return Task(Path(path).stem, 1, tuple(examples), bos=bos)
+    task = Task(Path(path).stem, 1, tuple(examples), bos=bos)
+    return task if tokenizer is None else leave_out_unaligned(task, tokenizer)
 
 
 def _prompts(path: Path) -> Values:
+    try:
+        _, first = next(list_or_lines(path))
+    except (HeadcountError, StopIteration):
+        first = None  # `document` says what is wrong
+    refuse_cogqa(first, str(path))
     data = document(path)
     prompts = data.get("prompts") if isinstance(data, dict) else None
     if not isinstance(prompts, list):

@@ -29,7 +29,7 @@ from headcount.tasks.few_shot import shape
 from headcount.tasks.items import Item
 from headcount.tasks.json_files import Record, records, text_of
 from headcount.tasks.roles import PoolSettings, pool_task
-from headcount.tasks.task import Bos, Example, Task, Tokenizer, quoted
+from headcount.tasks.task import Bos, Example, Task, Tokenizer, how_many, quoted
 
 Ending = Literal["words", "marks", "none"]
 ENDINGS: dict[Ending, str] = {"words": "The answer is {}.", "marks": "#### {}", "none": ""}
@@ -152,13 +152,15 @@ def cogqa(
     *,
     path: str = "",
     skill: str = "",
+    n: int = 0,
     context: Context = "all",
     max_new_tokens: int = 128,
     bos: Bos = "auto",
 ) -> Task:
     """Sub-questions of one cognitive skill, from a file in the published CogQA layout.
 
-    Sub-questions are asked one at a time; those of one question share its content. With `context`
+    The first `n` sub-questions of the skill are used, 0 means all. Sub-questions are asked one at a
+    time; those of one question share its content. With `context`
     "all", the earlier sub-questions and their right answers stand in front; with "retrieval" only
     those of the skill Retrieval, as in the published code; with "none" no sub-question.
     """
@@ -194,7 +196,8 @@ def cogqa(
     if not examples:
         raise unknown(f"sub-question in {path} of the skill", skill, skills)
     name = f"cogqa-{_plain(skill)}" if skill else "cogqa"
-    return Task(name, 1, tuple(examples), bos=bos, max_new_tokens=max_new_tokens)
+    kept = tuple(examples[: how_many(n, len(examples), path, "sub-questions of this skill")])
+    return Task(name, 1, kept, bos=bos, max_new_tokens=max_new_tokens)
 
 
 def _plain(skill: str) -> str:

@@ -42,6 +42,8 @@ class Example:
                 prompt if empty
     pieces      the prompt in pieces that are encoded separately and joined as token ids: texts, or
                 ids of one tokenizer; if empty, the prompt is one piece
+    whole_text  the answers are whole texts, such as two sentences to choose from: the prompt is
+                empty, and at most a BOS token stands before them
 
     >>> prompt = "Then, Mary and John went to the garden. John gave a lamp to"
     >>> Example("0", prompt, " Mary", (" John",), template="went", content="garden/lamp").cluster
@@ -57,11 +59,12 @@ class Example:
     content: str = ""
     also: tuple[str, ...] = ()
     pieces: tuple[str | tuple[int, ...], ...] = ()
+    whole_text: bool = False
 
     @property
     def content_id(self) -> str:
         """The content, which decides whether the example is in the ranking or the test split."""
-        return self.content or self.prompt
+        return self.content or self.prompt or self.target
 
     @property
     def cluster(self) -> tuple[str, str]:
@@ -78,7 +81,11 @@ class Example:
         both = next((answer for answer in self.also if answer in self.foils), "")
         texts = (self.id, self.prompt, self.target, *self.foils, *self.also, self.corrupted or "")
         problems = {
-            "an empty prompt": not self.prompt,
+            "an empty prompt": not self.prompt and not self.whole_text,
+            "a prompt, although its target is a whole text": self.prompt and self.whole_text,
+            "a corrupted prompt, although its target is a whole text": (
+                self.whole_text and self.corrupted
+            ),
             "an empty target": not self.target,
             "an empty foil": "" in self.foils,
             f"the foil {quoted(self.target)}, which is its target": self.target in self.foils,
@@ -146,6 +153,15 @@ class Task:
             raise HeadcountError(
                 f'The task "{self.name}" needs max_new_tokens of at least 1, and stop strings that '
                 "are not empty."
+            )
+        if len({example.whole_text for example in self.examples}) > 1:
+            raise HeadcountError(
+                f'The task "{self.name}" has both whole texts and prompts: make two tasks of it.'
+            )
+        if self.chat and self.examples[0].whole_text:
+            raise HeadcountError(
+                f'The task "{self.name}" has whole texts, which are no messages of a chat: set '
+                "chat to False."
             )
         check_ending(self.until)
         seen: set[str] = set()

@@ -18,9 +18,10 @@ two forms:
 
     two-digit      "1742" is "17" and "42": all later years are right, the start year and all
                    earlier years are foils
-    single-digit   each digit is a token: the digit of the decade is predicted, "17" → 5, …, 9 and
-                   not 0, …, 3; the start decade (4) is neither right nor wrong, since some of its
-                   years are later
+    single-digit   each digit is a token, and the digit of the decade is predicted. All start years
+                   are the last of their decade: after 1749, "17" → 5, …, 9 and not 0, …, 4. (After
+                   1742 the start decade would be neither: some of its years are later. Models give
+                   it most often, so that accuracy would count true answers as wrong.)
 
 Docstring: name the argument that is documented next (Heimersheim and Janiak, 2023). The signature
 shows which argument follows the last documented one. The corrupted prompt has other names in the
@@ -73,6 +74,10 @@ class TemplateSettings:
     n: int = 200
     seed: int = 0
     bos: Bos = "auto"
+
+
+# Raised when the examples of a task change, so that stored values are not taken for theirs.
+VERSIONS = {"greater-than": 2}
 
 
 def single_tokens(tokenizer: Tokenizer, texts: Sequence[str], before: str = " ") -> dict[str, int]:
@@ -137,7 +142,7 @@ def template_task(
                 "choose another task."
             )
         examples.append(replace(example, id=f"{key}-{number:04d}"))
-    return Task(key, 1, tuple(examples), bos=settings.bos)
+    return Task(key, VERSIONS.get(key, 1), tuple(examples), bos=settings.bos)
 
 
 def aligned(
@@ -232,7 +237,8 @@ def greater_than(tokenizer: Tokenizer, settings: TemplateSettings) -> Task:
     """Greater Than: name a year after the start year.
 
     Each example has its own triple of template, noun and century. All later years of the century
-    are right, all earlier ones are foils; the target is the next year that the tokenizer can write.
+    are right, the start and all earlier ones are foils; the target is the next year (or decade)
+    that the tokenizer can write.
     """
     data = tables("greater_than")
     digits, answers, starts = _years(tokenizer)
@@ -248,9 +254,8 @@ def greater_than(tokenizer: Tokenizer, settings: TemplateSettings) -> Task:
         )
         after = start if digits == 2 else start // 10
         right = [text for number, text in answers.items() if number > after]
-        # The nearest year comes first; the start decade is neither right nor wrong.
-        least = after if digits == 2 else after - 1
-        wrong = [text for number, text in reversed(answers.items()) if number <= least]
+        # The nearest year comes first.
+        wrong = [text for number, text in reversed(answers.items()) if number <= after]
         if not (right and wrong and aligned(tokenizer, {}, {prompt: (), corrupted: ()})):
             return None
         return Example(
@@ -296,8 +301,8 @@ def _years(tokenizer: Tokenizer) -> tuple[int, dict[int, str], dict[int, list[in
             "This tokenizer encodes neither years as two tokens of two digits nor digits as single "
             "tokens, so Greater Than has no corrupted prompts that align: choose another task."
         )
-    all_years = list(range(10, 90))
-    return 1, {int(text): text for text in digits}, dict.fromkeys(CENTURIES, all_years)
+    last_years = list(range(19, 90, 10))  # of a decade: no year of the start decade is later
+    return 1, {int(text): text for text in digits}, dict.fromkeys(CENTURIES, last_years)
 
 
 def docstring(tokenizer: Tokenizer, settings: TemplateSettings) -> Task:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import itertools
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -206,6 +207,26 @@ def test_samples_that_are_damaged_are_refused_in_a_sentence(tmp_path: Path, kind
     assert "\n" not in str(caught.value)
 
 
+GOOD = {"heads_per_layer": [2, 1], "values": [1, 2.5, 3], "ranking": "m", "parameters": {}}
+LONG, UNENDING = 10**400, float("nan")
+WRONG: dict[str, list[Any]] = {
+    "heads_per_layer": [
+        *(3, "21", None, {}, [], [0, 3], [-1, 4], [3.0], [True, True, True], [[2], 1]),
+        *(["2", 1], [10**9], [10**30]),
+    ],
+    "values": [
+        *(1, "abc", None, {}, [], [1, 2], [1, 2, 3, 4], [1, 2, "3"], [1, 2, None], [1, 2, True]),
+        *([1, 2, []], [[1, 2, 3]], [1, 2, LONG], [1, 2, UNENDING], [1, 2, -UNENDING], {"0": 1}),
+    ],
+    "ranking": [None, 3, ["m"], {}],
+    "parameters": [None, 3, "m", []],
+    "samples": [
+        *(3, "abc", {}, [1, 2, 3], [[1, 2]], [[1, 2, 3], [1]], [[1, 2, "3"]], [[1, 2, LONG]]),
+        *([None], [[1, 2, [3]]]),
+    ],
+}
+
+
 @pytest.mark.parametrize(
     "text",
     [
@@ -213,22 +234,25 @@ def test_samples_that_are_damaged_are_refused_in_a_sentence(tmp_path: Path, kind
         "3",
         "null",
         "{}",
-        '{"heads_per_layer": 3, "values": [1], "ranking": "m", "parameters": {}}',
-        '{"heads_per_layer": [1], "values": ["x"], "ranking": "m", "parameters": {}}',
-        '{"heads_per_layer": [0], "values": [], "ranking": "m", "parameters": {}}',
-        '{"heads_per_layer": [1], "values": [NaN], "ranking": "m", "parameters": {}}',
-        '{"heads_per_layer": [1], "values": [1, 2], "ranking": "m", "parameters": {}}',
         "{",
         "",
         "\xff",
+        "[" * 200_000,
+        '{"a":' * 200_000,
+        "9" * 5_000,
+        *(json.dumps({**GOOD, name: wrong}) for name, some in WRONG.items() for wrong in some),
+        *(json.dumps({n: GOOD[n] for n in GOOD if n != name}) for name in GOOD),
     ],
+    ids=lambda text: text[:40],
 )
 def test_files_that_hold_no_scores_are_refused_in_a_sentence(tmp_path: Path, text: str) -> None:
     path = tmp_path / "scores.json"
     path.write_bytes(text.encode("latin-1"))
     with pytest.raises(HeadcountError) as caught:
         HeadScores.load(path)
+    assert re.match(f"{path} is not a file of head scores: |Cannot read head", str(caught.value))
     assert "\n" not in str(caught.value)
+    assert len(str(caught.value)) < 300 + len(str(path))
 
 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:

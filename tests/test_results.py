@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import csv
+import errno
 import gzip
 import json
 import math
+import os
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -14,9 +18,13 @@ from planted import Plant, plant
 
 from headcount import Curve, HeadScores, curve
 from headcount.claims import Claim
+from headcount.errors import HeadcountError
+from headcount.figures.head_map import draw_head_map
+from headcount.report import find_results, read_result
 from headcount.report.curve_study import curve_study
 from headcount.report.study import Study
 from headcount.system.files import to_json
+from headcount.system.folders import READY, UNFINISHED, locked_folder
 
 PICTURES = ["figure.png", "figure.svg", "figure.pdf"]
 TABLES = ["curves.csv", "heads.csv", "values.csv.gz"]
@@ -54,16 +62,129 @@ def test_what_an_earlier_run_left_does_not_stay(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "claims.json").read_text()) == []
 
 
-def test_a_folder_with_a_run_is_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def contents(folder: Path) -> dict[str, bytes]:
+    paths = (path for path in folder.rglob("*") if path.is_file())
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in paths}
+
+
+def other_study() -> Study:
+    """A study whose files are partly those of `write`."""
+    planted, result = measured()
+    study = curve_study(result, planted.model, planted.task, {}, [])
+    figures = {"figure": draw_head_map([1.0, 2.0], (2,)).figure, "more": result.figure()}
+    return replace(study, name="other", figures=figures, values=(), tables={"T": [{"a": 1}]})
+
+
+@pytest.mark.parametrize("where", ["figure", "scores", "page"])
+def test_a_folder_is_as_before_when_the_new_result_cannot_be_written(
+    tmp_path: Path, where: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     write(tmp_path)
+    (tmp_path / "notes.txt").write_text("mine")
+    before = contents(tmp_path)
 
-    def full(self: HeadScores, path: Path) -> None:
-        raise OSError("no space left")
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(HeadScores, "save", full)
-    with pytest.raises(OSError, match="no space"):
+    targets = {"figure": "save_figure", "page": "write_page", "scores": "HeadScores.save"}
+    room = "heads" if where == "scores" else "report.study"
+    monkeypatch.setattr(f"headcount.{room}.{targets[where]}", full)
+    with pytest.raises(OSError, match="No space"):
+        other_study().save(tmp_path)
+    assert contents(tmp_path) == before
+
+
+def test_files_that_no_result_has_written_stay(tmp_path: Path) -> None:
+    write(tmp_path)
+    mine = {"notes.txt": b"mine", "scores/mine.json": b"{}", "sub/figure.png": b"mine"}
+    for name, content in mine.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(content)
+    other_study().save(tmp_path)
+    after = contents(tmp_path)
+    assert {name: after[name] for name in mine} == mine
+    assert "values.csv.gz" not in after  # the first result's, and not the second's
+    other_study().save(tmp_path / "alone")
+    assert {n: c for n, c in after.items() if n not in mine} == contents(tmp_path / "alone")
+
+
+def test_a_record_cannot_have_files_elsewhere_deleted(tmp_path: Path) -> None:
+    folder = tmp_path / "out"
+    write(folder)
+    (tmp_path / "mine").write_text("precious")
+    (folder / "link").symlink_to(tmp_path)
+    names = ["../mine", str(tmp_path / "mine"), "link/mine", "a\0b", "", "..", None, 3, ["x"]]
+    (folder / "run.json").write_text(json.dumps({"files": names}))
+    other_study().save(folder)
+    assert (tmp_path / "mine").read_text() == "precious"
+
+
+def test_a_name_that_is_a_folder_is_refused_and_nothing_changes(tmp_path: Path) -> None:
+    (tmp_path / "curves.csv").mkdir()
+    (tmp_path / "figure.png").write_bytes(b"mine")
+    with pytest.raises(HeadcountError, match=r"curves\.csv is a folder"):
         write(tmp_path)
-    assert not (tmp_path / "run.json").exists()
+    assert contents(tmp_path) == {"figure.png": b"mine"}
+
+
+def test_killed_while_files_are_moved_the_next_reader_moves_the_rest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other_study().save(tmp_path / "whole")
+    wanted, move = contents(tmp_path / "whole"), os.replace
+
+    class Killed(BaseException):
+        pass
+
+    for moves in range(len(wanted)):
+        folder = tmp_path / str(moves)
+        write(folder)
+        left = moves
+
+        def killed(source: Path, target: Path) -> None:
+            nonlocal left
+            if READY in str(source):
+                if not left:
+                    raise Killed
+                left -= 1
+            move(source, target)
+
+        monkeypatch.setattr(os, "replace", killed)
+        with pytest.raises(Killed):
+            other_study().save(folder)
+        monkeypatch.setattr(os, "replace", move)
+        assert not (folder / "run.json").exists()  # no half result passes for a whole one
+        if moves % 2:
+            assert find_results(tmp_path / str(moves)) == [folder]
+            assert read_result(folder).study == "other"
+        else:
+            other_study().save(folder)
+        assert contents(folder) == wanted
+
+
+def test_killed_while_writing_the_old_result_stays(tmp_path: Path) -> None:
+    write(tmp_path)
+    before = contents(tmp_path)
+    (tmp_path / UNFINISHED).mkdir()
+    (tmp_path / UNFINISHED / "run.json").write_text("{")
+    assert find_results(tmp_path) == [tmp_path]
+    assert read_result(tmp_path).study == "curve"
+    write(tmp_path)
+    assert contents(tmp_path) == before
+
+
+def test_two_that_save_into_one_folder_take_turns(tmp_path: Path) -> None:
+    with ThreadPoolExecutor(2) as pool:
+        saved = [pool.submit(study.save, tmp_path) for study in (other_study(), other_study())]
+        assert [len(paths.result()) for paths in saved] == [12, 12]
+    other_study().save(tmp_path.parent / f"{tmp_path.name}-alone")
+    assert contents(tmp_path) == contents(tmp_path.parent / f"{tmp_path.name}-alone")
+    with (
+        locked_folder(tmp_path),
+        pytest.raises(BlockingIOError),
+        locked_folder(tmp_path, wait=False),
+    ):
+        pass
 
 
 def test_the_table_and_scores_read_back(tmp_path: Path) -> None:
@@ -123,7 +244,7 @@ def test_the_run_can_be_made_again_from_its_facts(tmp_path: Path) -> None:
     run = json.loads((tmp_path / "run.json").read_text())
     assert list(run) == [
         *("study", "title", "command", "asked", "settings", "model"),
-        *("notes", "figures", "tables", "versions"),
+        *("notes", "figures", "tables", "files", "versions"),
     ]
     assert (run["study"], run["command"], run["asked"]) == ("curve", "headcount curve", "")
     settings = run["settings"]

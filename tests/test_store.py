@@ -396,11 +396,13 @@ def test_processes_write_the_same_and_different_keys_at_once(tmp_path: Path) -> 
 
 def test_processes_that_meet_a_damaged_store_set_it_aside_once(tmp_path: Path) -> None:
     path = tmp_path / "store.sqlite"
-    path.write_bytes(b"garbage" * 1000)
+    Store(path).close()
+    broken = b"garbage" * 10 + path.read_bytes()[70:]
+    path.write_bytes(broken)
     errors = finish([start(path, f"m{i}", 0, 3) for i in range(4)])
     assert sorted(bool(error) for error in errors) == [False, False, False, True]
     (aside,) = tmp_path.glob("*.damaged-*")
-    assert aside.read_bytes() == b"garbage" * 1000
+    assert aside.read_bytes() == broken
     with Store(path) as store:
         assert [batch_sizes(store, f"m{i}", 3) for i in range(4)] == [[2000] * 3] * 4
 

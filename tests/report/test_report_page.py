@@ -8,8 +8,11 @@ import hashlib
 import json
 import re
 import shlex
+import sys
+from collections.abc import Callable
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
 import pytest
 from report.page_samples import NASTY, write_sample
@@ -291,3 +294,95 @@ def test_folders_without_a_result_are_refused(tmp_path: Path) -> None:
     (tmp_path / "claims.json").write_text("[1]")
     with pytest.raises(HeadcountError, match="not a list of claims"):
         read_result(tmp_path)
+
+
+def changed_run(**entries: Any) -> Callable[[Path], object]:
+    def change(folder: Path) -> None:
+        run = json.loads((folder / "run.json").read_text())
+        (folder / "run.json").write_text(json.dumps(run | entries))
+
+    return change
+
+
+def written(name: str, content: str | bytes) -> Callable[[Path], object]:
+    data = content.encode() if isinstance(content, str) else content
+    return lambda folder: (folder / name).write_bytes(data)
+
+
+def first_head(old: str, new: str) -> Callable[[Path], object]:
+    """Change the first row of heads.csv, which is about head 0.0."""
+
+    def change(folder: Path) -> None:
+        header, row, *rest = (folder / "heads.csv").read_text().splitlines()
+        assert old in row
+        (folder / "heads.csv").write_text("\n".join([header, row.replace(old, new, 1), *rest]))
+
+    return change
+
+
+NESTED = "[" * 100_000
+HEAD = ",0,0,attribution,"
+MALFORMED = [
+    *(changed_run(model=wrong) for wrong in (None, [], "tiny", 3)),
+    *(changed_run(model={"tiny": wrong}) for wrong in (None, [], "x", {"heads": "abc"})),
+    *(changed_run(model={"tiny": {"heads": heads}}) for heads in ({}, ["4"], [None], 3)),
+    *(changed_run(**{name: None}) for name in ("study", "title", "command", "settings", "tables")),
+    *(changed_run(**{name: "x"}) for name in ("notes", "figures", "versions", "settings")),
+    *(changed_run(tables={"S": name}) for name in (3, None, ["a.csv"], "..")),
+    changed_run(figures=["a\0b"]),
+    *(written("claims.json", text) for text in ("{}", "null", "3", "[{}]", "[[]]", "[null]")),
+    *(written("claims.json", text) for text in ('[{"claim": 3, "verdict": "x"}]', "[", NESTED)),
+    *(written("run.json", text) for text in ("null", "[]", "", NESTED, b"\xff\xfe", "9" * 5000)),
+    *(written("heads.csv", text) for text in ("a,b\n1,2\n", "layer\n1000000000\n", b"\xff\xff")),
+    written("heads.csv", ",".join(["x"] * 3) + "\n1,2,3,4\n"),
+    written("curves.csv", b"a,b\n\xff,1\n"),
+    written("curves.csv", "a\n" + "x" * 11_000_000),
+    written("agreed.csv.gz", b"no archive"),
+    *(first_head(HEAD, f",{n},0,attribution,") for n in (10**9, 10**30, -1, "", "x", "1.5", 5)),
+    *(first_head(HEAD, f",0,{n},attribution,") for n in (10**9, 10**30, -1, "", "x", 5)),
+]
+
+
+@pytest.mark.parametrize("change", MALFORMED)
+def test_malformed_folders_get_one_sentence(
+    tmp_path: Path, change: Callable[[Path], object], capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = write_sample(tmp_path / "one")
+    (folder / "agreed.csv").rename(folder / "agreed.csv.gz")  # one table that may be packed
+    (folder / "agreed.csv.gz").write_bytes(gzip.compress((folder / "agreed.csv.gz").read_bytes()))
+    assert main(["report", str(folder), "--out", str(tmp_path / "page.html")]) == 0
+    change(folder)
+    capsys.readouterr()
+    assert main(["report", str(folder), "--out", str(tmp_path / "new.html")]) == 2
+    told = capsys.readouterr().err
+    assert told.startswith("headcount: ")
+    assert told.count("\n") == 1
+    assert not (tmp_path / "new.html").exists()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        written("claims.json", json.dumps([{"claim": "c", "verdict": "?", "measured": 10**400}])),
+        written("claims.json", '[{"claim": "c", "verdict": "x", "low": [], "measured": {}}]'),
+        changed_run(notes=[None, {}, 3], settings={"a": [[], {}], "b": None}),
+        changed_run(command="'not closed", model={}),
+        lambda folder: (folder / "heads.csv").unlink(),
+    ],
+)
+def test_odd_folders_are_shown(tmp_path: Path, change: Callable[[Path], object]) -> None:
+    folder = write_sample(tmp_path / "one")
+    change(folder)
+    assert "</html>" in page([read_result(folder)])
+
+
+def test_settings_that_are_nested_too_deeply(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def deep(*_: object) -> None:
+        raise RecursionError
+
+    folder = write_sample(tmp_path / "one")
+    monkeypatch.setattr(sys.modules["headcount.report.page"], "_flat", deep)
+    with pytest.raises(HeadcountError, match="nested too deeply"):
+        write_page([folder], folder / "report.html")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -174,18 +175,19 @@ class HeadScores:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> HeadScores:
-        """Read what `to_json` wrote."""
-        try:
-            samples = data.get("samples")
-            return cls(
-                HeadLayout(tuple(data["heads_per_layer"])),
-                np.asarray(data["values"], dtype=np.float64),
-                ranking=data["ranking"],
-                parameters=data["parameters"],
-                samples=None if samples is None else np.asarray(samples, dtype=np.float64),
-            )
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
-            raise HeadcountError(f"This is not a file of head scores: {error!r}.") from error
+        """Read what `to_json` wrote; refuses anything else, with the first thing that is wrong."""
+        if not isinstance(data, Mapping):
+            raise _no_scores("it is no JSON object")
+        counts, samples = data.get("heads_per_layer"), data.get("samples")
+        if not _are(counts, int) or not counts or min(counts) < 1:
+            raise _no_scores("heads_per_layer must be a list of numbers of heads")
+        if not isinstance(data.get("ranking"), str) or not isinstance(data.get("parameters"), dict):
+            raise _no_scores("it needs the name of a ranking, and parameters")
+        layout = HeadLayout(tuple(counts))
+        values = _matrix([data.get("values")], layout.total, "values")[0]
+        if samples is not None:
+            samples = _matrix(samples, layout.total, "samples")
+        return cls(layout, values, data["ranking"], data["parameters"], samples)
 
     def save(self, path: str | Path) -> None:
         """Write the scores as `NAME.json`, and their samples as `NAME.npz` in the same folder.
@@ -204,11 +206,33 @@ class HeadScores:
     @classmethod
     def load(cls, path: str | Path) -> HeadScores:
         """Read scores that `save` wrote, with their samples if `NAME.npz` exists."""
-        scores = cls.from_json(read_json(path, "head scores"))
+        try:
+            scores = cls.from_json(read_json(path, "head scores"))
+        except HeadcountError as error:
+            raise HeadcountError(str(error).replace("This is", f"{path} is", 1)) from error
         samples = _samples_path(path)
         if not samples.exists():
             return scores
         return replace(scores, samples=_read_samples(samples, scores.layout))
+
+
+def _are(items: Any, *kinds: type) -> bool:
+    """Whether this is a list of such items; Python counts truth values among the numbers."""
+    return isinstance(items, list) and all(type(item) in kinds for item in items)
+
+
+def _matrix(rows: Any, heads: int, name: str) -> Float[np.ndarray, "rows heads"]:
+    """Rows of finite numbers, one for each head."""
+    if _are(rows, list) and all(len(row) == heads and _are(row, int, float) for row in rows):
+        with suppress(OverflowError):  # of a whole number with hundreds of digits
+            numbers = np.array(rows, dtype=np.float64).reshape(-1, heads)
+            if np.isfinite(numbers).all():
+                return numbers
+    raise _no_scores(f"{name} must have a finite number for each of {heads:,} heads")
+
+
+def _no_scores(reason: str) -> HeadcountError:
+    return HeadcountError(f"This is not a file of head scores: {reason}.")
 
 
 def _samples_path(path: str | Path) -> Path:

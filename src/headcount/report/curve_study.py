@@ -50,7 +50,7 @@ def curve_study(
         model={model.name: model.facts},
         scores=scores,
         heads=head_rows(model.name, task.name, scores, clusters=clusters),
-        notes=curve.left_out,
+        notes=curve.notes,
         values=value_rows(curve.raw, curve.clusters),
     )
 

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from headcount.heads import HeadLayout, HeadScores
-from headcount.report.read import Result, number
+from headcount.report.read import HEAD_COLUMNS, Result, number
 
-COLUMNS = ("model", "task", "layer", "head", "score", "value", "low", "high", "label")
+COLUMNS = (*HEAD_COLUMNS, "label")
 # Rankings that remove one head at a time: their score is the loss of the metric.
 MEASURED = ("ablation", "patching")
 REMOVED = "effect when removed"

@@ -20,7 +20,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from headcount.errors import counted
+from headcount.errors import HeadcountError, counted
 from headcount.report.head_rows import head_data
 from headcount.report.page_texts import CAPTIONS, QUESTIONS, SOURCES, VERDICTS, next_commands
 from headcount.report.read import Result, number, read_result
@@ -29,7 +29,7 @@ from headcount.system.files import write_file
 MOST_ROWS = 600  # rows of a table on the page; the file has all rows
 OWN = ("heads", "head-view", "head-data", "go-on", "settings")  # ids that results must not get
 # Entries of run.json that the table of settings leaves out, because the page shows them elsewhere.
-ELSEWHERE = ("notes", "title", "figures", "tables", "command", "study", "asked")
+ELSEWHERE = ("notes", "title", "figures", "tables", "files", "command", "study", "asked")
 
 
 def write_page(
@@ -40,7 +40,11 @@ def write_page(
 ) -> Path:
     """Write the page about the results in `folders`; `failures` has reasons by name of a study."""
     results = [read_result(folder, seen_from=Path(path).parent) for folder in folders]
-    return write_file(path, page(results, failures))
+    try:
+        return write_file(path, page(results, failures))
+    except RecursionError:
+        named = ", ".join(map(str, folders))
+        raise HeadcountError(f"The settings in {named} are nested too deeply for a page.") from None
 
 
 def page(results: Sequence[Result], failures: Mapping[str, str] | None = None) -> str:

@@ -7,13 +7,18 @@ import gzip
 import io
 import json
 import zlib
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from headcount.errors import HeadcountError
+from headcount.system.files import checked_path
+from headcount.system.folders import READY, RECORD, UNFINISHED, finish_replacing
 
+HEAD_COLUMNS = ("model", "task", "layer", "head", "score", "value", "low", "high")
 Rows = Sequence[Mapping[str, str]]
 LARGE = 400_000  # bytes: of a larger SVG file, the page shows the PNG file instead
 # The entries of run.json that a page needs, and their types.
@@ -45,14 +50,23 @@ class Result:
 
 def read_result(folder: str | Path, *, seen_from: str | Path | None = None) -> Result:
     """Read the folder that a study or a curve has written."""
-    folder = Path(folder)
-    run = _json(folder, "run.json")
+    folder = checked_path(folder)
+    with suppress(OSError):  # a folder that cannot be written is read as it is
+        finish_replacing(folder)
+    run = _json(folder, RECORD)
     known = isinstance(run, dict) and {"study", "versions"} <= run.keys()
-    if not known or not all(isinstance(run.setdefault(key, RUN[key]()), RUN[key]) for key in RUN):
-        raise HeadcountError(f"{folder / 'run.json'} was not written by headcount: run it again.")
+    known = known and all(isinstance(run.setdefault(key, RUN[key]()), RUN[key]) for key in RUN)
+    if not known or not all(map(_is_model, run["model"].values())):
+        raise HeadcountError(f"{folder / RECORD} was not written by headcount: run it again.")
     claims = _json(folder, "claims.json") if (folder / "claims.json").exists() else []
-    if not isinstance(claims, list) or not all(isinstance(claim, dict) for claim in claims):
+    if not isinstance(claims, list) or not all(map(_is_claim, claims)):
         raise HeadcountError(f"{folder / 'claims.json'} is not a list of claims: run it again.")
+    heads = _csv(folder, "heads.csv")
+    if not _are_heads(heads):
+        raise HeadcountError(
+            f"The table heads.csv in {folder} does not have each head once for each score: run it "
+            "again."
+        )
     return Result(
         folder=_relative(folder, seen_from),
         study=run["study"],
@@ -60,7 +74,7 @@ def read_result(folder: str | Path, *, seen_from: str | Path | None = None) -> R
         run=run,
         claims=claims,
         rows=_csv(folder, "curves.csv"),
-        heads=_csv(folder, "heads.csv"),
+        heads=heads,
         tables={title: _csv(folder, name) for title, name in run["tables"].items()},
         figures={name: shown for name in run["figures"] if (shown := _picture(folder, name))},
     )
@@ -68,10 +82,13 @@ def read_result(folder: str | Path, *, seen_from: str | Path | None = None) -> R
 
 def find_results(folder: str | Path) -> list[Path]:
     """The folder itself if it holds a result, else all folders below it that hold one."""
-    folder = Path(folder)
-    if (folder / "run.json").exists():
+    folder = checked_path(folder)
+    places = [path.parent for path in sorted(folder.rglob(RECORD))]
+    # In a folder whose files were about to be replaced, the record is in a hidden folder.
+    places = [place.parent if place.name == READY else place for place in places]
+    results = [place for place in dict.fromkeys(places) if place.name != UNFINISHED]
+    if folder in results:
         return [folder]
-    results = sorted(path.parent for path in folder.rglob("run.json"))
     if not results:
         raise HeadcountError(
             f"There is no result in {folder}: name a folder that headcount run, curve or demo made."
@@ -85,9 +102,9 @@ def _inside(folder: Path, name: object) -> Path:
     The names come from run.json, which may come from a stranger, and the page shows these files.
     """
     path = folder / str(name)
-    if path.name != name or path.resolve().parent != folder.resolve():
+    if path.name != name or "\0" in path.name or path.resolve().parent != folder.resolve():
         raise HeadcountError(
-            f"The run.json in {folder} names {name}, which is not a file inside it: remove that "
+            f"The run.json in {folder} names {name!r}, which is not a file inside it: remove that "
             "name, or put the file into the folder."
         )
     return path
@@ -107,8 +124,43 @@ def _json(folder: Path, name: str) -> Any:
         return json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise HeadcountError(f"There is no result in {folder}: it has no {name}.") from None
-    except (UnicodeDecodeError, json.JSONDecodeError) as error:
+    except RecursionError:
+        raise HeadcountError(f"Cannot read {path}: it is nested too deeply.") from None
+    except ValueError as error:  # no UTF-8, no JSON, or a number of thousands of digits
         raise HeadcountError(f"Cannot read {path}: {error}.") from error
+
+
+def _is_model(facts: object) -> bool:
+    """Whether these are the facts of a model; `heads` has the number of heads of each layer."""
+    heads = facts.get("heads", []) if isinstance(facts, dict) else None
+    return isinstance(heads, list) and all(type(count) is int for count in heads)
+
+
+def _is_claim(claim: object) -> bool:
+    words = ("claim", "verdict")
+    return isinstance(claim, dict) and all(isinstance(claim.get(word), str) for word in words)
+
+
+def _are_heads(rows: Rows) -> bool:
+    """Whether a table has all its columns, and all heads of each model that it names.
+
+    A number that is far too large would make a map of that many heads.
+    """
+    models: dict[tuple[str, str], set[tuple[int, int]]] = defaultdict(set)
+    for row in rows:
+        if not all(row.get(column) is not None for column in HEAD_COLUMNS):
+            return False
+        layer, head = row["layer"], row["head"]
+        if not (layer.isdecimal() and head.isdecimal() and len(layer + head) < 20):
+            return False
+        models[row["model"], row["task"]].add((int(layer), int(head)))
+    for heads in models.values():
+        most: dict[int, int] = defaultdict(int)
+        for at, number in heads:
+            most[at] = max(most[at], number + 1)
+        if sum(most.values()) != len(heads) or max(most) + 1 != len(most):
+            return False
+    return True
 
 
 def _csv(folder: Path, name: str) -> list[dict[str, str]]:
@@ -116,19 +168,23 @@ def _csv(folder: Path, name: str) -> list[dict[str, str]]:
     path, packed = _inside(folder, name), _inside(folder, f"{name}.gz")
     if not path.exists() and not packed.exists():
         return []
+    csv.field_size_limit(10_000_000)
     try:
         data = path.read_bytes() if path.exists() else gzip.decompress(packed.read_bytes())
-    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-        raise HeadcountError(f"Cannot read {packed}: {error}.") from error
-    csv.field_size_limit(10_000_000)
-    return list(csv.DictReader(io.StringIO(data.decode("utf-8"), newline="")))
+        rows = list(csv.DictReader(io.StringIO(data.decode("utf-8"), newline="")))
+    except (EOFError, gzip.BadGzipFile, zlib.error, csv.Error, UnicodeDecodeError) as error:
+        read = path if path.exists() else packed
+        raise HeadcountError(f"Cannot read {read}: {error}.") from error
+    if any(None in row for row in rows):
+        raise HeadcountError(f"Cannot read {path}: a row has more cells than there are columns.")
+    return rows
 
 
 def number(value: object) -> float | None:
     """The number in a cell of a table; None if the cell holds no number."""
     try:
         return float(value)  # type: ignore[arg-type]
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         return None
 
 

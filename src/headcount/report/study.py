@@ -20,6 +20,7 @@ from headcount.figures.html import frame, picture, table
 from headcount.figures.style import Row, figure_of, save_figure, shown
 from headcount.report.page import write_page
 from headcount.system.files import safe_name, write_csv, write_json
+from headcount.system.folders import RECORD, replacing_files
 from headcount.system.frames import data_frame
 
 if TYPE_CHECKING:
@@ -166,14 +167,16 @@ class Study:
         """Write all files of the study; return their paths, the figure first and the page last.
 
         `command` is the command that makes the same result again; `asked` is the key that
-        identifies a finished run. run.json is written after all files that it names, so that a
-        folder with a run.json is complete. The page, whose file name is `page`, is made of the
-        other files; `headcount report` can make it again.
+        identifies a finished run. The files of an earlier result in the folder are replaced all
+        together, or not at all; files that no result has written stay. The page, whose file name is
+        `page`, is made of the other files; `headcount report` can make it again.
         """
         folder = Path(folder)
-        folder.mkdir(parents=True, exist_ok=True)
-        for name in ("run.json", "heads.csv", "heads.csv.gz", "values.csv.gz"):
-            (folder / name).unlink(missing_ok=True)
+        with replacing_files(folder) as new:
+            paths = self._write(new, command, asked, page)
+            return [folder / path.relative_to(new) for path in paths]
+
+    def _write(self, folder: Path, command: str, asked: str, page: str) -> list[Path]:
         paths = []
         for name, figure in self.figures.items():
             paths += save_figure(figure, folder, name)
@@ -185,6 +188,8 @@ class Study:
         for name, scores in self.scores.items():
             *inside, last = map(safe_name, name.split("/"))
             scores.save(folder.joinpath("scores", *inside, f"{last}.json"))
+        paths.append(write_json(folder / "claims.json", [asdict(claim) for claim in self.claims]))
+        written = [path for path in folder.rglob("*") if path.is_file()]
         run = {
             "study": self.name,
             "title": self.title,
@@ -195,10 +200,10 @@ class Study:
             "notes": list(self.notes),
             "figures": list(self.figures),
             "tables": names,
+            "files": sorted([*(p.relative_to(folder).as_posix() for p in written), page]),
             "versions": versions(),
         }
-        claims = write_json(folder / "claims.json", [asdict(claim) for claim in self.claims])
-        paths += [claims, write_json(folder / "run.json", run)]
+        paths.append(write_json(folder / RECORD, run))
         return [*paths, write_page([folder], folder / page)]
 
 

@@ -2,8 +2,9 @@
 
 Crashes: each `Database.run` is one transaction, which a killed process leaves either complete or
 undone. Concurrency: any number of processes on one machine may use the file; they wait for each
-other. Damage: a file that SQLite cannot read is renamed to NAME.damaged-TIME, reported on standard
-error, and replaced by an empty file. An intact file of another program is refused, not renamed.
+other. Damage: a store that cannot be read is renamed to NAME.damaged-TIME, reported on standard
+error, and replaced by an empty one; single rows that were changed on disk are deleted, and reported
+too. A file that never was a store is refused, and left as it is.
 """
 
 from __future__ import annotations
@@ -14,28 +15,34 @@ import os
 import sqlite3
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
-from typing import NoReturn, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 from filelock import FileLock, Timeout
 
-from headcount.errors import HeadcountError
+from headcount.errors import HeadcountError, counted
+from headcount.system.files import checked_path, digest
 
 T = TypeVar("T")
 
 APPLICATION = int.from_bytes(b"HEAD", "big")
-VERSION = 2
+VERSION = 3
 """Both stand in SQLite's header: the program that owns the file, and the version of its tables."""
+UNCHECKED = 2  # the version before rows had check sums; it is brought up to date when opened
+# What every store holds in its first page: the entry of a table in SQLite's list of tables.
+SIGN = b"table" + 2 * b"head_sets"
 
 # Keys are sha256 in hex. Measurements are many and small, so they have integer ids and no row ids,
 # and the examples of one head set are neighbours, as they are written and read. Documents are few
-# and large. Times are whole seconds since 1970.
+# and large. Times are whole seconds since 1970. A sum is a check sum (checks.py); rows of version 2
+# have none.
 _CELLS = """
     CREATE TABLE {} (
         context INTEGER NOT NULL, head_set INTEGER NOT NULL, example INTEGER NOT NULL,
-        value {} NOT NULL, created INTEGER NOT NULL,
+        value {} NOT NULL, created INTEGER NOT NULL, sum INTEGER,
         PRIMARY KEY (context, head_set, example)
     ) WITHOUT ROWID;
 """
@@ -52,10 +59,19 @@ SCHEMA = f"""
     );
     CREATE TABLE documents (
         context INTEGER NOT NULL, kind TEXT NOT NULL, json TEXT NOT NULL,
-        created INTEGER NOT NULL, UNIQUE (context, kind)
+        created INTEGER NOT NULL, sum TEXT, UNIQUE (context, kind)
     );
     {_CELLS.format("measurements", "REAL")}
     {_CELLS.format("texts", "TEXT")}
+"""
+
+UPDATE = f"""
+    BEGIN IMMEDIATE;
+    ALTER TABLE measurements ADD COLUMN sum INTEGER;
+    ALTER TABLE texts ADD COLUMN sum INTEGER;
+    ALTER TABLE documents ADD COLUMN sum TEXT;
+    PRAGMA user_version = {VERSION};
+    COMMIT;
 """
 
 WAIT = 60.0
@@ -81,18 +97,53 @@ _ADVICE = {
 }
 
 
-class _Damaged(sqlite3.DatabaseError):
-    """The integrity check found damage."""
+class Damaged(sqlite3.DatabaseError):
+    """A check found damage that SQLite itself has not noticed."""
 
 
-def _code(error: sqlite3.Error) -> int:
+def _code(error: Exception) -> int:
     """SQLite's primary result code: the low byte of the extended code."""
     return int(getattr(error, "sqlite_errorcode", 0)) & 0xFF
 
 
 def _is_damage(error: sqlite3.Error) -> bool:
     damage = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
-    return isinstance(error, _Damaged) or _code(error) in damage
+    return isinstance(error, Damaged) or _code(error) in damage
+
+
+def _columns(connection: sqlite3.Connection) -> dict[str, set[str]]:
+    """The columns of each table."""
+    tables: dict[str, set[str]] = {}
+    for table, column in connection.execute(
+        "SELECT m.name, p.name FROM sqlite_master AS m, pragma_table_info(m.name) AS p "
+        "WHERE m.type = 'table'"
+    ):
+        tables.setdefault(table, set()).add(column)
+    return tables
+
+
+@cache
+def _own_columns() -> dict[str, set[str]]:
+    """The columns that a store has."""
+    with contextlib.closing(sqlite3.connect(":memory:")) as connection:
+        connection.executescript(SCHEMA)
+        return _columns(connection)
+
+
+def delete_contexts(connection: sqlite3.Connection, chosen: Sequence[tuple[int]]) -> int:
+    """Delete the rows of these contexts, and what belongs to no row any more; returns how many."""
+    before = connection.total_changes
+    for table in ("measurements", "texts"):
+        connection.executemany(f"DELETE FROM {table} WHERE context = ?", chosen)
+    count = connection.total_changes - before
+    connection.executemany("DELETE FROM documents WHERE context = ?", chosen)
+    connection.executemany("DELETE FROM contexts WHERE id = ?", chosen)
+    for table, column in (("head_sets", "head_set"), ("examples", "example")):
+        connection.execute(
+            f"DELETE FROM {table} WHERE id NOT IN (SELECT {column} FROM measurements "
+            f"UNION SELECT {column} FROM texts)"
+        )
+    return count
 
 
 class Database:
@@ -148,12 +199,34 @@ class Database:
             connection.execute("BEGIN IMMEDIATE" if write else "BEGIN")
             return operation(connection)
 
+    def drop(self, table: str, rows: Sequence[tuple[int, int, int]]) -> None:
+        """Delete rows that were changed on disk (context, head set, example), and say so."""
+        where = "context = ? AND head_set = ? AND example = ?"
+
+        def delete(connection: sqlite3.Connection) -> None:
+            connection.executemany(f"DELETE FROM {table} WHERE {where}", rows)
+
+        if rows:
+            self.run(delete, write=True)
+            self.report_dropped(len(rows), "text" if table == "texts" else "value")
+
+    def report_dropped(self, count: int, what: str) -> None:
+        """Say that rows which were changed on disk have been deleted."""
+        print(
+            f"The store at {self.path} held {counted(count, f'damaged {what}')}: what was damaged "
+            "is removed, and measured again when it is needed.",
+            file=sys.stderr,
+        )
+
     def _open(self) -> sqlite3.Connection:
+        checked_path(self.path)
         if self.path.is_dir():
             raise HeadcountError(
                 f"{self.path} is a folder, and a store is a file: give a file in it, such as "
                 f"{self.path / 'store.sqlite'}."
             )
+        if self.path.exists() and not self.path.is_file():
+            raise self._no_store()  # a device or a pipe, which SQLite would wait for
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             # Only one process at a time may check the file and replace it. If two processes meet a
@@ -164,6 +237,8 @@ class Database:
                 except sqlite3.DatabaseError as error:
                     if not _is_damage(error):
                         raise
+                    if not self._was_store():
+                        raise self._no_store() from error
                     self._rename_damaged(error)
                     return self._connect()
         except (OSError, sqlite3.DatabaseError) as error:
@@ -171,8 +246,16 @@ class Database:
 
     def _connect(self) -> sqlite3.Connection:
         connection = sqlite3.connect(self.path, timeout=WAIT, isolation_level=None)
+        # Damaged text must not end in an error of Python: its check sum shows the damage.
+        connection.text_factory = lambda data: data.decode("utf-8", "replace")
         try:
-            self._check(connection)
+            try:
+                version = self._check(connection)
+            except (UnicodeDecodeError, sqlite3.OperationalError) as error:
+                # What SQLite cannot parse: its list of tables, or the version of its own format.
+                if _code(error) in _ADVICE:
+                    raise
+                raise Damaged(str(error)) from error
             # The write-ahead log makes commits atomic and lets other processes read meanwhile.
             # NORMAL syncs it at checkpoints only. After kill -9 no commit is lost; after a power
             # failure the last commits may be lost and are measured again, but the file is intact.
@@ -184,40 +267,81 @@ class Database:
                     f"BEGIN IMMEDIATE; PRAGMA application_id = {APPLICATION};"
                     f"PRAGMA user_version = {VERSION}; {SCHEMA} COMMIT;"
                 )
+            elif version == UNCHECKED:
+                connection.executescript(UPDATE)
+            self._drop_contexts(connection)
         except BaseException:
             connection.close()
             raise
         self._opened = self._identity()
         return connection
 
-    def _check(self, connection: sqlite3.Connection) -> None:
-        """Refuse a file of another program or version, and raise `_Damaged` for a damaged file.
+    def _check(self, connection: sqlite3.Connection) -> int:
+        """The format of the file; refuses other files, and raises `Damaged` for a damaged one.
 
         The header is read through SQLite, because opening and closing the file ourselves would drop
         the locks that other connections of this process hold on it (POSIX).
         """
 
-        def pragma(name: str) -> int | str:
-            value: int | str = connection.execute(f"PRAGMA {name}").fetchone()[0]
-            return value
+        def pragma(name: str) -> Any:
+            return connection.execute(f"PRAGMA {name}").fetchone()[0]
 
-        tables = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
-        application, version = pragma("application_id"), pragma("user_version")
-        if application == 0 and not tables:
-            return  # a new file
+        columns = _columns(connection)
+        application, version = pragma("application_id"), int(pragma("user_version"))
+        if application == 0 and not columns:
+            return VERSION  # a new file
         if application != APPLICATION:
             raise HeadcountError(
                 f"{self.path} is a database of another program, not a store: {_ELSEWHERE}."
             )
-        if version != VERSION:
+        if version > VERSION:
             raise HeadcountError(
-                f"The store at {self.path} was written by another version of headcount (format "
+                f"The store at {self.path} was written by a newer version of headcount (format "
                 f"{version}, this one knows {VERSION}): use that version, or {_ELSEWHERE}."
             )
+        if version < UNCHECKED:
+            raise Damaged(f"its format is {version}, and this version reads {VERSION}")
+        later = {"sum"} if version == UNCHECKED else set()
+        for table, needed in _own_columns().items():
+            if needed - later != columns.get(table):
+                raise Damaged(f"its table {table} is missing or has other columns")
         if int(pragma("page_count")) * int(pragma("page_size")) <= CHECKED_BYTES:
-            state = str(pragma("quick_check(1)"))
+            state = str(pragma("integrity_check(1)"))
             if state != "ok":
-                raise _Damaged(" ".join(state.split()))
+                # An index that differs from its table can be made again.
+                with contextlib.suppress(sqlite3.Error):
+                    connection.execute("REINDEX")
+                    state = str(pragma("integrity_check(1)"))
+            if state != "ok":
+                raise Damaged(" ".join(state.split()))
+        return version
+
+    def _drop_contexts(self, connection: sqlite3.Connection) -> None:
+        """Delete the contexts whose text does not fit their key, and all that belongs to them."""
+        rows = connection.execute("SELECT id, key, json FROM contexts")
+        wrong = [
+            (number,)
+            for number, key, text in rows
+            if not isinstance(text, str) or digest(text) != key
+        ]
+        if wrong:
+            with connection:
+                connection.execute("BEGIN IMMEDIATE")
+                delete_contexts(connection, wrong)
+            self.report_dropped(len(wrong), "context")
+
+    def _was_store(self) -> bool:
+        """Whether the file, which SQLite cannot read, was once a store: its first page says so."""
+        with self.path.open("rb") as file:
+            start = file.read(1 << 16)
+        header = start.startswith(b"SQLite format 3\0") and start[68:72] == b"HEAD"
+        return header or SIGN in start
+
+    def _no_store(self) -> HeadcountError:
+        return HeadcountError(
+            f"{self.path} is not a store, and it was left as it is: give the file of a store, or a "
+            "new name."
+        )
 
     def _replace(self, error: sqlite3.Error) -> None:
         """Rename the damaged open file, unless another process has done so, and open a new one."""

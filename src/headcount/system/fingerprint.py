@@ -14,7 +14,7 @@ from filelock import FileLock, Timeout
 
 from headcount.errors import HeadcountError
 from headcount.system.files import digest, file_digest, write_file
-from headcount.system.paths import cache_dir
+from headcount.system.paths import CacheFolderError, cache_dir
 
 KEPT = 1000  # files whose checksums are cached
 PATIENCE = 10  # seconds to wait for other processes that write the cache
@@ -98,19 +98,17 @@ def _read_cache() -> dict[str, str]:
     try:
         known = json.loads(_cache_file().read_text(encoding="utf-8"))
         return {k: v for k, v in known.items() if isinstance(v, str) and len(v) == 64}
-    except (OSError, ValueError, AttributeError):
+    except (CacheFolderError, OSError, ValueError, AttributeError):
         return {}
 
 
 def _add_to_cache(fresh: Mapping[str, str]) -> None:
     """Add checksums to the cache; if that fails, the next start is slower."""
-    path = _cache_file()
-    with (
-        contextlib.suppress(OSError, Timeout),
-        FileLock(path.with_suffix(".lock"), timeout=PATIENCE),
-    ):
-        known = [*(_read_cache() | dict(fresh)).items()][-KEPT:]
-        write_file(path, json.dumps(dict(known), indent=0))
+    with contextlib.suppress(CacheFolderError, OSError, Timeout):
+        path = _cache_file()
+        with FileLock(path.with_suffix(".lock"), timeout=PATIENCE):
+            known = [*(_read_cache() | dict(fresh)).items()][-KEPT:]
+            write_file(path, json.dumps(dict(known), indent=0))
 
 
 def as_json(value: Any) -> bytes:

@@ -8,13 +8,17 @@ from pathlib import Path
 from headcount.errors import HeadcountError
 
 
+class CacheFolderError(HeadcountError):
+    """The cache folder cannot be created."""
+
+
 def cache_dir() -> Path:
     """HEADCOUNT_CACHE, or else headcount's folder in the user's cache; created on first use."""
     folder = Path(os.environ.get("HEADCOUNT_CACHE") or _default()).expanduser()
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise HeadcountError(
+        raise CacheFolderError(
             f"Cannot create the cache folder {folder} ({error.strerror}): set HEADCOUNT_CACHE to a "
             "folder that you may write to."
         ) from error

@@ -70,6 +70,13 @@ def kernel_of(config: Any) -> str | None:
     return getattr(config, "_attn_implementation_internal", None)
 
 
+def attention_function(kernel: str) -> Any:
+    """The function that is registered for an attention kernel; None for those inside models."""
+    from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+
+    return dict(ALL_ATTENTION_FUNCTIONS).get(kernel)
+
+
 def set_kernel(config: Any, kernel: str) -> None:
     """Let a config choose this kernel.
 

@@ -20,6 +20,8 @@ SIZE, FEED, HEADS, KEYS, LAYERS = 32, 64, 4, 2, 2
 SPECIAL = ["<unk>", "<s>", "</s>"]
 MERGES = [("h", "e"), ("l", "l"), ("he", "ll"), ("hell", "o"), ("Ċ", "Ċ"), ("Ġ", "Ġ")]
 TOKENS = [*SPECIAL, *sorted(ByteLevel.alphabet()), *(a + b for a, b in MERGES)]
+PIECES = [*SPECIAL, *(f"<0x{byte:02X}>" for byte in range(256))]
+PIECES += ["▁", *"abcdehlo", "▁a", "▁b", "▁c", "he", "ll", "hell", "hello", "▁hello"]
 MEMBER = "tiny_model/tiny.gguf"
 
 
@@ -53,11 +55,11 @@ def save_checkpoint(folder: Path, **changes: Any) -> Path:
     return folder
 
 
-def gguf_tensors(seed: int = 0) -> dict[str, np.ndarray]:
+def gguf_tensors(seed: int = 0, *, tokens: int = len(TOKENS)) -> dict[str, np.ndarray]:
     """The weights of a tiny Llama by the names that GGUF files give them."""
     rng = np.random.default_rng(seed)
     head = SIZE // HEADS
-    shapes = {"token_embd": (len(TOKENS), SIZE), "output": (len(TOKENS), SIZE)}
+    shapes = {"token_embd": (tokens, SIZE), "output": (tokens, SIZE)}
     for layer in range(LAYERS):
         block = {"attn_q": (SIZE, SIZE), "attn_output": (SIZE, SIZE)}
         block |= dict.fromkeys(("attn_k", "attn_v"), (KEYS * head, SIZE))
@@ -70,34 +72,62 @@ def gguf_tensors(seed: int = 0) -> dict[str, np.ndarray]:
     return tensors | {name: np.ones(SIZE, dtype=np.float32) for name in norms}
 
 
+def gemma_tensors() -> dict[str, np.ndarray]:
+    """The weights of a tiny Gemma 3: two more norms in each block, and one for queries and keys."""
+    tensors = gguf_tensors(tokens=len(PIECES))
+    del tensors["output"]
+    for layer in range(LAYERS):
+        for name in ("post_attention_norm", "post_ffw_norm"):
+            tensors[f"blk.{layer}.{name}"] = np.ones(SIZE, dtype=np.float32)
+        for name in ("attn_q_norm", "attn_k_norm"):
+            tensors[f"blk.{layer}.{name}"] = np.ones(SIZE // HEADS, dtype=np.float32)
+    return tensors
+
+
 def write_gguf(
-    path: Path, *, seed: int = 0, splitting: str = "smollm", add_bos: bool | None = None
+    path: Path,
+    *,
+    seed: int = 0,
+    splitting: str = "smollm",
+    add_bos: bool | None = None,
+    family: str = "llama-bpe",
+    kv_heads: bool = True,
 ) -> Path:
-    """Write a tiny Llama with Q4_1 weights, as the bundled model has them."""
+    """Write a tiny model with Q4_1 weights, as the bundled model has them.
+
+    `family` is llama-bpe or qwen2-bpe (vocabularies like GPT-2's), llama or gemma3 (SentencePiece).
+    """
+    bpe = family.endswith("-bpe")
     path.parent.mkdir(parents=True, exist_ok=True)
-    writer = GGUFWriter(path, "llama")
+    writer = GGUFWriter(path, family.removesuffix("-bpe"))
     writer.add_name("tiny")
     writer.add_block_count(LAYERS)
     writer.add_context_length(128)
     writer.add_embedding_length(SIZE)
     writer.add_feed_forward_length(FEED)
     writer.add_head_count(HEADS)
-    writer.add_head_count_kv(KEYS)
-    writer.add_rope_dimension_count(SIZE // HEADS)
+    if kv_heads:
+        writer.add_head_count_kv(KEYS)
     writer.add_layer_norm_rms_eps(1e-5)
-    writer.add_vocab_size(len(TOKENS))
-    writer.add_tokenizer_model("gpt2")
-    writer.add_tokenizer_pre(splitting)
-    writer.add_token_list(TOKENS)
-    kinds = [TokenType.CONTROL if token in SPECIAL else TokenType.NORMAL for token in TOKENS]
-    writer.add_token_types(kinds)
-    writer.add_token_merges([" ".join(pair) for pair in MERGES])
-    writer.add_unk_token_id(0)
-    writer.add_bos_token_id(1)
-    writer.add_eos_token_id(2)
+    if family == "gemma3":
+        writer.add_key_length(SIZE // HEADS)
+        writer.add_value_length(SIZE // HEADS)
+        writer.add_sliding_window(64)
+        tensors = gemma_tensors()
+    else:
+        writer.add_rope_dimension_count(SIZE // HEADS)
+        tensors = gguf_tensors(seed, tokens=len(TOKENS if bpe else PIECES))
+    if bpe:
+        _add_bpe(writer, splitting)
+    else:
+        _add_pieces(writer)
     if add_bos is not None:
         writer.add_add_bos_token(add_bos)
-    for name, values in gguf_tensors(seed).items():
+    widths = {"attn_q": SIZE, "attn_k": KEYS * SIZE // HEADS, "attn_v": KEYS * SIZE // HEADS}
+    for layer in range(LAYERS if family == "qwen2-bpe" else 0):
+        for name, width in widths.items():
+            writer.add_tensor(f"blk.{layer}.{name}.bias", np.zeros(width, dtype=np.float32))
+    for name, values in tensors.items():
         if values.ndim == 1:
             writer.add_tensor(f"{name}.weight", values)
         else:
@@ -108,6 +138,33 @@ def write_gguf(
     writer.write_tensors_to_file()
     writer.close()
     return path
+
+
+def _add_bpe(writer: GGUFWriter, splitting: str) -> None:
+    writer.add_vocab_size(len(TOKENS))
+    writer.add_tokenizer_model("gpt2")
+    writer.add_tokenizer_pre(splitting)
+    writer.add_token_list(TOKENS)
+    kinds = [TokenType.CONTROL if token in SPECIAL else TokenType.NORMAL for token in TOKENS]
+    writer.add_token_types(kinds)
+    writer.add_token_merges([" ".join(pair) for pair in MERGES])
+    writer.add_unk_token_id(0)
+    writer.add_bos_token_id(1)
+    writer.add_eos_token_id(2)
+
+
+def _add_pieces(writer: GGUFWriter) -> None:
+    """A SentencePiece vocabulary, which has scores instead of merges, and a token for each byte."""
+    writer.add_vocab_size(len(PIECES))
+    writer.add_tokenizer_model("llama")
+    writer.add_tokenizer_pre("default")
+    writer.add_token_list(PIECES)
+    writer.add_token_scores([-float(number) for number in range(len(PIECES))])
+    kinds = [TokenType.UNKNOWN, TokenType.CONTROL, TokenType.CONTROL, *[TokenType.BYTE] * 256]
+    writer.add_token_types([*kinds, *[TokenType.NORMAL] * (len(PIECES) - len(kinds))])
+    writer.add_unk_token_id(0)
+    writer.add_bos_token_id(1)
+    writer.add_eos_token_id(2)
 
 
 def write_wheel(folder: Path, members: dict[str, bytes], *, project: str = "tiny-model") -> Path:

@@ -423,7 +423,7 @@ def test_clear_waits_for_no_one(tiny: BundledModel) -> None:
     bundled_folder("tiny")
     with (
         FileLock(lock_path(tiny.folder)),
-        pytest.raises(HeadcountError, match="Another process is downloading tiny"),
+        pytest.raises(HeadcountError, match="Another process is making tiny"),
     ):
         clear_cache()
     assert is_complete(tiny.folder)

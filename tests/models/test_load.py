@@ -32,7 +32,7 @@ from headcount.errors import HeadcountError
 from headcount.models import load
 from headcount.models import load_options as options
 from headcount.models.bundled import BUNDLED
-from headcount.models.fingerprint import fingerprint_tensors
+from headcount.models.fingerprint import fingerprint_tensors, fingerprint_tokenizer
 from headcount.models.gguf import begin_with_bos, read_header
 from headcount.models.load import load_pretrained
 from headcount.models.load_errors import explain
@@ -104,12 +104,19 @@ class TestSources:
         ids = loaded.tokenizer("hello", return_tensors="pt")
         assert loaded.model(**ids).logits.isfinite().all()
 
+    @pytest.mark.parametrize("family", ["llama-bpe", "llama", "gemma3"])
     @pytest.mark.parametrize("before", [None, True, False])
     @pytest.mark.parametrize("add_bos", [True, False])
     def test_gguf_says_whether_texts_begin_with_bos(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, add_bos: bool, before: bool | None
+        self,
+        tmp_path: Path,
+        monkeypatch: pytest.MonkeyPatch,
+        add_bos: bool,
+        before: bool | None,
+        family: str,
     ) -> None:
         """Whatever the version of transformers makes of the flag, which is tried both ways."""
+        monkeypatch.setenv("HEADCOUNT_GGUF_CACHE", "off")
         if before is not None:
             made = transformers.AutoTokenizer.from_pretrained
 
@@ -119,9 +126,10 @@ class TestSources:
                 return tokenizer
 
             monkeypatch.setattr(transformers.AutoTokenizer, "from_pretrained", other)
-        path = write_gguf(tmp_path / "tiny.gguf", add_bos=add_bos)
+        path = write_gguf(tmp_path / "tiny.gguf", add_bos=add_bos, family=family)
         loaded = load_pretrained(path, device="cpu")
         assert loaded.tokenizer.bos_token_id == 1
+        assert loaded.tokenizer.tokenize("a hello")[-1] in ("hello", "▁hello")
         task = Task("t", 1, (Example("0", "a b", " c"), Example("1", "b a", " c")))
         for example in encode(task, loaded.tokenizer):
             assert (example.prompt[0] == 1) == add_bos
@@ -130,6 +138,7 @@ class TestSources:
         monkeypatch.undo()
         again = transformers.AutoTokenizer.from_pretrained(tmp_path / "saved")
         assert again.encode("a b") == loaded.tokenizer.encode("a b")
+        assert fingerprint_tokenizer(again) == fingerprint_tokenizer(loaded.tokenizer)
 
     def test_gguf_says_how_to_split_text(self, tmp_path: Path) -> None:
         digits = load_pretrained(write_gguf(tmp_path / "a.gguf"), device="cpu").tokenizer
@@ -384,7 +393,7 @@ class TestDamagedGguf:
 
     def test_every_cut_is_noticed(self, gguf: Path) -> None:
         data = gguf.read_bytes()
-        assert read_header(gguf)["general.architecture"] == "llama"
+        assert read_header(gguf).settings["general.architecture"] == "llama"
         for length in [*range(0, 2000, 37), *range(2000, len(data), 4999), len(data) - 1]:
             gguf.write_bytes(data[:length])
             with pytest.raises(HeadcountError):
@@ -423,6 +432,41 @@ class TestOptions:
         text = refusal(folder, attention="flash_attention_2")
         assert "needs the package surely_not_installed" in text
 
+    @pytest.mark.parametrize("key", options.KERNEL_KEYS)
+    @pytest.mark.parametrize("place", ["top", "part", "by part"])
+    def test_a_config_cannot_fetch_a_kernel(
+        self, folder: Path, monkeypatch: pytest.MonkeyPatch, key: str, place: str
+    ) -> None:
+        fetched: list[str] = []
+        for module in ("transformers.modeling_utils", "transformers.integrations.hub_kernels"):
+            owner = importlib.import_module(module)
+            if hasattr(owner, "load_and_register_attn_kernel"):
+                fetch = lambda name, *_, **__: fetched.append(name)  # noqa: E731
+                monkeypatch.setattr(owner, "load_and_register_attn_kernel", fetch)
+        config = json.loads((folder / "config.json").read_text())
+        forms: dict[str, dict[str, Any]] = {
+            "top": {key: "someone/kernel"},
+            "part": {"text_config": {key: "paged|someone/kernel@main:attend"}},
+            "by part": {key: {"": "sdpa", "text_config": "someone/kernel"}},
+        }
+        (folder / "config.json").write_text(json.dumps({**config, **forms[place]}))
+        for attention in (None, "eager"):
+            text = refusal(folder, attention=attention)
+            assert "someone/kernel" in text
+            assert "is code from the hub: allow it with trust_remote_code, or remove it" in text
+            assert fetched == []
+
+    def test_a_config_cannot_fetch_flash_attention(
+        self, folder: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setitem(options.FLASH_PACKAGES, "flash_attention_2", "surely_not_installed")
+        config = json.loads((folder / "config.json").read_text())
+        config["_attn_implementation"] = "flash_attention_2"
+        (folder / "config.json").write_text(json.dumps(config))
+        text = refusal(folder)
+        assert "which the config of" in text
+        assert "needs the package surely_not_installed" in text
+
     def test_kernel_that_the_model_does_not_know(self, tmp_path: Path) -> None:
         config = transformers.XGLMConfig(
             vocab_size=300, d_model=16, ffn_dim=16, num_layers=1, attention_heads=2
@@ -453,6 +497,7 @@ class TestQuiet:
         self, folder: Path, gguf: Path, capfd: pytest.CaptureFixture[str]
     ) -> None:
         reader = importlib.import_module("transformers.modeling_gguf_pytorch_utils")
+        load_pretrained(gguf, device="cpu")  # says that it converts
         before = (reader.tqdm, dict(os.environ))
         capfd.readouterr()
         load_pretrained(folder, device="cpu")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from headcount.errors import HeadcountError
 from headcount.system.bundled import BundledModel, kept_folder
 
 BUNDLED = {
@@ -50,18 +49,6 @@ def _convert(gguf: Path, folder: Path) -> None:
     The weights are saved in float32, because half precision cannot hold the dequantised values
     (scale · integer + offset) exactly.
     """
-    import torch
+    from headcount.models.converted import convert_gguf
 
-    from headcount.models.gguf import read_gguf
-    from headcount.system.transformers_compat import quiet_transformers
-
-    model, tokenizer, report = read_gguf(gguf, dtype=torch.float32)
-    if report["missing_keys"] or report["mismatched_keys"]:
-        raise HeadcountError(
-            f"This version of transformers does not read all weights of {gguf.stem} "
-            f"({len(report['missing_keys']) or len(report['mismatched_keys'])} are missing): "
-            "install another version of transformers."
-        )
-    with quiet_transformers():
-        model.save_pretrained(folder)
-        tokenizer.save_pretrained(folder)
+    convert_gguf(gguf, folder, "float32")

@@ -8,15 +8,17 @@ model at hand before it is used: see `prove_fast_paths`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from torch import Tensor, nn
 
-from headcount.models.forward_modes import Forward, instead, scored_logits
+from headcount.models.forward_modes import Forward, instead, last_positions, scored_logits
 from headcount.models.sites import HeadSite, plain
+
+Along = Literal["rows", "tokens"]  # whether copies of a text are further rows or further tokens
 
 
 @dataclass(frozen=True)
@@ -48,6 +50,12 @@ class Recording:
     # site → its attention's output minus the projection's, which is computed again
     attentions: dict[int, Any] = field(default_factory=dict)
     inputs: dict[int, Tensor] = field(default_factory=dict)  # site → its projection's input
+    blocks_run: int = 0  # blocks that ran, where the pass stopped early
+
+    def end(self) -> Recording:
+        """What a pass needs that goes on where this one stopped."""
+        last = self.blocks_run - 1
+        return Recording(self.rows, {last: self.blocks[last]}, blocks_run=self.blocks_run)
 
 
 def find_trunk(module: nn.Module, sites: Sequence[HeadSite], ran: Sequence[str]) -> Trunk | None:
@@ -96,15 +104,33 @@ def _tokenwise(block: str, last: HeadSite, named: dict[str, nn.Module]) -> tuple
 
 @contextmanager
 def recording(
-    module: nn.Module, trunk: Trunk, sites: Sequence[HeadSite], rows: int
+    module: nn.Module,
+    trunk: Trunk,
+    sites: Sequence[HeadSite],
+    rows: int,
+    *,
+    starts: Collection[int] | None = None,
+    last: int | None = None,
 ) -> Iterator[Recording]:
-    """Record the pass that runs in this context, so that `replaying` can skip parts of it."""
-    kept = Recording(rows)
+    """Record the pass that runs in this context, so that `replaying` can skip parts of it.
+
+    Kept is what a replay from the sites `starts` needs (default: from any site). With `last` the
+    pass ends there: the output of block `last` is kept, and no later block runs.
+    """
+    kept = Recording(rows, blocks_run=0 if last is None else last + 1)
     named = dict(plain(module).named_modules())
+    chosen = sites if starts is None else [sites[start] for start in starts]
+    before = {trunk.block_of[site.index] - 1 for site in chosen}
+    blocks = range(len(trunk.blocks)) if starts is None else sorted(before - {-1})
     with ExitStack() as stack:
-        for number, name in enumerate(trunk.blocks):
-            stack.enter_context(named[name].register_forward_hook(_keep(kept.blocks, number)))
-        for site in sites:
+        for number in sorted({*blocks} if last is None else {*blocks, last}):
+            hook = _keep(kept.blocks, number)
+            stack.enter_context(named[trunk.blocks[number]].register_forward_hook(hook))
+        for name in () if last is None else trunk.blocks[last + 1 :]:
+            stack.enter_context(
+                instead(named[name], lambda *_, _last=last, **__: kept.blocks[_last])
+            )
+        for site in chosen:
             if not site.attention.startswith(trunk.blocks[trunk.block_of[site.index]]):
                 continue
             keep = _keep(kept.attentions, site.index, without_first=_inside(site))
@@ -113,8 +139,8 @@ def recording(
             def keep_input(_: nn.Module, args: Any, number: int = site.index) -> None:
                 kept.inputs[number] = args[0]
 
-            before = named[site.module].register_forward_pre_hook(keep_input, prepend=True)
-            stack.enter_context(before)
+            hook_before = named[site.module].register_forward_pre_hook(keep_input, prepend=True)
+            stack.enter_context(hook_before)
         yield kept
 
 
@@ -143,80 +169,113 @@ def replaying(
     *,
     folds: int = 1,
     attention: bool = True,
+    along: Along = "rows",
 ) -> Iterator[None]:
-    """Start passes at `site`: earlier blocks return their recorded output, repeated `folds` times.
+    """Start passes at `site`: what came before is not run again.
 
-    The pass inside must run the recorded tokens repeated `folds` times, one copy after the other.
-    With `attention`, the site's own attention is not run again either, only its output projection.
+    The pass inside must run the recorded tokens repeated `folds` times, one copy after the other:
+    as further rows, or as further tokens of each row. With `attention`, the site's own attention is
+    not run again either, only its output projection.
     """
     named = dict(plain(module).named_modules())
-    first = trunk.block_of[site.index]
     with ExitStack() as stack:
-        for number, name in enumerate(trunk.blocks[:first]):
-            # The block that runs next reads only the last of these outputs.
-            copies = folds if number == first - 1 else 1
-            output = _fold(kept.blocks[number], copies, kept.rows)
-            stack.enter_context(instead(named[name], lambda *_, _output=output, **__: _output))
+        first = trunk.block_of[site.index]
+        stack.enter_context(skipping(module, trunk, first, kept, folds=folds, along=along))
         if attention and site.index in kept.attentions:
-            forward = _attend(named[site.module], site, kept, folds)
+            forward = _attend(named[site.module], site, kept, folds, along)
             stack.enter_context(instead(named[site.attention], forward))
         yield
 
 
-def _attend(projection: nn.Module, site: HeadSite, kept: Recording, folds: int) -> Forward:
+@contextmanager
+def skipping(
+    module: nn.Module,
+    trunk: Trunk,
+    first: int,
+    kept: Recording,
+    *,
+    folds: int = 1,
+    along: Along = "rows",
+) -> Iterator[None]:
+    """Start passes at block `first`: earlier blocks return the recorded output of the last of them.
+
+    The block that runs next reads only that one.
+    """
+    named = dict(plain(module).named_modules())
+    output = _fold(kept.blocks[first - 1], folds, kept.rows, along) if first else None
+    with ExitStack() as stack:
+        for name in trunk.blocks[:first]:
+            stack.enter_context(instead(named[name], lambda *_, **__: output))
+        yield
+
+
+def _attend(
+    projection: nn.Module, site: HeadSite, kept: Recording, folds: int, along: Along
+) -> Forward:
     """A forward for a site's attention that only projects the recorded head outputs."""
     before = kept.attentions[site.index]
 
     def forward(*args: Any, **kwargs: Any) -> Any:
-        if not _inside(site):
-            return _fold(before, folds, kept.rows)  # the projection comes after this module
-        z = kept.inputs[site.index]
-        copies = (1, folds) if site.order == "tokens" else (folds,)
-        z = z.repeat(*copies, *(1,) * (z.ndim - len(copies)))
-        output = projection(z)
+        if not _inside(site):  # the projection comes after this module
+            return _fold(before, folds, kept.rows, along)
+        output = projection(_fold_input(kept.inputs[site.index], site, folds, kept.rows, along))
         return (output, *before[1:]) if isinstance(before, tuple) else output
 
     return forward
 
 
-def _fold(value: Any, folds: int, rows: int) -> Any:
+def _fold_input(z: Tensor, site: HeadSite, folds: int, rows: int, along: Along) -> Tensor:
+    """Repeat a projection's input."""
+    if folds == 1:
+        return z
+    z = z.unflatten(0, (rows, -1)) if site.order == "flat" else z
+    rows_first = site.order != "tokens"
+    copies = (folds, 1) if rows_first == (along == "rows") else (1, folds)
+    z = z.repeat(*copies, *(1,) * (z.ndim - 2))
+    return z.flatten(0, 1) if site.order == "flat" else z
+
+
+def _fold(value: Any, folds: int, rows: int, along: Along) -> Any:
     """Repeat every tensor that has the recorded number of rows."""
     if isinstance(value, tuple):
-        return tuple(_fold(item, folds, rows) for item in value)
+        return tuple(_fold(item, folds, rows, along) for item in value)
     if folds == 1 or not isinstance(value, Tensor) or value.ndim < 2 or value.shape[0] != rows:
         return value
-    return value.repeat(folds, *(1,) * (value.ndim - 1))
+    copies = (folds, 1) if along == "rows" else (1, folds)
+    return value.repeat(*copies, *(1,) * (value.ndim - 2))
 
 
 @contextmanager
-def scored_only(module: nn.Module, trunk: Trunk, count: int) -> Iterator[None]:
-    """Run what follows the last attention at the last `count` positions only; 0 elsewhere."""
+def scored_only(module: nn.Module, trunk: Trunk, count: int, folds: int = 1) -> Iterator[None]:
+    """Run what follows the last attention at the positions of `scored_logits` only; 0 elsewhere."""
     named = dict(plain(module).named_modules())
     with ExitStack() as stack:
         for name in trunk.tokenwise:
-            stack.enter_context(instead(named[name], _at_end(named[name].forward, count)))
+            forward = _at_end(named[name].forward, count, folds)
+            stack.enter_context(instead(named[name], forward))
         yield
 
 
-def _at_end(forward: Forward, count: int) -> Forward:
+def _at_end(forward: Forward, count: int, folds: int) -> Forward:
     def at_end(x: Tensor, *args: Any, **kwargs: Any) -> Any:
-        output = forward(x[:, x.shape[1] - count :].contiguous(), *args, **kwargs)
+        output = forward(last_positions(x, count, folds), *args, **kwargs)
         end = output[0] if isinstance(output, tuple) else output
-        whole = end.new_zeros(x.shape[0], x.shape[1], *end.shape[2:])
-        whole[:, x.shape[1] - count :] = end
+        whole = end.new_zeros(x.shape[0], folds, x.shape[1] // folds, *end.shape[2:])
+        whole[:, :, whole.shape[2] - count :] = end.unflatten(1, (folds, count))
+        whole = whole.flatten(1, 2)
         return (whole, *output[1:]) if isinstance(output, tuple) else whole
 
     return at_end
 
 
 @contextmanager
-def scored_end(module: nn.Module, paths: FastPaths, count: int) -> Iterator[None]:
-    """Run the end of the model at the last `count` positions only, as far as `paths` allow."""
-    last_block = paths.head and paths.scored and paths.trunk is not None
-    with (
-        scored_logits(module, count) if paths.head else nullcontext(),
-        scored_only(module, paths.trunk, count) if last_block and paths.trunk else nullcontext(),
-    ):
+def scored_end(module: nn.Module, paths: FastPaths, count: int, folds: int = 1) -> Iterator[None]:
+    """Run the end of the model at the positions of `scored_logits`, as far as `paths` allow."""
+    with ExitStack() as stack:
+        if paths.head:
+            stack.enter_context(scored_logits(module, count, folds))
+        if paths.head and paths.scored and paths.trunk is not None:
+            stack.enter_context(scored_only(module, paths.trunk, count, folds))
         yield
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import struct
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
 from headcount.errors import HeadcountError
 from headcount.system.transformers_compat import quiet_transformers, replaced
@@ -20,13 +21,20 @@ def read_gguf(path: Path, **options: Any) -> tuple[Any, Any, dict[str, Any]]:
     The weights are dequantised, which keeps their values: quantised weights would need kernels from
     the hub.
     """
+    import gguf
     import transformers
 
-    header = read_header(path)
+    header = read_header(path).settings
     if hasattr(transformers, "GgufConfig"):  # older versions always dequantise
         options["quantization_config"] = transformers.GgufConfig(dequantize=True)
     kernels = "transformers.integrations.gguf.kernels"
-    with quiet_transformers(), replaced(kernels, "kernelize_ggml_layers", lambda model: None):
+    # transformers reads the vocabulary three times, each time for most of a minute.
+    reader = functools.cache(gguf.GGUFReader)
+    with (
+        quiet_transformers(),
+        replaced(kernels, "kernelize_ggml_layers", lambda model: None),
+        replaced("gguf", "GGUFReader", reader),
+    ):
         loaded: Any = transformers.AutoModelForCausalLM.from_pretrained(
             str(path.parent), gguf_file=path.name, output_loading_info=True, **options
         )
@@ -76,8 +84,6 @@ def begin_with_bos(tokenizer: Any, wanted: bool) -> None:
     begins = bos is not None and tokenizer.encode("a")[:1] == [bos] and bare[:1] != [bos]
     if bos is None or begins == wanted:
         return
-    if hasattr(tokenizer, "add_bos_token"):  # else a saved tokenizer would forget it
-        tokenizer.add_bos_token = wanted
     tokenizer.init_kwargs["add_bos_token"] = wanted
     name = tokenizer.bos_token
     single, pair = (f"{name} $A", f"{name} $A {name}:1 $B:1") if wanted else ("$A", "$A $B:1")
@@ -86,8 +92,15 @@ def begin_with_bos(tokenizer: Any, wanted: bool) -> None:
     )
 
 
-def read_header(path: Path) -> dict[str, str | bool]:
-    """The texts and the truth values in the header of a GGUF file, such as its architecture.
+class Header(NamedTuple):
+    """The settings of a GGUF file that are texts or truth values, and how many numbers it holds."""
+
+    settings: dict[str, str | bool]
+    numbers: int
+
+
+def read_header(path: Path) -> Header:
+    """The header of a GGUF file: its settings, such as its architecture, and its size.
 
     A file that is not GGUF, or that ends before its last tensor, is refused. The gguf package does
     not check this, and takes most of a minute to read a large vocabulary.
@@ -97,14 +110,14 @@ def read_header(path: Path) -> dict[str, str | bool]:
         with path.open("rb") as file:
             if file.read(4) != b"GGUF":
                 raise HeadcountError(f"{path} is not a GGUF file: give one, or download it again.")
-            texts, end = _parse(file)
+            header, end = _parse(file)
         if end > path.stat().st_size:
             raise HeadcountError(damaged)
     except OSError as error:
         raise HeadcountError(f"Cannot read {path}: {error.strerror or error}.") from error
     except (struct.error, ValueError, LookupError, OverflowError) as error:
         raise HeadcountError(damaged) from error
-    return texts
+    return header
 
 
 # The `struct` format of each GGUF value type, by its number; type 8 is a text, type 9 a list.
@@ -112,8 +125,8 @@ FORMATS = ("B", "b", "H", "h", "I", "i", "f", "?", "", "", "Q", "q", "d")
 TEXT, LIST = 8, 9
 
 
-def _parse(file: BinaryIO) -> tuple[dict[str, str | bool], int]:
-    """Settings that are texts or truth values, and where in the file the last tensor ends."""
+def _parse(file: BinaryIO) -> tuple[Header, int]:
+    """The header, and where in the file the last tensor ends."""
     from gguf import GGML_QUANT_SIZES, GGMLQuantizationType
 
     def number(form: str) -> Any:
@@ -143,14 +156,16 @@ def _parse(file: BinaryIO) -> tuple[dict[str, str | bool], int]:
         raise ValueError("unknown GGUF version")
     tensors, count = number("Q"), number("Q")
     settings = {text(): value(number("I")) for _ in range(count)}
-    end = 0
+    end = numbers = 0
     for _ in range(tensors):
         text()
         elements = math.prod(number("Q") for _ in range(number("I")))
+        numbers += elements
         block, size = GGML_QUANT_SIZES[GGMLQuantizationType(number("I"))]
         end = max(end, number("Q") + elements // block * size)
     if not end:
         raise ValueError("no tensors")
     alignment = int(settings.get("general.alignment", 32))
     start = -(-file.tell() // alignment) * alignment
-    return {k: v for k, v in settings.items() if isinstance(v, str | bool)}, start + end
+    kept = {k: v for k, v in settings.items() if isinstance(v, str | bool)}
+    return Header(kept, numbers), start + end

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -17,10 +17,18 @@ from typing import Any
 
 from headcount.errors import HeadcountError, did_you_mean
 from headcount.models.bundled import BUNDLED, bundled_folder, full_name
+from headcount.models.converted import converted_folder, restore_rules
 from headcount.models.gguf import read_gguf
 from headcount.models.kinds import KINDS
-from headcount.models.load_errors import plain_errors
-from headcount.models.load_options import LoadOptions, check_device, has_accelerate
+from headcount.models.load_errors import check_report, plain_errors, shorten
+from headcount.models.load_options import (
+    LoadOptions,
+    check_attention,
+    check_device,
+    has_accelerate,
+    kernels_in,
+)
+from headcount.system.bundled import read_manifest
 from headcount.system.transformers_compat import quiet_transformers
 
 CONFIG = "config.json"
@@ -122,6 +130,12 @@ def _from_gguf(path: Path, options: LoadOptions) -> Loaded:
             f"{path} is a file, but not a .gguf one: give the folder that holds config.json and "
             "the safetensors instead."
         )
+    folder = converted_folder(path, options.dtype)
+    if folder is not None:
+        loaded = load_folder(folder, options, path.stem)
+        restore_rules(loaded.tokenizer, folder)
+        loaded.files, loaded.unused = [path], read_manifest(folder)["unused"]
+        return loaded
     model, tokenizer, report = read_gguf(path, **options.for_transformers)
     unused = check_report(str(path), report)
     _check_tokenizer(tokenizer, str(path))
@@ -245,8 +259,12 @@ def _adapter_base(folder: Path) -> str:
 
 def _from_pretrained(where: str, options: LoadOptions, **hub: Any) -> Loaded:
     """Load model and tokenizer with transformers; `hub` are further arguments for both."""
-    from transformers import AutoModelForCausalLM
+    from transformers import AutoModelForCausalLM, PretrainedConfig
 
+    # Some settings of a config prevail over the kernel that the user chooses, so all are checked.
+    settings, _ = PretrainedConfig.get_config_dict(where, **hub)
+    for kernel in kernels_in(settings):
+        check_attention(kernel, options.trust_remote_code, where)
     hub["trust_remote_code"] = options.trust_remote_code
     extra: dict[str, Any] = {"use_safetensors": True, "output_loading_info": True}
     if hub.get("local_files_only"):  # the search for adapters needs to be told separately
@@ -280,29 +298,3 @@ def _check_tokenizer(tokenizer: Any, where: str) -> None:
     # Where files are missing, transformers builds some tokenizers with special tokens only.
     if len(tokenizer.get_vocab()) <= len(tokenizer.all_special_ids):
         raise HeadcountError(NO_TOKENIZER.format(where))
-
-
-def check_report(where: str, report: Mapping[str, Any]) -> list[str]:
-    """Refuse a checkpoint that lacks weights of the model; return the weights it has in excess.
-
-    transformers would fill missing weights with random numbers, which measurements must not use.
-    """
-    mismatched = {key[0] for key in report["mismatched_keys"]}
-    missing = sorted({*map(str, report["missing_keys"]), *mismatched})
-    if missing:
-        raise HeadcountError(
-            f"{where} lacks weights of its model (missing, or of another shape: "
-            f"{shorten(missing)}): download it again, or check that config.json belongs to it."
-        )
-    return sorted(map(str, report["unexpected_keys"]))
-
-
-def shorten(names: Iterable[str]) -> str:
-    """The first three names, and how many more there are.
-
-    >>> shorten(["a", "b", "c", "d", "e"])
-    'a, b, c and 2 more'
-    """
-    names = list(names)
-    more = len(names) - 3
-    return ", ".join(names[:3]) + (f" and {more} more" if more > 0 else "")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 
 from headcount.errors import HeadcountError
 from headcount.models.bundled import BUNDLED
@@ -83,3 +84,29 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
     while link is not None:
         yield link
         link = link.__cause__ or (None if link.__suppress_context__ else link.__context__)
+
+
+def check_report(where: str, report: Mapping[str, Any]) -> list[str]:
+    """Refuse a checkpoint that lacks weights of the model; return the weights it has in excess.
+
+    transformers would fill missing weights with random numbers, which measurements must not use.
+    """
+    mismatched = {key[0] for key in report["mismatched_keys"]}
+    missing = sorted({*map(str, report["missing_keys"]), *mismatched})
+    if missing:
+        raise HeadcountError(
+            f"{where} lacks weights of its model (missing, or of another shape: "
+            f"{shorten(missing)}): download it again, or check that config.json belongs to it."
+        )
+    return sorted(map(str, report["unexpected_keys"]))
+
+
+def shorten(names: Iterable[str]) -> str:
+    """The first three names, and how many more there are.
+
+    >>> shorten(["a", "b", "c", "d", "e"])
+    'a, b, c and 2 more'
+    """
+    names = list(names)
+    more = len(names) - 3
+    return ", ".join(names[:3]) + (f" and {more} more" if more > 0 else "")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,6 +18,8 @@ FLASH_PACKAGES = {
     "flash_attention_3": "flash_attn_interface",
     "flash_attention_4": "flash_attn",
 }
+# Settings by which a config.json chooses the kernel of its model.
+KERNEL_KEYS = ("attn_implementation", "_attn_implementation", "_attn_implementation_internal")
 
 
 @dataclass
@@ -95,15 +97,22 @@ def check_device(device: str | None) -> Any:
     return target
 
 
-def check_attention(attention: str | None, trust_remote_code: bool) -> dict[str, Any]:
-    """The kernel option for transformers; a kernel from the hub is code that must be trusted."""
+def check_attention(
+    attention: str | None, trust_remote_code: bool, where: str = ""
+) -> dict[str, Any]:
+    """The kernel option for transformers; a kernel from the hub is code that must be trusted.
+
+    `where` names the model whose config.json asks for this kernel, if the user did not.
+    """
     if attention is None:
         return {}
+    asked = f", which the config of {where} asks for," if where else ""
+    instead = "remove it from the config" if where else "choose sdpa or eager"
     if "/" in attention:
         if not trust_remote_code:
             raise HeadcountError(
-                f'The attention kernel "{attention}" is code from the hub: allow it with '
-                "trust_remote_code, or choose sdpa or eager."
+                f'The attention kernel "{attention}"{asked} is code from the hub: allow it with '
+                f"trust_remote_code, or {instead}."
             )
         return {"attn_implementation": attention}
     from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
@@ -115,7 +124,21 @@ def check_attention(attention: str | None, trust_remote_code: bool) -> dict[str,
     # Without the package, transformers would download a kernel, which is code, from the hub.
     if package and importlib.util.find_spec(package) is None and not trust_remote_code:
         raise HeadcountError(
-            f"The attention kernel {attention} needs the package {package}: install it, or choose "
-            "sdpa or eager."
+            f"The attention kernel {attention}{asked} needs the package {package}: install it, or "
+            f"{instead}."
         )
     return {"attn_implementation": attention}
+
+
+def kernels_in(config: Any) -> Iterator[str]:
+    """The attention kernels that a config, or a part of it, asks for.
+
+    >>> list(kernels_in({"text_config": {"attn_implementation": {"": "a/b"}}, "bos_token": "c/d"}))
+    ['a/b']
+    """
+    for name, value in config.items() if isinstance(config, Mapping) else ():
+        if name in KERNEL_KEYS:
+            values = value.values() if isinstance(value, Mapping) else [value]
+            yield from (kernel for kernel in values if isinstance(kernel, str))
+        else:
+            yield from kernels_in(value)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import nn
@@ -20,11 +20,12 @@ from headcount.models.fingerprint import checksum, fingerprint_tensors, fingerpr
 from headcount.models.forward_modes import PASSES, exactly
 from headcount.models.load import load_pretrained
 from headcount.models.proof import Proof, prove, require_language_model
-from headcount.models.prove_fast_paths import prove_fast_paths
+from headcount.models.prove_fast_paths import prove_fast_paths, prove_late, prove_scored_logits
+from headcount.models.remember_proof import Memory
 from headcount.models.sites import HeadSite, input_device, plain
 from headcount.system.fingerprint import fingerprint_files
 from headcount.system.transformers_compat import attention_configs
-from headcount.tasks.encoding import Encoded, encode
+from headcount.tasks.encoding import Encoded, encode, own_prefix
 from headcount.tasks.task import Task, quoted
 
 
@@ -47,16 +48,21 @@ class Model:
     weight_files: Sequence[Path] | None = field(default=None, repr=False)
     # The arguments of `load_model`, so that a worker process can load the same model.
     origin: Mapping[str, Any] | None = field(default=None, repr=False)
+    memory: Memory | None = field(default=None, repr=False)  # what is remembered of its proofs
 
     def __post_init__(self) -> None:
-        vars(self)["_checksum"] = checksum(plain(self.module))
+        known = None if self.memory is None else self.memory.checksum
+        vars(self)["_checksum"] = known or checksum(plain(self.module))
 
     def notice_changes(self) -> None:
         """Forget the identity of the model if somebody has changed its weights or settings.
 
         Values that a store keeps for the old ones are then no longer found.
         """
-        now, identity = checksum(plain(self.module)), vars(self).get("identity")
+        identity = vars(self).get("identity")
+        if identity is None and self.weight_files is None:
+            return  # it will be made from the weights as they are then
+        now = checksum(plain(self.module))
         if now != vars(self)["_checksum"]:
             vars(self).update(_checksum=now, weight_files=None)
             vars(self).pop("identity", None)
@@ -99,7 +105,40 @@ class Model:
         The first access must not be under gates or anything else that changes the logits.
         """
         with PASSES, torch.compiler.set_stance("force_eager"):
-            return prove_fast_paths(self.module, self.sites)
+            paths: FastPaths = self._find(
+                "paths", lambda: prove_fast_paths(self.module, self.sites)
+            )
+            return paths
+
+    @property
+    def known_paths(self) -> FastPaths | None:
+        """The fast paths, if they are known without a proof."""
+        if "fast_paths" in vars(self):
+            return self.fast_paths
+        known = self.memory is not None and self.memory.known.paths is not None
+        return self.fast_paths if known and self.memory and self.memory.holds() else None
+
+    @cached_property
+    def scores_alone(self) -> bool:
+        """Whether logits can be computed at the scored positions only, proven on first access.
+
+        This is the one fast path whose proof is so short that it pays in the smallest work.
+        """
+        if (paths := self.known_paths) is not None:
+            return paths.head
+        with PASSES, torch.compiler.set_stance("force_eager"):
+            return bool(
+                self._find("scores_alone", lambda: prove_scored_logits(self.module, self.sites))
+            )
+
+    def _find(self, what: Literal["paths", "scores_alone"], prove: Callable[[], Any]) -> Any:
+        return prove() if self.memory is None else self.memory.find(what, prove)
+
+    @cached_property
+    def late(self) -> bool:
+        """Whether gates at late positions can reuse the cache of all earlier ones: proven too."""
+        with PASSES, torch.compiler.set_stance("force_eager"):
+            return prove_late(self.module, self.sites, self.fast_paths)
 
     @cached_property
     def context_limit(self) -> int | None:
@@ -196,14 +235,23 @@ class Model:
         }
 
     @property
+    def prefix(self) -> str | None:
+        """What the tokenizer puts in front of a text, such as BOS; None if that cannot be told."""
+        try:
+            return str(self.tokenizer.decode(list(own_prefix(self.tokenizer, "a"))))
+        except HeadcountError:
+            return None
+
+    @property
     def facts(self) -> dict[str, Any]:
-        """What a result records of the model: its heads, its device in this run, its identity.
+        """What a result records of the model: heads, device in this run, BOS rule, identity.
 
         In float32, values from the store may have been measured on another device.
         """
         return {
             "heads": list(self.layout.counts),
             "device": self.device.type,
+            "prefix": self.prefix,
             **self.identity,
         }
 
@@ -237,9 +285,11 @@ def load_model(
         "trust_remote_code": trust_remote_code,
     }
     loaded = load_pretrained(spec, **chosen)
-    proof = prove(loaded.model)
+    with exactly(loaded.model):
+        memory = Memory(loaded.model, prove)
     origin = {"spec": full_name(str(spec)), **chosen}
-    return Model(loaded.model, loaded.tokenizer, loaded.name, proof, loaded.files, origin)
+    proof = memory.known.proof
+    return Model(loaded.model, loaded.tokenizer, loaded.name, proof, loaded.files, origin, memory)
 
 
 def check_model(model: Any) -> Model:
@@ -264,8 +314,8 @@ def wrap(model: nn.Module, tokenizer: Any, *, name: str | None = None) -> Model:
     """
     require_language_model(model)
     with exactly(model):
-        proof = prove(model)
+        memory = Memory(model, prove)
     if name is None:
         config = getattr(plain(model), "config", None)
         name = getattr(config, "_name_or_path", "") or type(plain(model)).__name__
-    return Model(model, tokenizer, name, proof)
+    return Model(model, tokenizer, name, memory.known.proof, memory=memory)

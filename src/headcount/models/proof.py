@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from headcount.errors import HeadcountError
@@ -56,7 +56,7 @@ def prove(module: nn.Module) -> Proof:
     The proof runs the model on one short made-up prompt and changes nothing in it.
     """
     require_language_model(module)
-    _require_logits(module)
+    ids, logits = _plain_pass(module)
     probed = find_sites(module)
     sites = tuple(p.site for p in probed)
     linear = [linear_limit(p.projection, p.z.dtype) for p in probed]
@@ -66,11 +66,11 @@ def prove(module: nn.Module) -> Proof:
     zeroed = "a gate of 0 equals zeroed columns of the projection"
     alone = "disturbing a query head changes its slice and no other"
     checks = (
-        _check_ones(module, sites),
+        _check_ones(module, sites, ids, logits),
         _check_sites(summed, probed, sums, linear),
         _check_sites(zeroed, probed, columns, linear),
         _check_sites(alone, probed, [p.leak for p in probed], equal),
-        _check_causal(module, max(linear)),
+        _check_causal(module, logits, max(linear)),
     )
     return Proof(sites, checks, find_mixers(module, sites))
 
@@ -101,8 +101,12 @@ def require_language_model(given: Any) -> None:
         )
 
 
-def _require_logits(module: nn.Module) -> None:
-    ids = probe_prompt(module, 1)
+def _plain_pass(
+    module: nn.Module,
+) -> tuple[Int[Tensor, "rows tokens"], Float[Tensor, "rows tokens vocab"]]:
+    """Two prompts that differ in their last token, and their logits, which must be usable."""
+    ids = probe_prompt(module, 2).clone()
+    ids[1, -1] = ids[1, 0]
     try:
         logits = run(module, ids)
     except AttributeError as error:  # its output has hidden states and no logits
@@ -120,14 +124,17 @@ def _require_logits(module: nn.Module) -> None:
             "The model's logits are not finite numbers (NaN or infinite) on a plain prompt: "
             "load it in another dtype (float32 is safest) or check its weights."
         )
+    return ids, logits
 
 
-def _check_causal(module: nn.Module, limit: float) -> Check:
-    """Require that a token does not change earlier logits: else answers leak into their scores."""
-    ids = probe_prompt(module, 2)
-    changed = ids.clone()
-    changed[:, -1] = ids[:, 0]
-    before, after = (run(module, prompt)[:, :-1].double() for prompt in (ids, changed))
+def _check_causal(
+    module: nn.Module, logits: Float[Tensor, "2 tokens vocab"], limit: float
+) -> Check:
+    """Require that the last token, in which the two prompts differ, changes no earlier logit.
+
+    Else answers would leak into their own scores.
+    """
+    before, after = logits[:, :-1].double()
     leak = float((before - after).abs().max() / before.abs().max().clamp(min=1e-12))
     check = Check("a changed later token changes no earlier logit", leak, limit)
     if not check.holds:
@@ -139,9 +146,12 @@ def _check_causal(module: nn.Module, limit: float) -> Check:
     return check
 
 
-def _check_ones(module: nn.Module, sites: Sequence[HeadSite]) -> Check:
-    ids = probe_prompt(module, 2)
-    before = run(module, ids)
+def _check_ones(
+    module: nn.Module,
+    sites: Sequence[HeadSite],
+    ids: Int[Tensor, "rows tokens"],
+    before: Float[Tensor, "rows tokens vocab"],
+) -> Check:
     gates = torch.ones(1, sum(site.heads for site in sites))
     with gating(module, sites, gates, every_site=True):
         after = run(module, ids)

@@ -24,6 +24,7 @@ from headcount.models.fast_paths import (
 )
 from headcount.models.forward_modes import empty_cache, exactly
 from headcount.models.gate import gating
+from headcount.models.late import at_positions, late_gates, late_inputs, may_run_late, read_only
 from headcount.models.sites import HeadSite, accepted, coarsest_dtype, probe_prompt, run
 from headcount.models.slices import tolerance
 
@@ -34,20 +35,31 @@ SCORED = 3  # positions that the proof scores; not equal to its number of rows
 @torch.no_grad()
 def prove_fast_paths(module: nn.Module, sites: Sequence[HeadSite]) -> FastPaths:
     """Try every fast path on a made-up prompt and keep those that reproduce the logits."""
-    ids = probe_prompt(module, 2).clone()
-    ids[1] = ids[1].flip(0)
     with exactly(module):
-        prover = _Prover(module, sites, ids)
+        prover = _Prover(module, sites)
         paths = FastPaths(head=prover.ends(FastPaths(head=True)))
-        ran: list[str] = []
-        with watching(module, ran):
-            run(module, ids[:1])
-        trunk = find_trunk(module, sites, ran)
+        trunk = find_trunk(module, sites, prover.ran)
         if trunk is not None:
             paths = prover.starts_late(paths, trunk)
         if paths.head and paths.trunk is not None and paths.trunk.tokenwise:
             paths = replace(paths, scored=prover.ends(replace(paths, scored=True)))
         return replace(paths, cache=prover.caches(paths))
+
+
+@torch.no_grad()
+def prove_scored_logits(module: nn.Module, sites: Sequence[HeadSite]) -> bool:
+    """Whether logits can be computed at the scored positions only: three passes, not some sixty."""
+    with exactly(module):
+        return _Prover(module, sites).ends(FastPaths(head=True))
+
+
+@torch.no_grad()
+def prove_late(module: nn.Module, sites: Sequence[HeadSite], paths: FastPaths) -> bool:
+    """Whether late passes (see `late`) reproduce the logits of whole passes."""
+    if not (paths.cache and may_run_late(module)):
+        return False
+    with exactly(module):
+        return _Prover(module, sites).runs_late(paths)
 
 
 class _Prover:
@@ -56,9 +68,13 @@ class _Prover:
     Some passes hold the prompts twice, in two folds: in the second, the heads of one site are off.
     """
 
-    def __init__(self, module: nn.Module, sites: Sequence[HeadSite], ids: Tensor) -> None:
+    def __init__(self, module: nn.Module, sites: Sequence[HeadSite]) -> None:
+        ids = probe_prompt(module, 2).clone()
+        ids[1] = ids[1].flip(0)
         self.module, self.sites, self.ids = module, sites, ids
-        self.whole = run(module, ids).float()
+        self.ran: list[str] = []  # the modules of one pass
+        with watching(module, self.ran):
+            self.whole = run(module, ids).float()
         last = len(sites) - 1
         chosen = {round(i * last / (GATED - 1)) for i in range(GATED)}
         self.gated_sites = [sites[index] for index in sorted(chosen)]  # includes the last site
@@ -67,18 +83,29 @@ class _Prover:
         again = run(module, ids.repeat(2, 1))[: len(ids)].float()
         rounding = float((again - self.whole).abs().max() / self.whole.abs().max())
         usual = tolerance(coarsest_dtype(module))
-        most = (
-            usual if usual < 1e-3 else 5 * usual
-        )  # deep models in half precision differ that much
-        self.limit = min(max(4 * rounding, usual / 10), most)
-        self.most = most
+        self.half = usual > 1e-3  # deep models in half precision differ by several times that
+        self.most = 5 * usual if self.half else usual
+        self.limit = min(max(4 * rounding, usual / 10), self.most)
+
+    @property
+    def cached_limit(self) -> float:
+        """The allowed difference of passes over a cache, whose attention takes other kernels.
+
+        In half precision these round differently, by some hundredths of the largest logit.
+        """
+        return self.most if self.half else self.limit
 
     def close(self, got: Tensor, expected: Tensor, limit: float | None = None) -> bool:
         """Whether logits are the same up to rounding."""
         if got.shape != expected.shape or not got.isfinite().all():
             return False
-        limit = self.limit if limit is None else limit
-        return bool((got.float() - expected).abs().max() <= limit * expected.abs().max())
+        limit, change = self.limit if limit is None else limit, got.float() - expected
+        if change.abs().max() > limit * expected.abs().max():
+            return False
+        # Where much is allowed at one logit, all of them must agree better than that: rounding is
+        # spread evenly, while a mistaken position or a missing token changes most logits.
+        wide = self.half and limit >= self.most
+        return not wide or bool(change.norm() <= limit / 2 * expected.norm())
 
     def gated_limit(self, expected: Tensor) -> float:
         """The difference that is allowed where a site is off in the second half of the rows.
@@ -100,11 +127,12 @@ class _Prover:
         gates[1, before : before + site.heads] = 0
         return gates
 
-    def expected(self, site: HeadSite, ids: Tensor) -> Float[Tensor, "rows tokens vocab"]:
-        """The logits of both folds without fast paths."""
-        whole = run(self.module, ids)
+    def expected(
+        self, site: HeadSite, ids: Tensor, whole: Float[Tensor, "rows tokens vocab"]
+    ) -> Float[Tensor, "folds tokens vocab"]:
+        """The logits of both folds without fast paths; `whole` are those of the first."""
         with gating(self.module, self.sites, self.folds(site)[1:]):
-            return torch.cat((whole, run(self.module, ids))).float()
+            return torch.cat((whole, run(self.module, ids).float()))
 
     def replayed(
         self,
@@ -146,7 +174,7 @@ class _Prover:
 
     def starts_late(self, paths: FastPaths, trunk: Trunk) -> FastPaths:
         """`paths` plus the latest start that reproduces whole passes, tried at every site."""
-        gated = {site.index: self.expected(site, self.ids) for site in self.gated_sites}
+        gated = {site.index: self.expected(site, self.ids, self.whole) for site in self.gated_sites}
         untouched = self.whole.repeat(2, 1, 1)
         for attention in (True, False):
             late = replace(paths, trunk=trunk, attention=attention)
@@ -187,15 +215,53 @@ class _Prover:
             with self._recorded(paths, rows=2) as rest_record:
                 cache = empty_cache(self.module, len(self.sites))
                 got = self.cached(rest, spread_cache(cache, undisturbed, undisturbed, 1, 2))
-            if not self.close(got, run(self.module, ids).float()[:, split:]):
+            whole = run(self.module, ids).float()
+            if not self.close(got, whole[:, split:], self.cached_limit):
                 return False
             for site in self.gated_sites:
-                expected = self.expected(site, ids)[:, split:]
+                expected = self.expected(site, ids, whole)[:, split:]
                 cache, fresh = (empty_cache(self.module, len(self.sites)) for _ in range(2))
                 self.replayed(paths, site, prefix_record, prefix, cache)
                 spread_cache(fresh, cache, undisturbed, 2, 2)
                 got = self.replayed(paths, site, rest_record, rest, fresh)
-                if not self.close(got, expected, self.gated_limit(expected)):
+                limit = max(self.cached_limit, self.gated_limit(expected))
+                if not self.close(got, expected, limit):
+                    return False
+        except Exception:  # see `ends`
+            return False
+        return True
+
+    def runs_late(self, paths: FastPaths) -> bool:
+        """Whether passes over the last tokens alone reproduce whole passes, from a few sites."""
+        module, split = self.module, self.ids.shape[1] // 2
+        early, late = self.ids[:, :split], self.ids[:, split:]
+        tokens = late.shape[1]
+        acting = range(tokens - 1)  # gates need not act up to the end
+        whole_acting = range(split, split + tokens - 1)
+        try:
+            cache = empty_cache(module, len(self.sites))
+            self.cached(early, cache)
+            cache, dtype = read_only(cache), coarsest_dtype(module)
+            with self._recorded(paths, rows=2) as kept:
+                got = module(**late_inputs(cache, late, 1, dtype)).logits
+            if not self.close(got, self.whole[:, split:], self.cached_limit):
+                return False
+            for site in self.gated_sites:
+                off = self.folds(site)[1:]
+                with gating(module, self.sites, at_positions(off, whole_acting, split + tokens)):
+                    expected = torch.cat((self.whole, run(module, self.ids).float()))
+                with ExitStack() as stack:
+                    gates = late_gates(self.folds(site), acting, tokens)
+                    stack.enter_context(gating(module, self.sites, gates))
+                    if paths.trunk is not None and kept is not None:
+                        how: dict[str, Any] = {"folds": 2, "attention": paths.attention}
+                        replay = replaying(module, paths.trunk, site, kept, along="tokens", **how)
+                        stack.enter_context(replay)
+                    got = module(**late_inputs(cache, late, 2, dtype)).logits
+                got = got.unflatten(1, (2, tokens)).transpose(0, 1).flatten(0, 1)
+                expected = expected[:, split:]
+                limit = max(self.cached_limit, self.gated_limit(expected))
+                if not self.close(got, expected, limit):
                     return False
         except Exception:  # see `ends`
             return False

@@ -11,6 +11,7 @@ from functools import cache
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 # Tests measure; what they keep, they keep in stores of their own.
 os.environ["HEADCOUNT_STORE"] = "off"
+os.environ["HEADCOUNT_PROOFS"] = "off"
 
 import matplotlib
 import pytest

@@ -37,9 +37,9 @@ def counting() -> Iterator[Counter[str]]:
         "one_pass": GatedPasses.one_pass,
     }
 
-    def whole(self: Runner) -> Any:
+    def whole(self: Runner, *how: Any) -> Any:
         ran["passes"] += self.batch.ids.numel()
-        return usual["whole"](self)
+        return usual["whole"](self, *how)
 
     def under(self: Runner, gates: Any, start: int) -> Any:
         ran["passes"] += len(gates) * self.batch.ids.numel()

@@ -21,14 +21,16 @@ import numpy as np
 from headcount.engine.measure.cost import Cost, Counter, Request
 from headcount.engine.measure.executor import Executor, Job, Local, Unit
 from headcount.engine.measure.head_sets import HeadSets, OnHeadSets
-from headcount.engine.measure.measuring import Measured, MeasuringJob
+from headcount.engine.measure.measuring import Measured, MeasuringJob, work_ahead
 from headcount.engine.measure.plan import Plan, best_plan, default_tokens
+from headcount.engine.measure.positions import read_positions
 from headcount.engine.measure.rates import Kind, timing
 from headcount.engine.measure.stored_table import StoredTable
 from headcount.engine.measure.sweep import Sweep, Values
 from headcount.engine.write.writing import Answers, Scope, Writing, check_scope
 from headcount.errors import HeadcountError
 from headcount.metrics import Metric, get_metric
+from headcount.metrics.chance import chance_of
 from headcount.metrics.text import TextMetric, Written
 from headcount.models.model import Model, check_model
 from headcount.store import Store
@@ -100,13 +102,14 @@ class Lab:
         context = self._context(sweep.model, lambda: sweep.context(ablation.identity))
         stored = self._stored(context, sweep)
         table = stored.read()
-        missing = np.isnan(table) & sweep.head_sets.asked(len(sweep.examples))
+        missing = np.isnan(table) & sweep.asked(sweep.head_sets)
         if missing.any():
             self._measure(sweep, context, stored, table, missing)
         else:
             LOG.info("  nothing to do: all %d values are known already", missing.size)
-        described = sweep.metric, ablation.description
-        return Values(table, sweep.head_sets, sweep.names, sweep.clusters, *described)
+        where = "" if sweep.positions == "all" else f", only at the positions {sweep.positions}"
+        values = sweep.answers.table(table)
+        return self._values(sweep, values, f"{ablation.description}{where}")
 
     def _measure(
         self,
@@ -117,10 +120,12 @@ class Lab:
         missing: np.ndarray,
     ) -> None:
         """Measure the values that are missing in the table, and store them."""
-        model, examples = sweep.model, sweep.examples
-        asked = sweep.head_sets.asked(len(examples))
-        ahead = sum(examples[e].length for e in missing.nonzero()[1])
-        plan = self.plan or best_plan(model, ahead)
+        model, examples = sweep.model, sweep.rows
+        asked = sweep.asked(sweep.head_sets)
+        work = work_ahead(sweep.head_sets.gates, model.layout, examples, missing)
+        plan = self.plan or best_plan(model, work)
+        if sweep.positions != "all":
+            plan = plan.at_positions(model.late)
         metric: Any = sweep.metric
         job = MeasuringJob(
             sweep.head_sets.gates,
@@ -130,6 +135,7 @@ class Lab:
             sweep.ablation,
             self._ablation_tokens(model),
             plan,
+            sweep.positions,
         )
         parts = job.parts(model, asked, missing)
         if LOG.isEnabledFor(logging.INFO):
@@ -149,7 +155,8 @@ class Lab:
                 table[cells] = values
                 stored.write(rows, columns, table)
 
-            self.run(model, job, units, keep, tokens=ahead)
+            kind: Kind = "compiled" if plan.compile else "passes"
+            self.run(model, job, units, keep, tokens=work.tokens, kind=kind)
         if missing.any():  # an average over the other values would be wrong
             raise HeadcountError(
                 f"The executor did not return {int(missing.sum())} values: run the same again; "
@@ -195,16 +202,16 @@ class Lab:
         if missing:
             texts = [text for row in missing for text in answers.of(row)]
             times, examples = len(missing), [example.example for example in sweep.examples]
-            written = Written(
-                texts,
-                [example.target.strip() for example in examples] * times,
-                answers.of("whole") * times,
-                [example.prompt for example in examples] * times,
-            )
-            scored = np.asarray(metric.function(written), dtype=np.float64)
-            values[missing] = scored.reshape(times, len(examples))
+            written = Written.of(examples * times, texts, answers.of("whole") * times)
+            values[missing] = metric.score(written).reshape(times, len(examples))
             stored.write(missing, range(len(examples)), values)
-        return Values(values, table, sweep.names, sweep.clusters, metric, "zero")
+        return self._values(sweep, values, "zero")
+
+    @staticmethod
+    def _values(sweep: Sweep, table: np.ndarray, ablation: str) -> Values:
+        chance = chance_of(sweep.metric, sweep.task)
+        about = sweep.names, sweep.clusters, sweep.metric, ablation, chance
+        return Values(table, sweep.head_sets, *about)
 
     def document(
         self, kind: str, context: Callable[[], Mapping[str, Any]], make: Callable[[], Any]
@@ -244,7 +251,7 @@ class Lab:
     def _stored(self, context: dict[str, Any], request: OnHeadSets) -> StoredTable:
         store, layout = self.store, request.model.layout
         known = None if store is None else store.context(context, layout=layout)
-        return StoredTable(known, request.head_sets.gates, request.examples)
+        return StoredTable(known, request.head_sets.gates, request.rows)
 
     def _ablation_tokens(self, model: Model) -> int:
         """How many tokens run at once to compute ablations."""
@@ -299,6 +306,7 @@ def evaluate(
     ablation: str = "zero",
     split: Split = "test",
     scope: Scope = "all",
+    positions: str | slice = "all",
     lab: Lab | None = None,
 ) -> Values:
     """Measure `metric` on every example of one split of `task` under each head set.
@@ -307,7 +315,9 @@ def evaluate(
     whole model), a `HeadSet`, or gates: one number per head, 1 leaves a head alone, 0 replaces it
     by its ablation, any other number scales it. Several are a list of these, a table of gates, or a
     dict whose keys label them. Metrics of texts let the model write, by greedy decoding; then
-    `scope="decode"` gates only passes over new tokens, and the prompt is read with all heads.
+    `scope="decode"` gates only passes over new tokens, and the prompt is read with all heads. For
+    metrics of logits, `positions` are those at which gates act: "all", "last" (the last of the
+    prompt), "answer" (those that predict the target), or a slice of the prompt's tokens.
 
     >>> from headcount import evaluate, load_model, make_task
     >>> model = load_model("smollm2-135m-q4")
@@ -318,5 +328,6 @@ def evaluate(
     """
     check_asked(model, task)
     table = HeadSets.of(heads, model.layout)
-    sweep = Sweep(model, task, get_metric(metric), table, split, ablation, scope)
+    where = read_positions(positions)
+    sweep = Sweep(model, task, get_metric(metric), table, split, ablation, scope, where)
     return lab_for(lab, model).measure(sweep)

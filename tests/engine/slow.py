@@ -46,8 +46,13 @@ class SlowLoop:
         self.known: dict[str, Z] = {}
 
     @torch.no_grad()
-    def run(self, ids: Sequence[int], gates: Any, z0: Z) -> tuple[Tensor, Z]:
-        """Logits (tokens, vocab) of one sequence with gated heads, and the z before the gates."""
+    def run(
+        self, ids: Sequence[int], gates: Any, z0: Z, at: Sequence[int] | None = None
+    ) -> tuple[Tensor, Z]:
+        """Logits (tokens, vocab) of one sequence with gated heads, and the z before the gates.
+
+        Gates act at the positions `at`, or everywhere.
+        """
         table = torch.as_tensor(np.asarray(gates)).view(len(self.places), self.heads)
         seen: Z = []
 
@@ -56,7 +61,11 @@ class SlowLoop:
                 (z,) = args[0]
                 seen.append(z)
                 g = row.repeat_interleave(z.shape[-1] // self.heads)  # (heads·size)
-                return ((g * z + (1 - g) * ablation)[None].float(), *args[1:])
+                changed = (g * z + (1 - g) * ablation).float()
+                if at is not None:
+                    other = [place for place in range(len(z)) if place not in at]
+                    changed[other] = z[other]
+                return (changed[None], *args[1:])
 
             return hook
 
@@ -99,10 +108,39 @@ class SlowLoop:
             return [torch.stack(site).mean(0) for site in zip(*corrupted, strict=True)]
         return [torch.cat(site).mean(0) for site in zip(*corrupted, strict=True)]
 
-    def metrics(self, one: Encoded, gates: Any, z0: Z) -> dict[str, float]:
-        """Every metric of one example under one head set."""
+    def answer(self, one: Encoded, ids: tuple[int, ...], gates: Any, z0: Z) -> tuple[Tensor, bool]:
+        """log p of each token of an answer, and whether greedy decoding writes the answer."""
+        prompt = one.prompt
+        if one.opens:
+            prompt, ids = ids[:1], ids[1:]
+        logits, _ = self.run([*prompt, *ids[:-1]], gates, z0)
+        logits = logits[len(prompt) - 1 :].double()  # (answer tokens, vocab)
+        logprobs = logits.log_softmax(-1)[range(len(ids)), ids]
+        return logprobs, logits.argmax(-1).tolist() == list(ids)
+
+    def whole_answers(self, one: Encoded, gates: Any, z0: Z) -> dict[str, float]:
+        """The metrics of whole answers, each answer in a pass of its own."""
+        target = (*one.prompt, *one.target) if one.opens else one.target
+        right = [self.answer(one, ids, gates, z0) for ids in (target, *one.also)]
+        wrong = [self.answer(one, ids, gates, z0)[0] for ids in one.foils]
+        values = {
+            "logprob": float(sum(tokens.sum().exp() for tokens, _ in right).log()),
+            "accuracy": float(any(greedy for _, greedy in right)),
+        }
+        if not wrong:
+            return values
+        for form, number in (("", Tensor.sum), ("_per_token", Tensor.mean)):
+            best = max(number(tokens) for tokens, _ in right)
+            margin = float(best - max(number(tokens) for tokens in wrong))
+            values |= {f"logprob_difference{form}": margin, f"choice{form}": float(margin > 0)}
+        return values
+
+    def metrics(
+        self, one: Encoded, gates: Any, z0: Z, at: Sequence[int] | None = None
+    ) -> dict[str, float]:
+        """Every metric of one example under one head set, whose gates act at some positions."""
         ids = [*one.prompt, *one.target]
-        logits, _ = self.run(ids[:-1], gates, z0)
+        logits, _ = self.run(ids[:-1], gates, z0, at)
         logits = logits[len(one.prompt) - 1 :].double()  # (target tokens, vocab)
         logprobs = [
             float(row[token] - row.exp().sum().log())
@@ -112,11 +150,15 @@ class SlowLoop:
         wrong = [foil[0] for foil in one.foils]
         margin = max(logits[0, right]) - max(logits[0, wrong], default=torch.nan)
         mass = logits[0].softmax(-1)
-        return {
-            "logprob": sum(logprobs),
-            "logprob_mean": sum(logprobs) / len(logprobs),
-            "accuracy": float(logits.argmax(-1).tolist() == list(one.target)),
+        firsts = {
             "logit_difference": float(margin),
             "mass_difference": float(mass[right].sum() - mass[wrong].sum()),
-            "choice": float(margin > 0),
+        }
+        return {
+            "logprob": sum(logprobs),
+            "logprob_per_token": sum(logprobs) / len(logprobs),
+            "accuracy": float(logits.argmax(-1).tolist() == list(one.target)),
+            **firsts,
+            **{f"first_token_{name}": value for name, value in firsts.items()},
+            "first_token_choice": float(margin > 0),
         }

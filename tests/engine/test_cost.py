@@ -44,7 +44,7 @@ def cost_of(sweep: Sweep, store: Store | None = None) -> Cost:
 @pytest.mark.parametrize("prefix", [0, 12])
 @pytest.mark.parametrize("ablation", ["zero", "mean", "corrupted"])
 @pytest.mark.parametrize("kinds", [["soft", "late", "ones", "last"], ["hard", "hard", "late"]])
-def test_tokens_equal_what_is_run(
+def test_tokens_are_those_that_run_and_at_most_a_pass_of_the_whole_model_more(
     llama: Model, kinds: list[str], ablation: str, prefix: int, tmp_path: Path
 ) -> None:
     task = made_task([4, 7, 9], [1, 2], prefix=prefix, n=12)
@@ -53,7 +53,8 @@ def test_tokens_equal_what_is_run(
         ahead, lab = cost_of(sweep, store), Lab(store)
         with counting() as ran:
             values = lab.measure(sweep)
-        assert ahead.tokens == sum(ran.values()) > 0
+        whole = sum(example.length for example in sweep.examples)  # left out where it saves nothing
+        assert 0 < ahead.tokens - whole <= sum(ran.values()) <= ahead.tokens
         assert ahead.count("value") == values.table.size == lab.measured["value"]
         again = cost_of(sweep, store)
     assert (again.tokens, again.known) == (0, ahead.count("value"))
@@ -181,7 +182,7 @@ def test_a_cache_folder_that_cannot_be_written_ends_no_run(
         pass
     assert rates.fastest_tokens(llama) == 128
     monkeypatch.setenv("HEADCOUNT_CACHE", str(tmp_path))
-    monkeypatch.setattr(rates, "write_json", full)
+    monkeypatch.setattr("headcount.system.remembered.write_json", full)
     with rates.timing(llama, 100):
         pass
     assert rates.fastest_tokens(llama) == 128

@@ -16,6 +16,7 @@ from toy import WORDS, toy_task, toy_tokenizer
 from headcount import HeadcountError, Store, evaluate, wrap
 from headcount.engine.measure.head_sets import HeadSetEntry, HeadSets
 from headcount.lab import Lab
+from headcount.metrics import logit_metrics
 from headcount.models.model import Model
 from headcount.tasks import Task, encode
 
@@ -118,12 +119,24 @@ def test_several_right_and_wrong_answers_of_different_number(model: Model) -> No
     task = replace(task, examples=tuple(examples))
     gates = soft_gates(model, sets=2)
     encoded = encode(task, model.tokenizer)
-    for metric in ("logit_difference", "mass_difference", "choice"):
-        values = evaluate(model, task, gates, metric=metric, split="all").values
-        expected = [
-            [slow.metrics(e, row, slow.nothing())[metric] for e in encoded] for row in gates
+    expected = [
+        [
+            slow.metrics(e, row, slow.nothing()) | slow.whole_answers(e, row, slow.nothing())
+            for e in encoded
         ]
-        np.testing.assert_allclose(values, expected, atol=1e-4)
+        for row in gates
+    ]
+    for metric in logit_metrics():
+        if metric.key == "logprob_per_token":
+            continue  # which refuses several right answers
+        values = evaluate(model, task, gates, metric=metric, split="all").values
+        cells = [[cell[metric.key] for cell in row] for row in expected]
+        np.testing.assert_allclose(values, cells, atol=1e-4, err_msg=metric.key)
+    # For answers of one token, whole answers and first tokens are the same.
+    firsts = ("logit_difference", "first_token_choice")
+    for first, whole in zip(firsts, ("logprob_difference", "choice"), strict=True):
+        pair = [evaluate(model, task, gates, metric=name, split="all") for name in (first, whole)]
+        np.testing.assert_allclose(pair[0].values, pair[1].values, atol=1e-4)
     plain = replace(task, examples=tuple(replace(e, also=()) for e in task))
     keys = [(a.key, b.key) for a, b in zip(encoded, encode(plain, model.tokenizer), strict=True)]
     assert [a == b for a, b in keys] == [not example.also for example in task]
@@ -133,4 +146,4 @@ def test_a_right_answer_among_the_foils_is_refused(model: Model) -> None:
     task = toy_task(4, targets=[1])
     same = replace(task, examples=tuple(replace(e, also=(f"{e.foils[0]} ba",)) for e in task))
     with pytest.raises(HeadcountError, match="start with the same token"):
-        evaluate(model, same, soft_gates(model), metric="mass_difference", split="all")
+        evaluate(model, same, soft_gates(model), metric="first_token_choice", split="all")

@@ -173,7 +173,7 @@ CASES = st.builds(
     ablation=st.sampled_from(["zero", "mean", "corrupted"]),
     tokens=st.sampled_from([1, 30, 100, 400, 5000]),
     fold=st.booleans(),
-    metric=st.sampled_from(["logprob", "logit_difference"]),
+    metric=st.sampled_from(["logprob", "logprob_difference"]),
     seed=st.integers(0, 99),
 )
 
@@ -428,7 +428,7 @@ def test_what_was_finished_is_kept(llama: Model, tmp_path: Path, prefix: int, st
     """Killed at any chunk; what had been finished by then is not measured again."""
     task = made_task([4, 7], prefix=prefix, n=8)
     gates = some_gates(llama, ["soft"] * 6, 2)
-    plan = Plan(90, llama.fast_paths, fold=True)
+    plan = Plan(60, llama.fast_paths, fold=True)
     options: dict[str, Any] = {"split": "all", "metric": "logprob"}
     expected = evaluate(llama, task, gates, **options, lab=Lab(plan=plan)).values
     left = [stops]

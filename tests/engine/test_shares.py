@@ -249,7 +249,7 @@ def test_rankings_by_derivative_are_equal(
 ) -> None:
     module = import_module("headcount.rankings.attribution")  # a function goes by its name
     monkeypatch.setattr(module, "default_tokens", lambda model: 60)
-    settings: dict[str, Any] = {"ablation": ablation, "metric": "logit_difference"}
+    settings: dict[str, Any] = {"ablation": ablation, "metric": "logprob_difference"}
     alone = rank(model, task, ranking, **settings, lab=Lab(progress=False))
     here = Here()
     shared = rank(model, task, ranking, **settings, lab=here.lab())

@@ -17,6 +17,7 @@ from toy import WORDS
 
 from headcount.engine.measure.batch import shared_start
 from headcount.engine.write import decode
+from headcount.engine.write.prefix import Prefix
 from headcount.engine.write.steps import ignores_gaps
 from headcount.models.model import Model
 
@@ -110,7 +111,8 @@ def test_rows_that_end_one_after_the_other_are_not_waited_for() -> None:
     """Too few end at once for the batch to be moved together, but none counts as going on again."""
     model, rows = model_of("llama"), 40
     prompts = [(1 + n % 30, 2 + n // 30) for n in range(rows)]
-    steps = decode.Steps(model, None, (), decode.Decoding(max_new_tokens=60))
+    prefix = Prefix(model, None, (), ungated=False)
+    steps = decode.Steps(prefix, decode.Decoding(max_new_tokens=60))
     calls: list[int] = []
 
     def ended(texts: list[list[int]]) -> list[bool]:

@@ -139,7 +139,7 @@ def test_what_differs_in_anything_does_not_collide(
         (model, toy_task(), "attribution", {}),
         (other, toy_task(), "attribution", {}),
         (model, replace(toy_task(seed=1), name="toy-0"), "attribution", {}),
-        (model, toy_task(), "attribution", {"metric": "logit_difference"}),
+        (model, toy_task(), "attribution", {"metric": "logprob_difference"}),
         (model, toy_task(), "attribution", {"ablation": "mean"}),
         (model, toy_task(), "integrated-gradients", {}),
         (model, toy_task(), "integrated-gradients", {"steps": 2}),

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -24,11 +25,12 @@ from headcount.errors import HeadcountError
 from headcount.heads import HeadScores
 from headcount.lab import Lab
 from headcount.metrics import Metric, get_logit_metric, logit_metrics
+from headcount.metrics.answers import AnswerRows, answer_rows
 from headcount.models.gate import gating
 from headcount.models.model import Model
-from headcount.rankings.ranking import Settings, examples_key, ranking_tokens
+from headcount.rankings.ranking import Settings, examples_key
 from headcount.system.progress import progress as progress_bar
-from headcount.tasks import Encoded, Task, require_corrupted, require_foils
+from headcount.tasks import Encoded, Task, require_corrupted
 
 
 def attribution(
@@ -62,9 +64,11 @@ def integrated_gradients(
 
 def count_derivatives(counter: Counter, model: Model, task: Task, settings: Settings) -> None:
     """Count a backward pass for each point of the path; integration also runs both of its ends."""
-    tokens, steps = ranking_tokens(model, task), settings.get("steps", 0)
+    examples, steps = model.encode(task.split("ranking")), settings.get("steps", 0)
+    answers = answer_rows(get_logit_metric(settings["metric"]), examples)
+    tokens = sum(row.length for row in answers.rows)
     if settings["ablation"] == "corrupted":
-        require_corrupted(model.encode(task.split("ranking")))
+        require_corrupted(examples)
     if settings["ablation"] != "zero":
         counter.passes(model, tokens)
     counter.passes(model, tokens * max(steps, 1), "gradients")
@@ -76,8 +80,8 @@ def count_derivatives(counter: Counter, model: Model, task: Task, settings: Sett
 class DerivativeJob:
     """The weighted sum of the derivatives with all gates at each of `points`.
 
-    The work of a unit is the examples of one batch. With `ends` it also computes metric(all heads)
-    − metric(no head); otherwise this difference is 0.
+    The work of a unit is some examples; all rows of their answers are differentiated together. With
+    `ends` it also computes metric(all heads) − metric(no head); otherwise this difference is 0.
     """
 
     examples: Sequence[Encoded]
@@ -88,44 +92,59 @@ class DerivativeJob:
     weights: Float[np.ndarray, "points"]
     ends: bool
 
+    @cached_property
+    def answers(self) -> AnswerRows:
+        """The rows of the examples' answers."""
+        return answer_rows(self.metric, self.examples)
+
     def ready(self, model: Model) -> Callable[[Sequence[int], Emit], None]:
-        """Make a function that emits (examples, slopes, differences) for one batch of examples."""
-        ablation = make_ablation(self.ablation, model, self.examples, self.examples, self.tokens)
+        """Make a function that emits (examples, slopes, differences) for some examples."""
+        rows, owners = self.answers.rows, self.answers.owners
+        ablation = make_ablation(self.ablation, model, rows, self.examples, self.tokens)
 
         def derive(places: Sequence[int], emit: Emit) -> None:
-            options = {"device": model.device, "places": places}
-            (batch,) = make_batches(self.examples, tokens=1 << 60, **options)  # type: ignore[arg-type]
-            with measuring(model), frozen(model):
-                emit((batch.examples, *self._derive(model, batch, ablation)))
+            own = np.flatnonzero(np.isin(owners, places)).tolist()
+            batches = make_batches(rows, tokens=1 << 60, device=model.device, places=own)
+            with measuring(model, max(b.ids.shape[1] for b in batches)), frozen(model):
+                emit((places, *self._derive(model, list(places), batches, ablation)))
 
         return derive
 
     def _derive(
-        self, model: Model, batch: Batch, ablation: Ablation
-    ) -> tuple[Float[np.ndarray, "rows heads"], Float[np.ndarray, "rows"]]:
-        z0, total = ablation.provide(batch), model.layout.total
+        self, model: Model, places: list[int], batches: Sequence[Batch], ablation: Ablation
+    ) -> tuple[Float[np.ndarray, "examples heads"], Float[np.ndarray, "examples"]]:
+        z0, total = [ablation.provide(batch) for batch in batches], model.layout.total
+        rows = [row for batch in batches for row in batch.examples]
 
         def run(gates: torch.Tensor) -> torch.Tensor:
+            """The metric of each example, with one row of gates for each of `rows`."""
+            values = []
+            own = gates.split([batch.rows for batch in batches])
             every_site = gates.requires_grad
-            with gating(model.module, model.sites, gates, ablations=z0, every_site=every_site):
-                values = self.metric.function(score(model, batch))
-            check_finite(values, model)
-            return values
+            for batch, g, z in zip(batches, own, z0, strict=True):
+                with gating(model.module, model.sites, g, ablations=z, every_site=every_site):
+                    values.append(self.metric.function(score(model, batch)))
+            each = torch.cat(values)
+            check_finite(each, model)
+            table = each.new_zeros(len(self.answers.rows)).index_put((torch.tensor(rows),), each)
+            return self.answers.combined(table)[places]
 
-        differences = np.zeros(batch.rows)
+        differences = np.zeros(len(places))
         if self.ends:
             with torch.no_grad():
-                whole = torch.ones(1, total)
+                whole = torch.ones(len(rows), total)
                 difference = run(whole) - run(torch.zeros_like(whole))
             differences = difference.double().cpu().numpy()
-        slopes = np.zeros((batch.rows, total))
+        by_row = np.zeros((len(rows), total))
         for point, weight in zip(self.points, self.weights, strict=True):
-            gates = torch.full((batch.rows, total), float(point))
+            gates = torch.full((len(rows), total), float(point))
             gates = gates.to(model.device).requires_grad_()
             with torch.enable_grad():
                 (slope,) = torch.autograd.grad(run(gates).sum(), gates)
-            slopes += weight * slope.double().cpu().numpy()
-        return slopes, differences
+            by_row += weight * slope.double().cpu().numpy()
+        slopes = np.zeros((len(self.examples), total))
+        np.add.at(slopes, self.answers.owners[rows], by_row)
+        return slopes[places], differences
 
 
 def _derivatives(
@@ -139,8 +158,6 @@ def _derivatives(
             f'The metric "{chosen.key}" has no derivative to rank heads by: use one of {usable}.'
         )
     examples = model.encode(task.split("ranking"))
-    if chosen.needs_foils:
-        require_foils(examples, f"the metric {chosen.key}")
     points, weights = np.ones(1), np.ones(1)
     if steps:
         # Gauss–Legendre points: for smooth functions they err far less than equal steps.
@@ -151,11 +168,11 @@ def _derivatives(
     job = DerivativeJob(examples, chosen, ablation, tokens, points, weights, bool(steps))
     units = [
         Unit(
-            examples_key(examples[place] for place in batch.examples),
-            f"{task.name}, derivatives of {batch.rows} examples",
-            batch.examples,
+            examples_key(examples[place] for place in places),
+            f"{task.name}, derivatives of {len(places)} examples",
+            places,
         )
-        for batch in make_batches(examples, tokens=tokens)
+        for places in _together(job.answers, len(examples), tokens)
     ]
     samples, differences = np.zeros((len(examples), model.layout.total)), np.zeros(len(examples))
     with progress_bar("ranking", len(examples), show=lab.progress) as bar:
@@ -165,6 +182,24 @@ def _derivatives(
             samples[places], differences[places] = derived[1], derived[2]
             bar.update(len(places))
 
-        ahead = sum(example.length for example in examples) * len(points)
+        ahead = sum(row.length for row in job.answers.rows) * len(points)
         lab.run(model, job, units, keep, tokens=ahead, kind="gradients")
     return samples, differences
+
+
+def _together(answers: AnswerRows, examples: int, tokens: int) -> list[tuple[int, ...]]:
+    """The examples of each unit: all their rows together have about `tokens` tokens."""
+    if len(answers.rows) == examples:
+        return [batch.examples for batch in make_batches(answers.rows, tokens=tokens)]
+    shapes: list[list[int]] = [[] for _ in range(examples)]
+    for owner, row in zip(answers.owners, answers.rows, strict=True):
+        shapes[owner].append(row.length)
+    units: list[list[int]] = []
+    filled = tokens
+    for place in sorted(range(examples), key=shapes.__getitem__):  # equal lengths run together
+        if filled + sum(shapes[place]) > tokens:
+            units.append([])
+            filled = 0
+        units[-1].append(place)
+        filled += sum(shapes[place])
+    return [tuple(unit) for unit in units]

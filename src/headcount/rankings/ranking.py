@@ -13,6 +13,7 @@ from headcount.engine.measure.plan import MEASUREMENT
 from headcount.errors import HeadcountError
 from headcount.heads import HeadScores
 from headcount.lab import Lab, check_asked, lab_for
+from headcount.metrics import METRICS
 from headcount.models.model import Model
 from headcount.registry import Factory, Registry, check_made, own_code
 from headcount.store import Store
@@ -58,10 +59,18 @@ class Ranking:
             "examples": examples_key(self.examples),
             "ranking": self.name,
             **self.settings,
+            **self._metric_version,
             "measurement": MEASUREMENT,
             **({"further": further} if further else {}),
             **own_code(entry.function),
         }
+
+    @property
+    def _metric_version(self) -> dict[str, Any]:
+        """The version of the metric that heads are ranked by, if it is not the first."""
+        metric = str(self.settings.get("metric"))
+        version = getattr(METRICS[metric], "version", 1) if metric in METRICS else 1
+        return {"metric_version": version} if version > 1 else {}
 
     @cached_property
     def key(self) -> tuple[Any, ...]:
@@ -72,7 +81,10 @@ class Ranking:
     def known(self, store: Store | None) -> HeadScores | None:
         """The scores, if the store holds them."""
         found = None if store is None else store.get_document("ranking", self.context)
-        return None if found is None else HeadScores.from_json(found)
+        try:
+            return None if found is None else fitting(HeadScores.from_json(found), self.model)
+        except HeadcountError:  # a document of another form: new scores will replace it
+            return None
 
     def count(self, counter: Counter) -> None:
         """Count what will run, unless the store holds the scores or they were counted before."""

@@ -33,7 +33,7 @@ def test_the_gradient_is_that_of_the_mean_logprob_of_target_tokens(model_type: s
             model,
             task,
             1 / (1 + np.exp(-(middle + sign * steps))),
-            metric="logprob_mean",
+            metric="logprob_per_token",
             split="ranking",
         ).mean()
         for sign in (1, -1)

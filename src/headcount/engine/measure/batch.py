@@ -12,6 +12,8 @@ from torch import Tensor
 
 from headcount.tasks.encoding import Encoded
 
+LONG = 2048  # tokens: few texts of this length, or a single one, keep a GPU busy
+
 
 @dataclass(frozen=True)
 class Batch:
@@ -31,6 +33,12 @@ class Batch:
     def rows(self) -> int:
         """How many examples the batch has."""
         return self.ids.shape[0]
+
+    @property
+    def lengths(self) -> tuple[int, int]:
+        """The number of tokens of each prompt and of each target."""
+        target = self.targets.shape[1]
+        return self.ids.shape[1] - target + 1, target
 
     def shared_prefix(self) -> int:
         """How many tokens at the start of all rows are equal; scored positions do not count.
@@ -58,13 +66,14 @@ def make_batches(
     corrupted: bool = False,
     places: Sequence[int] | None = None,
     min_prefix: int | None = None,
+    long_tokens: int | None = None,
 ) -> list[Batch]:
     """Group examples into batches of about `tokens` tokens and of one length each.
 
     `corrupted` takes each example's corrupted prompt in place of its prompt, with the same target.
     `places` are the indices of the examples to use (default: all). With `min_prefix`, a prefix of
     at least that many tokens that all prompts of a length share does not count towards `tokens`,
-    because it runs only once.
+    because it runs only once. A batch of long texts (`LONG`) has at most about `long_tokens`.
     """
     groups: dict[tuple[int, int], list[int]] = {}
     for place in range(len(encoded)) if places is None else places:
@@ -76,7 +85,8 @@ def make_batches(
         if min_prefix is not None and len(group) > 1:
             shared = shared_start([_prompt(encoded[place], corrupted) for place in group])
             length -= shared if shared >= min_prefix else 0
-        rows = _even_rows(len(group), max(1, tokens // length))
+        most = tokens if long_tokens is None or length < LONG else min(tokens, long_tokens)
+        rows = _even_rows(len(group), max(1, most // length))
         for start in range(0, len(group), rows):
             chosen = group[start : start + rows]
             batches.append(_batch(encoded, chosen, corrupted, device))

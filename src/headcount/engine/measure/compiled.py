@@ -11,9 +11,10 @@ the GPU replays the graph without waiting for Python.
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
 from types import MethodType
@@ -23,12 +24,15 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from headcount.errors import HeadcountError
 from headcount.models.fast_paths import Trunk
 from headcount.models.forward_modes import instead
 from headcount.models.gate import PerSite
 from headcount.models.sites import HeadSite, plain
+from headcount.system.paths import cache_dir
 from headcount.system.transformers_compat import replaced
 
+KEPT_CODE = "TORCHINDUCTOR_CACHE_DIR"
 GATE, BIAS = "_headcount_gate", "_headcount_bias"
 # The compiled graphs of one block: one for each length, with or without gradients, over all tasks
 # of a process. Torch's default limit is 8; beyond it a block runs uncompiled, three times slower.
@@ -92,6 +96,7 @@ def compiled_blocks(module: nn.Module, trunk: Trunk, first: int, last: int) -> I
     named = dict(plain(module).named_modules())
     with ExitStack() as stack:
         stack.enter_context(torch._dynamo.config.patch(recompile_limit=MOST_COMPILED))
+        stack.enter_context(_kept_code())
         for name in trunk.blocks[first:last]:
             block = named[name]
             if "forward" not in block.__dict__:
@@ -99,6 +104,26 @@ def compiled_blocks(module: nn.Module, trunk: Trunk, first: int, last: int) -> I
                     instead(block, MethodType(_compiled(type(block).forward), block))
                 )
         yield
+
+
+@contextmanager
+def _kept_code() -> Iterator[None]:
+    """Let the compiler keep its code in our cache folder, unless the user has chosen a folder.
+
+    Torch would keep it among temporary files, which do not last.
+    """
+    folder = None
+    if KEPT_CODE not in os.environ:
+        with suppress(HeadcountError):
+            folder = str(cache_dir() / "compiled")
+    if folder is None:
+        yield
+        return
+    os.environ[KEPT_CODE] = folder
+    try:
+        yield
+    finally:
+        os.environ.pop(KEPT_CODE, None)
 
 
 @dataclass(eq=False)

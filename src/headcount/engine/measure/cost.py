@@ -114,10 +114,10 @@ class Counter:
             self.writing(sweep.writing(), entries, whole=True)
             return
         identity = sweep.make_ablation().identity
-        how = sweep.metric.key, identity
+        how = str(sweep.metric.store_facts), identity, sweep.positions
         cells = self._cells(sweep, _expected(sweep, entries), lambda: sweep.context(identity), how)
-        lengths = np.array([example.length for example in sweep.examples])
-        self._add(sweep.model, "value", cells, (cells.missing * lengths).sum())
+        lengths = np.array([row.length for row in sweep.rows])
+        self._add(sweep.model, "value", cells, (cells.missing * sweep.gated_lengths).sum())
         self._add_other_passes(sweep, cells, lengths)
 
     def writing(
@@ -164,7 +164,7 @@ class Counter:
 
         `how` is everything that determines a value besides model, task, example and gates.
         """
-        gates, examples = expected.known.gates, request.examples
+        gates, examples = expected.known.gates, request.rows
         # A fingerprint of the model takes time; without a store its object id is enough.
         name: Hashable = (id(request.model), request.task.version, request.task.name, how)
         stored = StoredTable(None, gates, examples, isinstance(request, Writing))
@@ -172,7 +172,7 @@ class Counter:
             facts = context()
             name = canonical(facts)
             stored = replace(stored, context=self.store.context(facts, layout=request.model.layout))
-        asked = expected.asked(len(examples))
+        asked = request.asked(expected)
         new = np.zeros_like(asked)
         for row, head_set in enumerate([*(row.tobytes() for row in gates), *expected.pending]):
             counted = self._counted.setdefault((name, head_set), set())
@@ -188,7 +188,8 @@ class Counter:
         missing, gated = cells.missing, cells.gated
         # Head sets of all examples and head sets of single examples run in separate batches.
         for sets in (cells.common, ~cells.common):
-            whole = missing[sets & ~gated].any(axis=0)  # this pass is counted as a value already
+            # A pass over all tokens under an untouched head set is counted as a value already.
+            whole = missing[sets & ~gated].any(axis=0) & (sweep.gated_lengths == lengths)
             self.passes(sweep.model, lengths[missing[sets].any(axis=0) & ~whole].sum())
             if sweep.ablation == "corrupted":
                 self.passes(sweep.model, lengths[missing[sets & gated].any(axis=0)].sum())

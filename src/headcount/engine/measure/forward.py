@@ -18,13 +18,14 @@ from headcount.models.sites import accepted
 
 
 @contextmanager
-def measuring(model: Model) -> Iterator[None]:
+def measuring(model: Model, tokens: int = 0) -> Iterator[None]:
     """Evaluation mode and full float32 products inside; the previous modes are restored afterwards.
 
-    Enter this context before gating: it first tests which fast paths the unchanged model supports.
+    `tokens` is the length of the longest prompt, if it is known. Enter this context before gating:
+    it first tests whether the unchanged model can compute the scored logits only.
     """
-    _ = model.fast_paths
-    with exactly(model.module):
+    _ = model.scores_alone
+    with exactly(model.module, tokens):
         yield
 
 
@@ -44,7 +45,7 @@ def frozen(model: Model) -> Iterator[None]:
 def score(model: Model, batch: Batch) -> Scored:
     """Run the model on a batch and keep the logits at the positions that predict the targets."""
     count = batch.targets.shape[1]
-    only_scored = model.fast_paths.head
+    only_scored = model.scores_alone
     with (
         scored_logits(model.module, count) if only_scored else nullcontext(),
         # A model that the user has compiled would ignore hooks that are registered afterwards.

@@ -167,6 +167,15 @@ class OnHeadSets:
         return self.model.encode(self.task.split(self.split))
 
     @property
+    def rows(self) -> list[Encoded]:
+        """What is run, and has a value or a text of its own in the store."""
+        return self.examples
+
+    def asked(self, table: HeadSets | Expected) -> Bool[np.ndarray, "sets rows"]:
+        """Which rows are asked for under which head sets."""
+        return table.asked(len(self.examples))
+
+    @property
     def names(self) -> tuple[str, ...]:
         """The ids of the examples."""
         return tuple(example.example.id for example in self.examples)

@@ -19,10 +19,10 @@ import torch
 from jaxtyping import Bool, Float
 
 from headcount.engine.measure.ablations import Ablation, make_ablation
-from headcount.engine.measure.batch import Batch, make_batches
+from headcount.engine.measure.batch import Batch, make_batches, shared_start
 from headcount.engine.measure.executor import Emit, Unit
 from headcount.engine.measure.forward import check_finite, fits, measuring
-from headcount.engine.measure.plan import SHORTEST_PREFIX, Plan
+from headcount.engine.measure.plan import SHORTEST_PREFIX, Plan, Work
 from headcount.engine.measure.runner import Runner, chunks
 from headcount.heads import HeadLayout
 from headcount.metrics import Metric
@@ -58,6 +58,7 @@ class MeasuringJob:
     ablation: str
     ablation_tokens: int  # tokens that run at once when the ablation's outputs are computed
     plan: Plan
+    positions: str = "all"  # where gates act
 
     def ready(self, model: Model) -> Callable[[Sequence[Share], Emit], None]:
         """Make a function that measures shares with a model."""
@@ -66,11 +67,13 @@ class MeasuringJob:
         )
         # All units use the same object, because it remembers how much fits into memory.
         examples = len(self.examples)
-        passes = Passes(model, self.gates, examples, self.metric, ablation, self.plan)
+        how = self.metric, ablation, self.plan, self.positions
+        passes = Passes(model, self.gates, examples, *how)
+        longest = max((example.length for example in self.examples), default=0)
 
         def measure(shares: Sequence[Share], emit: Emit) -> None:
             passes.emit = emit
-            with measuring(model):
+            with measuring(model, longest):
                 try:
                     for share in shares:
                         # A share's examples always make one batch, as when the unit was cut.
@@ -88,6 +91,7 @@ class MeasuringJob:
             device=model.device,
             places=examples,
             min_prefix=SHORTEST_PREFIX if self.plan.fast_paths.cache else None,
+            long_tokens=None if tokens else self.plan.long_tokens,
         )
 
     def parts(
@@ -149,8 +153,10 @@ class MeasuringJob:
         """About how many passes it takes to run a piece of a batch under `rows` head sets."""
         if not self.plan.fold:
             return rows
-        tokens = piece.rows * (piece.ids.shape[1] - self.plan.prefix(piece))
-        return rows / max(1, self.plan.tokens // tokens)
+        once = self.plan.prefix(piece) + self.plan.late_start(self.positions, *piece.lengths)
+        length = piece.ids.shape[1]
+        at_once = self.plan.tokens_at_once(length, self.plan.tokens)
+        return rows / max(1, at_once // (piece.rows * (length - once)))
 
     def _unit(self, context: dict[str, Any], shares: Sequence[Share]) -> Unit:
         asked = [
@@ -181,12 +187,14 @@ class Passes:
         metric: Metric,
         ablation: Ablation,
         plan: Plan,
+        positions: str = "all",
     ) -> None:
         self.model, self.sets, self.metric = model, sets, metric
-        self.ablation, self.plan = ablation, plan
+        self.ablation, self.plan, self.positions = ablation, plan, positions
         self.cut_tokens = plan.tokens  # never lowered, so that all workers cut a batch alike
         self.starts = first_sites(sets, model.layout)
         self.rows: list[int] = []  # the head sets of the current share
+        self.records = False  # whether passes start late, from a recorded pass of the whole model
         self.missing = np.zeros((len(sets), examples), dtype=bool)
         # Limits that are lowered when memory runs out.
         self.most_tokens, self.most_rows = plan.most_tokens, examples
@@ -199,6 +207,10 @@ class Passes:
 
         When memory runs out, the batch is run in smaller pieces.
         """
+        # Decided by the head sets of all parts, so that all parts cut passes alike.
+        gated, _ = self._by_gating(rows)
+        skipped = sum(self.starts[row] for row in gated) / len(self.model.sites)
+        self.records = self.plan.fast_paths.trunk is not None and skipped >= 1  # passes
         self.rows = self._part(batch, rows, part, of)
         self.missing[np.ix_(self.rows, batch.examples)] = True
         length = batch.ids.shape[1]
@@ -238,13 +250,11 @@ class Passes:
         if not (gated or untouched):
             return
         runner = self._runner(batch, gated)
-        if untouched or self.plan.fast_paths.trunk is not None or runner.prefix:
-            whole = self.metric.function(runner.whole())
-            self._finish(untouched, columns, whole.expand(len(untouched), -1))
-        for rows, start in self._passes(runner, gated, self.plan.tokens):
-            gates = torch.from_numpy(self.sets[rows])
-            values = self.metric.function(runner.under(gates, start))
-            self._finish(rows, columns, values.view(len(rows), -1))
+        passes = list(self._passes(runner, gated, self.plan.tokens))
+        for rows, scored in runner.run(passes, self.sets, whole=bool(untouched)):
+            values = self.metric.function(scored)
+            measured = untouched if rows is None else rows
+            self._finish(measured, columns, values.view(-1, len(columns)).expand(len(measured), -1))
 
     def _by_gating(self, rows: Sequence[int]) -> tuple[list[int], list[int]]:
         """The head sets that gate at least one head, and those that gate none."""
@@ -254,15 +264,15 @@ class Passes:
 
     def _runner(self, batch: Batch, gated: list[int]) -> Runner:
         ablations = self.ablation.provide(batch) if gated else None
-        return Runner(self.model, batch, self.plan, ablations)
+        return Runner(self.model, batch, self.plan, ablations, self.positions)
 
     def _passes(
         self, runner: Runner, gated: list[int], tokens: int
     ) -> Iterator[tuple[list[int], int]]:
         """The head sets of each pass of up to `tokens` tokens, and the site where it starts."""
-        most = max(1, tokens // runner.tokens) if self.plan.fold else 1
-        starts = [self.starts[row] for row in gated]
-        for places, start in chunks(starts, most, len(self.model.sites)):
+        starts = [self.starts[row] if self.records else 0 for row in gated]
+        most, free = runner.folds(tokens), self.plan.free // max(1, runner.rest.ids.numel())
+        for places, start in chunks(starts, most, len(self.model.sites), free):
             yield [gated[place] for place in places], start
 
     def _finish(
@@ -293,3 +303,28 @@ def first_sites(sets: Float[np.ndarray, "sets heads"], layout: HeadLayout) -> li
     gated = sets != 1
     starts = np.where(gated.any(axis=1), layout.layers[gated.argmax(axis=1)], len(layout.counts))
     return [int(start) for start in starts]
+
+
+def work_ahead(
+    gates: Float[np.ndarray, "sets heads"],
+    layout: HeadLayout,
+    examples: Sequence[Encoded],
+    missing: Bool[np.ndarray, "sets examples"],
+) -> Work:
+    """The tokens of the missing values, and how many of them late starts and prefixes leave out."""
+    lengths = np.array([example.length for example in examples])
+    sites, starts = len(layout.counts), np.array(first_sites(gates, layout))
+    late = np.where(starts < sites, starts / sites, 0)[:, None]  # the share before the first head
+    groups: dict[tuple[int, int], list[int]] = {}
+    for place in np.flatnonzero(missing.any(axis=0)).tolist():
+        example = examples[place]
+        groups.setdefault((len(example.prompt), len(example.target)), []).append(place)
+    prefixes = np.zeros(len(examples))
+    for group in groups.values():
+        shared = shared_start([examples[place].prompt for place in group])
+        if shared >= SHORTEST_PREFIX:
+            prefixes[group] = shared * (1 - 1 / len(group))  # it runs once for all
+    skipped = missing * (lengths * late + prefixes * (1 - late))
+    gated = missing[starts < sites].any(axis=0)
+    recorded = lengths[gated].sum()  # fast paths begin with a pass of the whole model
+    return Work(int((missing * lengths).sum()), max(0, int(skipped.sum() - recorded)))

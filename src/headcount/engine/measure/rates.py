@@ -1,52 +1,118 @@
 """How fast this machine runs a model: measured once, and remembered in the cache folder.
 
 The remembered numbers only save a few seconds. If the folder cannot be read or written, they are
-measured again.
+measured again, or guessed.
 """
 
 from __future__ import annotations
 
-import json
 import math
 import platform
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from typing import Literal
 from weakref import WeakKeyDictionary
 
 import torch
 
-from headcount.errors import HeadcountError
-from headcount.models.forward_modes import synchronize
+from headcount.models.fast_paths import FastPaths
+from headcount.models.forward_modes import exactly, synchronize
 from headcount.models.model import Model
 from headcount.models.sites import accepted
-from headcount.system.files import write_json
-from headcount.system.paths import cache_dir
+from headcount.system.remembered import remember, remembered_number
 
 TOKENS = 32  # tokens in a row of a timed pass: only rows × tokens matters
 # The smallest size that reaches this share of the best rate is chosen: it needs the least memory.
 NEARLY_BEST = 0.95
 
-Kind = Literal["passes", "gradients", "writing"]
+RATES, SIZES = "rates.json", "tokens.json"
+Kind = Literal["passes", "compiled", "gradients", "writing"]
 # The time per token relative to a forward pass, used until a real run has been timed. A backward
 # pass takes about as long as two forward passes. Writing reads all weights for each new token, but
 # a prefix that prompts share runs once, and many texts end early.
-RELATIVE_TIMES: dict[Kind, float] = {"passes": 1.0, "gradients": 3.0, "writing": 1.2}
+# Compiled blocks save the least where matrix products take most of the time: 19 % in an 8B shape.
+RELATIVE_TIMES: dict[Kind, float] = {
+    "passes": 1.0,
+    "compiled": 0.8,
+    "gradients": 3.0,
+    "writing": 1.2,
+}
 SHORTEST_RUN = 2.0  # seconds: shorter runs say little about longer ones
-ROWS = 4  # rows in the pass that is timed for a forecast
-FORECAST_SECONDS = 2.0  # how long such passes are repeated; the fastest one counts
+# Rows in the pass that is timed for a forecast, and how many seconds such passes are repeated; the
+# fastest one counts. On a GPU a smaller pass would time nothing but Python.
+FORECAST = {"cpu": (4, 2.0), "cuda": (128, 0.2)}
+
+# Guesses, for a machine that has not run such a model yet.
+GPU_RATE = 4e14  # operations per second of a data-centre GPU
+CPU_RATE = 5e10  # … of one thread of a CPU
+GPU_LAUNCH = 5e-4  # seconds in which Python launches the kernels of one block: no pass is faster
+PROOF_PASSES = 50  # whole passes that take as long as the proof of the fast paths …
+PROOF_TOKENS = 40  # … and the tokens of one of them
+COMPILE_SECONDS = 30.0  # of one shape of a block, where the compiler's cache is empty
 _TIMED: WeakKeyDictionary[Model, float] = WeakKeyDictionary()
+
+
+@dataclass(frozen=True)
+class Speed:
+    """Seconds on this machine for one model, as far as they are known, else guessed."""
+
+    token: float  # a token in a large pass
+    compiled_token: float  # … by compiled blocks
+    launch: float  # a small pass on a GPU, which takes as long as Python takes to launch it
+    prove: float  # the proof of the fast paths; 0 once it is known
+    compile: float  # compiling the blocks
+
+
+def speed_of(model: Model) -> Speed:
+    """What is remembered of this model, device and version of torch; nothing runs for it."""
+    key, on_gpu = _device_key(model), model.device.type == "cuda"
+    parameters = sum(p.numel() for p in model.module.parameters())
+    guess = 2 * parameters / (GPU_RATE if on_gpu else CPU_RATE * torch.get_num_threads())
+    less = RELATIVE_TIMES["compiled"]
+    known = {
+        what: remembered_number(RATES, f"{key} / {what}")
+        for what in ("passes", "compiled", "proof", "compile")
+    }
+    token, compiled = known["passes"], known["compiled"]
+    if token is None:
+        token = guess if compiled is None else compiled / less
+    if compiled is None:  # small models, far from the guess, gain most
+        compiled = min(less * token, guess)
+    launch = GPU_LAUNCH * len(model.sites) if on_gpu else 0.0
+    proof = PROOF_PASSES * max(launch, PROOF_TOKENS * token)
+    prove = 0.0 if model.known_paths is not None else _or(known["proof"], proof)
+    return Speed(token, compiled, launch, prove, _or(known["compile"], COMPILE_SECONDS))
+
+
+def _or(known: float | None, guess: float) -> float:
+    return guess if known is None else known
+
+
+def proven_paths(model: Model) -> FastPaths:
+    """The fast paths of a model; the time that a proof takes here is remembered."""
+    if model.known_paths is None:
+        begin = time.perf_counter()
+        _ = model.fast_paths
+        remember(RATES, f"{_device_key(model)} / proof", time.perf_counter() - begin)
+    return model.fast_paths
+
+
+def known_tokens(model: Model) -> int | None:
+    """How many tokens at once give the best rate, if an earlier run has measured it."""
+    known = remembered_number(SIZES, _device_key(model))
+    return int(known) if known is not None and known >= 1 else None
 
 
 def fastest_tokens(model: Model) -> int:
     """How many tokens at once give the best rate: remembered, or measured in a few seconds."""
-    key = _device_key(model)
-    known = _remembered("tokens.json").get(key)
+    known = known_tokens(model)
     if known is None:
         known = _best_size(model)
-        _remember("tokens.json", key, known)
-    return int(known)
+        remember(SIZES, _device_key(model), known)
+    return known
 
 
 @torch.no_grad()
@@ -78,26 +144,26 @@ def timed_pass(model: Model, rows: int, seconds: float = 0.0) -> float:
     options = accepted(model.module, use_cache=False, logits_to_keep=1)
     times: list[float] = []
     end = time.perf_counter() + seconds
-    while len(times) < 3 or time.perf_counter() < end:  # the first pass is a warm-up
-        synchronize(model.device)
-        start = time.perf_counter()
-        model.module(input_ids=ids, **options)
-        synchronize(model.device)
-        times.append(time.perf_counter() - start)
+    with exactly(model.module):
+        while len(times) < 3 or time.perf_counter() < end:  # the first pass is a warm-up
+            synchronize(model.device)
+            start = time.perf_counter()
+            model.module(input_ids=ids, **options)
+            synchronize(model.device)
+            times.append(time.perf_counter() - start)
     return min(times[1:]) / (rows * TOKENS)
 
 
 def seconds_per_token(model: Model, kind: Kind = "passes") -> float:
     """About how many seconds a token takes in passes of this kind; NaN if no pass can be timed."""
-    known, key = _remembered("rates.json"), _device_key(model)
-    if f"{key} / {kind}" in known:
-        return known[f"{key} / {kind}"]
-    if f"{key} / passes" in known:
-        return RELATIVE_TIMES[kind] * known[f"{key} / passes"]
+    for measured in (kind, "passes"):
+        known = remembered_number(RATES, f"{_device_key(model)} / {measured}")
+        if known is not None:
+            return known if measured == kind else RELATIVE_TIMES[kind] * known
     # This time is not stored: a real run will soon give a better one.
     if model not in _TIMED:
         try:
-            _TIMED[model] = timed_pass(model, ROWS, FORECAST_SECONDS)
+            _TIMED[model] = timed_pass(model, *FORECAST.get(model.device.type, FORECAST["cpu"]))
         except Exception:  # a model that needs more than token ids has no forecast, but can run
             _TIMED[model] = math.nan
     return RELATIVE_TIMES[kind] * _TIMED[model]
@@ -105,15 +171,29 @@ def seconds_per_token(model: Model, kind: Kind = "passes") -> float:
 
 @contextmanager
 def timing(model: Model, tokens: int, kind: Kind = "passes") -> Iterator[None]:
-    """Remember the time per token of the work inside, if the work takes long enough to tell."""
-    begin = time.perf_counter()
+    """Remember the time per token of the work inside, if the work takes long enough to tell.
+
+    Time that went into compiling is remembered by itself.
+    """
+    begin, compiled_before = time.perf_counter(), _compile_seconds()
     yield
-    seconds = time.perf_counter() - begin
+    seconds, compiling = time.perf_counter() - begin, _compile_seconds() - compiled_before
+    key = _device_key(model)
+    if compiling > 0 and kind == "compiled":
+        remember(RATES, f"{key} / compile", compiling)
     if seconds >= SHORTEST_RUN and tokens:
-        key = f"{_device_key(model)} / {kind}"
-        new = seconds / tokens
+        new = max(seconds - compiling, 0.0) / tokens
         # The average of the old rate and the new one: a single odd run does not decide alone.
-        _remember("rates.json", key, (_remembered("rates.json").get(key, new) + new) / 2)
+        old = remembered_number(RATES, f"{key} / {kind}")
+        remember(RATES, f"{key} / {kind}", new if old is None else (old + new) / 2)
+
+
+def _compile_seconds() -> float:
+    """How long torch has compiled in this process; 0 where this version of torch does not tell."""
+    dynamo = sys.modules.get("torch._dynamo.utils")
+    with suppress(AttributeError, KeyError, TypeError):
+        return float(dynamo.calculate_time_spent()["total_wall_time"])  # type: ignore[union-attr]
+    return 0.0
 
 
 def _device_key(model: Model) -> str:
@@ -125,16 +205,3 @@ def _device_key(model: Model) -> str:
     )
     parameters = sum(p.numel() for p in model.module.parameters())
     return f"{device} / {parameters} {model.dtype} / torch {torch.__version__}"
-
-
-def _remembered(file: str) -> dict[str, float]:
-    try:
-        numbers = json.loads((cache_dir() / file).read_text(encoding="utf-8"))
-        return {str(key): float(value) for key, value in numbers.items()}
-    except (OSError, HeadcountError, ValueError, AttributeError, TypeError):
-        return {}
-
-
-def _remember(file: str, key: str, number: float) -> None:
-    with suppress(OSError, HeadcountError):
-        write_json(cache_dir() / file, {**_remembered(file), key: number})

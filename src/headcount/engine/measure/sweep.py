@@ -8,22 +8,25 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 
 from headcount.engine.measure.ablations import Ablation, make_ablation
-from headcount.engine.measure.head_sets import HeadSets, Label, OnHeadSets
-from headcount.engine.measure.plan import default_tokens
+from headcount.engine.measure.head_sets import Expected, HeadSets, Label, OnHeadSets
+from headcount.engine.measure.plan import Plan, default_tokens
+from headcount.engine.measure.positions import check_acting
 from headcount.engine.write.writing import Scope, Writing, check_scope
 from headcount.errors import HeadcountError, counted, unknown
 from headcount.figures.style import figure_of, shown
 from headcount.figures.values import draw_values
 from headcount.metrics import Metric
+from headcount.metrics.answers import AnswerRows, answer_rows
+from headcount.metrics.chance import Chance
 from headcount.metrics.text import TextMetric
 from headcount.models.model import Model
 from headcount.registry import own_code
 from headcount.stats import Interval, accuracy_interval, bootstrap, paired_difference
 from headcount.system.frames import data_frame
-from headcount.tasks import Encoded, Task, require_foils
+from headcount.tasks import Encoded, Task
 from headcount.tasks.task import Split
 
 if TYPE_CHECKING:
@@ -41,7 +44,8 @@ class Sweep(OnHeadSets):
 
     The store's key of a value is the sweep without its head sets, the example, and the gates: a
     further head set costs only its own values. `scope` concerns metrics of texts: "decode" gates
-    only passes over new tokens, and the prompt is read with all heads.
+    only passes over new tokens, and the prompt is read with all heads. `positions` concerns metrics
+    of logits: at which tokens gates act (see `positions`).
     """
 
     model: Model
@@ -51,6 +55,7 @@ class Sweep(OnHeadSets):
     split: Split = "test"
     ablation: str = "zero"
     scope: Scope = "all"
+    positions: str = "all"
 
     def check(self) -> None:
         """Refuse what cannot be measured."""
@@ -62,8 +67,19 @@ class Sweep(OnHeadSets):
                     f'Scope "{self.scope}" needs a model that writes, and {metric.key} scores the '
                     "logits of given answers: choose a metric of texts, such as exact_match."
                 )
-            if metric.needs_foils:
-                require_foils(self.examples, f"the metric {metric.key}")
+            check_acting(self.positions, self.examples)
+            _ = self.answers  # refuses answers that the metric cannot compare
+        elif self.positions != "all":
+            raise HeadcountError(
+                f'The metric {metric.key} lets the model write: leave the positions at "all", or '
+                'gate only new tokens by the scope "decode".'
+            )
+        elif any(example.example.whole_text for example in self.examples):
+            raise HeadcountError(
+                f"The metric {metric.key} scores written answers, and the examples of "
+                f'"{self.task.name}" are whole texts without a prompt: choose a metric of given '
+                "answers, such as choice."
+            )
         elif self.head_sets.wanted is not None:
             raise HeadcountError(
                 f"The metric {metric.key} scores written texts: give head sets that are the same "
@@ -80,16 +96,44 @@ class Sweep(OnHeadSets):
         counter.sweep(self)
 
     @cached_property
+    def answers(self) -> AnswerRows:
+        """What is run for a metric of logits: one row or several for each example."""
+        metric: Any = self.metric
+        answers = answer_rows(metric, self.examples)
+        if metric.combine is not None:
+            for row in answers.rows:
+                what = f'The answer "{row.example.target}" of "{self.task.name}", with its prompt,'
+                self.model.check_readable((*row.prompt, *row.target[:-1]), what)
+        return answers
+
+    @property
+    def rows(self) -> list[Encoded]:
+        """The rows of the metric's answers; metrics of texts have one row for each example."""
+        return self.examples if isinstance(self.metric, TextMetric) else self.answers.rows
+
+    def asked(self, table: HeadSets | Expected) -> Bool[np.ndarray, "sets rows"]:
+        """Which rows are asked for under which head sets."""
+        asked = super().asked(table)
+        return asked if isinstance(self.metric, TextMetric) else asked[:, self.answers.owners]
+
+    @cached_property
     def ranking(self) -> list[Encoded]:
         """The examples over which the mean ablation is taken; none for other ablations."""
         if self.ablation != "mean":
             return []
         return self.model.encode(self.task.split("ranking"))
 
+    @cached_property
+    def gated_lengths(self) -> Int[np.ndarray, "rows"]:
+        """How many tokens of each row run once for each head set."""
+        plan = Plan(1, late=self.positions != "all" and self.model.late)
+        lengths = [(len(row.prompt), len(row.target)) for row in self.rows]
+        return np.array([sum(n) - 1 - plan.late_start(self.positions, *n) for n in lengths])
+
     def make_ablation(self, tokens: int | None = None) -> Ablation:
         """The ablation of masked heads; up to `tokens` tokens run at once to compute it."""
         tokens = default_tokens(self.model) if tokens is None else tokens
-        return make_ablation(self.ablation, self.model, self.examples, self.ranking, tokens)
+        return make_ablation(self.ablation, self.model, self.rows, self.ranking, tokens)
 
     def writing(self) -> Writing:
         """The request for the texts that a metric of texts scores."""
@@ -100,8 +144,9 @@ class Sweep(OnHeadSets):
         own = own_code(self.metric.function)
         if isinstance(self.metric, TextMetric):
             facts = {"metric": self.metric.key, "metric_identity": self.metric.identity()}
-            return self.writing().context() | facts | own
-        return self.facts(self.metric.key, ablation) | own
+            return self.writing().context() | facts | {"right_answers": "all"} | own
+        where = {} if self.positions == "all" else {"positions": self.positions}
+        return self.facts(self.metric.key, ablation) | self.metric.store_facts | where | own
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,6 +163,7 @@ class Values:
     clusters: Int[np.ndarray, "examples"]
     metric: Metric | TextMetric
     ablation: str
+    chance: Chance | None = None  # of the task by this metric, if known
 
     def __repr__(self) -> str:
         means = [f"{label} {self.of(label).mean():.3g}" for label in list(self.head_sets.rows)[:8]]
@@ -163,9 +209,29 @@ class Values:
                     f"({', '.join(map(str, labels))})."
                 )
             (label,) = labels
+        return self._interval(self.of(label))
+
+    def _interval(self, values: Float[np.ndarray, "draws examples"]) -> Interval:
         estimate: Any = accuracy_interval if self.metric.binary else bootstrap
-        interval: Interval = estimate(self.of(label), clusters=self.clusters)
+        interval: Interval = estimate(values, clusters=self.clusters)
         return interval
+
+    @cached_property
+    def at_chance(self) -> str:
+        """One sentence if the whole model is not clearly better than chance, else an empty text.
+
+        It is empty, too, if the whole model is not among the head sets, or chance is not known.
+
+        >>> from headcount import evaluate, load_model, make_task
+        >>> model = load_model("smollm2-135m-q4")
+        >>> task = make_task("ioi", model.tokenizer, n=20)
+        >>> evaluate(model, task, [], metric="choice").at_chance
+        ''
+        """
+        whole = self.table[(self.head_sets.gates == 1).all(1)][:1]  # (at most 1, examples)
+        if self.chance is None or not len(whole) or np.isnan(whole).any():
+            return ""
+        return self.chance.sentence(self._interval(whole), self.metric.name)
 
     def difference(self, a: Label, b: Label) -> Interval:
         """The mean under head set `a` minus the mean under `b`, paired by example.
@@ -188,7 +254,7 @@ class Values:
         >>> task = make_task("ioi", model.tokenizer, n=20)
         >>> gates = [model.layout.gates(off=off) for off in ([], ["3.4"])]
         >>> evaluate(model, task, gates, metric="logprob").plot().get_xlabel()
-        'Log-probability of target'
+        'Log-probability of right answer'
         """
         points = []
         for label in self.head_sets.rows:
@@ -196,6 +262,7 @@ class Values:
             found = self.interval(label)
             points.append((name, found.value, found.low, found.high))
         note = f"n = {len(self.examples)} · ablation: {self.ablation}"
+        note += " · the whole model is at chance" * bool(self.at_chance)
         binary = self.metric.binary
         drawn = draw_values(points, xlabel=self.metric.name, note=note, shares=binary, axes=ax)
         if ax is None:

@@ -71,7 +71,7 @@ def run_through(
         model.check_readable(sequence, "A sequence")
     ids = torch.tensor([list(sequence) for sequence in sequences], device=model.device)
     with ExitStack() as stack:
-        if model.fast_paths.head:
+        if model.scores_alone:
             stack.enter_context(scored_logits(model.module, 1))
         if gates is not None:
             stack.enter_context(gating(model.module, model.sites, torch.from_numpy(gates[None])))

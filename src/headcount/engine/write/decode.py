@@ -22,9 +22,11 @@ from torch import Tensor, nn
 from headcount.engine.measure.batch import shared_start
 from headcount.engine.measure.forward import check_finite, fits, measuring
 from headcount.engine.measure.plan import SHORTEST_PREFIX, default_tokens
+from headcount.engine.write.continuous import MOST_SLOTS, Continuous, decodes_in_slots
+from headcount.engine.write.prefix import Prefix, Prompt
 from headcount.engine.write.sampling import FiniteCheck, Sampling
 from headcount.engine.write.settings import Decoding
-from headcount.engine.write.steps import Prompt, Steps, ignores_gaps, pad_left, padding_ignored
+from headcount.engine.write.steps import Steps, ignores_gaps, pad_left, padding_ignored
 from headcount.engine.write.stopping import Generation, Stopping, cut
 from headcount.errors import HeadcountError
 from headcount.heads import gates_by_label
@@ -34,6 +36,7 @@ from headcount.models.model import Model, check_model
 from headcount.models.sites import plain, probe_prompt
 from headcount.registry import make_settings
 from headcount.system.progress import progress as progress_bar
+from headcount.tasks.encoding import one_bos
 
 NOTHING_GATED = (
     'Scope "decode" does not gate the first new token, so with one new token these heads change '
@@ -87,43 +90,59 @@ def generate(
     def keep(run: _Run, batch: list[int]) -> None:
         results.update(zip(batch, run(batch), strict=True))
 
+    def finish(number: int, new_tokens: list[int]) -> None:
+        results[number] = job.generation(new_tokens)
+        bar.update()
+
     with (
         progress_bar("decoding", len(ids), show=progress, unit="prompt") as bar,
         measuring(model),
     ):
+        if ids and uses_slots(model, gated=gates is not None):
+            job.continuous(share, finish).run(job.longest_first(), rows or MOST_SLOTS)
+            return [results[number] for number in range(len(ids))]
         run, batches = _choose_decoder(job, rows or rows_at_once(model, ids, new), share)
-        while batches:
-            batch = batches.pop(0)
-            if fits(model, partial(keep, run, batch)):
-                bar.update(len(batch))
-            elif len(batch) == 1:
-                raise too_large(model, len(ids[batch[0]]) + new)
-            else:
-                half = len(batch) // 2
-                batches[:0] = [batch[:half], batch[half:]]
+        for batch in _that_fit(job, lambda batch: keep(run, batch), batches):
+            bar.update(len(batch))
     return [results[number] for number in range(len(ids))]
+
+
+def _that_fit(
+    job: _Job, run: Callable[[list[int]], None], batches: list[list[int]]
+) -> Iterator[list[int]]:
+    """Run each batch, halved until it fits into memory."""
+    while batches:
+        batch = batches.pop(0)
+        if fits(job.model, partial(run, batch)):
+            yield batch
+        elif len(batch) == 1:
+            raise too_large(job.model, len(job.ids[batch[0]]) + job.decoding.max_new_tokens)
+        else:
+            half = len(batch) // 2
+            batches[:0] = [batch[:half], batch[half:]]
+
+
+def uses_slots(model: Model, *, gated: bool) -> bool:
+    """Whether to decode in slots: on a GPU, where the model is proven to support it."""
+    return model.device.type == "cuda" and decodes_in_slots(model, gated)
 
 
 def _choose_decoder(job: _Job, rows: int, share: bool) -> tuple[_Run, list[list[int]]]:
     """A function that decodes a batch (our own loop or the model's `generate`), and the batches."""
-    model, ids, gates = job.model, job.ids, job.gates
+    model, ids = job.model, job.ids
     mixed = len(set(map(len, ids))) > 1  # whether the prompts have different lengths
     zeros = np.zeros(len(ids), dtype=int)
     by_generate = _batches(ids, rows, zeros, mixed and rows > 1 and not ignores_padding(model))
     if not ids or not model.fast_paths.cache:
         return job.generate, by_generate
-    sets, row_of = np.zeros((1, 0)), zeros
-    if gates is not None:
-        sets, row_of = np.unique(gates, axis=0, return_inverse=True)
-        row_of = row_of.reshape(-1)
-    shared = shared_start(ids) if share and len(ids) >= 2 * len(sets) else 0
-    prefix = ids[0][:shared] if shared >= SHORTEST_PREFIX else ()
+    sets, row_of = job.head_sets
+    prefix = job.prefix(share)
     block = max(1, rows * len(sets) // len(ids))  # head sets whose prompts fit into one batch
     batches = _batches(ids, rows, row_of // block, mixed and not ignores_gaps(model))
-    if not prefix and len(batches) > 2 * len(by_generate):  # too many lengths for our own loop
+    if not prefix.tokens and len(batches) > 2 * len(by_generate):  # too many lengths for our loop
         return job.generate, by_generate
     ended = job.ended if job.decoding.stops or job.ends else None
-    steps = Steps(model, None if gates is None else sets, prefix, job.decoding, ended)
+    steps = Steps(prefix, job.decoding, ended)
 
     def by_steps(batch: list[int]) -> list[Generation]:
         texts = steps.run([ids[i] for i in batch], [int(row_of[i]) for i in batch])
@@ -149,6 +168,7 @@ def _ids(model: Model, prompt: str | Sequence[int], new: int) -> Prompt:
     if isinstance(prompt, str) and model.tokenizer is None:
         raise HeadcountError("Give prompts as token ids: this model has no tokenizer.")
     ids = tuple(map(int, model.tokenizer.encode(prompt) if isinstance(prompt, str) else prompt))
+    ids = one_bos(model.tokenizer, ids) if isinstance(prompt, str) else ids
     if not ids:
         raise HeadcountError("A prompt has no tokens: write at least one word.")
     limit = model.context_limit
@@ -209,10 +229,40 @@ class _Job:
         """Ends a text by its content: at a stop string or by the rule `until`."""
         return Stopping(self.model, self.decoding)
 
-    def ended(self, rows: list[list[int]]) -> list[bool]:
-        """Which rows of new tokens have ended."""
-        stopped = self.stopping.ended(rows)
-        return [end or row[-1] in self.ends for end, row in zip(stopped, rows, strict=True)]
+    @cached_property
+    def head_sets(self) -> tuple[Float[np.ndarray, "sets heads"], Int[np.ndarray, "prompts"]]:
+        """The different head sets, and which of them each prompt has."""
+        if self.gates is None:
+            return np.zeros((1, 0)), np.zeros(len(self.ids), dtype=int)
+        sets, row_of = np.unique(self.gates, axis=0, return_inverse=True)
+        return sets, row_of.reshape(-1)
+
+    def prefix(self, share: bool) -> Prefix:
+        """The tokens with which all prompts start, if running them once for each head set pays."""
+        sets, _ = self.head_sets
+        shared = shared_start(self.ids) if share and len(self.ids) >= 2 * len(sets) else 0
+        tokens = self.ids[0][:shared] if shared >= SHORTEST_PREFIX else ()
+        gates = None if self.gates is None else sets
+        return Prefix(self.model, gates, tokens, ungated=self.decoding.scope == "decode")
+
+    def continuous(self, share: bool, finish: Callable[[int, list[int]], None]) -> Continuous:
+        """A decoder that works in slots."""
+        ended = self.ended if self.decoding.stops or self.ends else None
+        sets = self.head_sets[1].tolist()
+        return Continuous(self.prefix(share), self.decoding, ended, finish, self.ids, sets)
+
+    def longest_first(self) -> list[int]:
+        """The numbers of the prompts, those of a head set together."""
+        _, row_of = self.head_sets
+        return sorted(range(len(self.ids)), key=lambda i: (row_of[i], -len(self.ids[i]), i))
+
+    def ended(self, rows: list[list[int]], new: int = 1) -> list[bool]:
+        """Which rows have ended with one of their `new` last tokens."""
+        stopped = self.stopping.ended(rows, new)
+        return [
+            end or any(token in self.ends for token in row[-new:])
+            for end, row in zip(stopped, rows, strict=True)
+        ]
 
     @torch.no_grad()
     def generate(self, batch: list[int]) -> list[Generation]:

@@ -62,7 +62,10 @@ class Sampling:
         return self.draw(scores, torch.arange(len(scores)), self.step - 1)
 
     def draw(
-        self, scores: Float[Tensor, "rows vocab"], rows: Int[Tensor, "rows"], step: int
+        self,
+        scores: Float[Tensor, "rows vocab"],
+        rows: Int[Tensor, "rows"],
+        step: int | Int[Tensor, "rows"],
     ) -> Float[Tensor, "rows vocab"]:
         """Draw the token of this step, counted from 0, in some of the rows."""
         wide = torch.float32 if scores.device.type == "mps" else torch.float64  # MPS lacks float64
@@ -70,7 +73,8 @@ class Sampling:
         if self.how.top_p < 1:
             p = p.masked_fill(~likeliest(p, self.how.top_p), 0)
         up_to = p.cumsum(-1)
-        number = self.numbers[rows.cpu(), step, None].to(p) * up_to[:, -1:]  # below the sum
+        self.numbers = self.numbers.to(p)
+        number = self.numbers[rows, step, None] * up_to[:, -1:]  # below the sum
         drawn = (up_to <= number).sum(-1, keepdim=True)
         return torch.full_like(scores, -torch.inf).scatter(-1, drawn, 0.0)
 

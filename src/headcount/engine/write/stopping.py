@@ -85,19 +85,24 @@ class Stopping:
         start = self.width if self.end_of else max(self.width, input_ids.shape[1] - self.tail)
         return torch.tensor(self.ended(input_ids[:, start:].tolist()), device=input_ids.device)
 
-    def ended(self, rows: list[list[int]]) -> list[bool]:
-        """Which rows of new tokens contain a stop string near their end, or are complete."""
-        return [self._complete(row) or self._stopped(row) for row in rows]
+    def ended(self, rows: list[list[int]], new: int = 1) -> list[bool]:
+        """Which rows contain a stop string near their end, or are complete.
 
-    def _stopped(self, row: list[int]) -> bool:
-        text = _text(self.model, row[-self.tail :]) if self.stop else ""
+        `new` is the number of tokens that each row has gained since the last call.
+        """
+        return [self._complete(row, new) or self._stopped(row, new) for row in rows]
+
+    def _stopped(self, row: list[int], new: int) -> bool:
+        text = _text(self.model, row[-self.tail - new + 1 :]) if self.stop else ""
         return any(string in text for string in self.stop)
 
-    def _complete(self, row: list[int]) -> bool:
-        """Whether `until` ends the text; decodes it only if the last token contains the sign."""
-        if self.end_of is None:
+    def _complete(self, row: list[int], new: int) -> bool:
+        """Whether `until` ends the text; decodes it only if a new token contains the sign."""
+        if self.end_of is None or not any(map(self._has_sign, row[-new:])):
             return False
-        last = row[-1]
-        if last not in self.signs:
-            self.signs[last] = self.sign in _text(self.model, [last])
-        return self.signs[last] and self.end_of(_text(self.model, row)) is not None
+        return self.end_of(_text(self.model, row)) is not None
+
+    def _has_sign(self, token: int) -> bool:
+        if token not in self.signs:
+            self.signs[token] = self.sign in _text(self.model, [token])
+        return self.signs[token]

@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
-from itertools import cycle, islice
+from itertools import chain, cycle, islice
 from typing import Any, ClassVar
 
 import numpy as np
@@ -61,6 +61,7 @@ from headcount.store import Store
 from headcount.system.files import canonical, digest
 from headcount.system.progress import progress as progress_bar
 from headcount.tasks import Encoded, Task
+from headcount.tasks.task import quoted
 
 TIMED = 3  # passes that are timed, after one warm-up pass
 
@@ -127,8 +128,15 @@ class StagedFit:
 
     @cached_property
     def examples(self) -> list[list[Encoded]]:
-        """The examples of each task's ranking split."""
-        return [self.model.encode(task.split("ranking")) for task in self.tasks]
+        """The examples of each task's ranking split; refuses those with several right answers."""
+        examples = [self.model.encode(task.split("ranking")) for task in self.tasks]
+        for example in chain.from_iterable(examples):
+            if example.also:
+                raise HeadcountError(
+                    f"Example {quoted(example.example.id)} has several right answers, and gates "
+                    "are learned for the target alone: choose another ranking, such as attribution."
+                )
+        return examples
 
     @cached_property
     def batch(self) -> tuple[int, dict[str, str]]:

@@ -135,7 +135,7 @@ class CausalGates:
                 np.asarray(data["minus"], dtype=np.float64),
                 dict(data["parameters"]),
             )
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
+        except (AttributeError, KeyError, TypeError, ValueError, OverflowError) as error:
             raise HeadcountError(f"This is not a file of causal gates: {error!r}.") from error
 
     def save(self, path: str | Path) -> None:

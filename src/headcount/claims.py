@@ -13,9 +13,9 @@ not tested       what the claim is about was not run
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal, Protocol, TypeVar
 
 from headcount.stats import Interval
 
@@ -69,6 +69,51 @@ class Claim:
         farthest = (max if above is None else min)(intervals, key=lambda interval: interval.value)
         verdicts = [judge(interval, above=above, below=below) for interval in intervals]
         return cls.of(claim, published, farthest, all_of(verdicts))
+
+    def because(self, reason: str, verdict: Verdict | None = None) -> Claim:
+        """The same claim with a further reason, and with this verdict if one is given.
+
+        >>> Claim("heads matter", None, 0.1, 0.0, 0.2, "undecided").because("Chance.").reason
+        'Chance.'
+        """
+        reasons = " ".join(filter(None, [reason, self.reason]))
+        return replace(self, verdict=verdict or self.verdict, reason=reasons)
+
+
+class Judged(Protocol):
+    """One panel that claims are about; `at_chance` is empty unless the whole model is at chance."""
+
+    @property
+    def name(self) -> str:
+        """What the panel is called in reasons."""
+
+    @property
+    def at_chance(self) -> str:
+        """One sentence, or an empty text."""
+
+
+Panel = TypeVar("Panel", bound=Judged)
+
+
+def above_chance(
+    panels: Sequence[Panel],
+    judge: Callable[[Sequence[Panel]], Sequence[Claim]],
+    *,
+    needed: Sequence[Panel] = (),
+) -> list[Claim]:
+    """Claims about those panels whose whole model is better than chance.
+
+    The other panels are left out, and the claims say so. They are not comparable if no panel is
+    left, or if one that is `needed` is at chance; their values are then those of all panels.
+    """
+    lost = [panel.name for panel in panels if panel.at_chance]
+    if not lost:
+        return list(judge(panels))
+    reason = f"With all heads, the model is at chance on {', '.join(lost)}"
+    kept = [panel for panel in panels if not panel.at_chance]
+    if not kept or any(panel.at_chance for panel in needed):
+        return [claim.because(f"{reason}.", "not comparable") for claim in judge(panels)]
+    return [claim.because(f"{reason}, which is left out.") for claim in judge(kept)]
 
 
 def _why_unknown(interval: Interval) -> str:

@@ -65,7 +65,7 @@ def test_axes_say_what_they_show() -> None:
     assert axes.get_title() == "ioi · tiny · ranked by attribution"
     (kept,) = made_up(mode="keep", metric="logprob").figure().axes
     assert kept.get_xlabel() == "Number of heads kept (of 40)"
-    assert kept.get_ylabel() == "Log-probability of target"
+    assert kept.get_ylabel() == "Log-probability of right answer"
 
 
 def test_the_legend_names_every_series_and_its_draws() -> None:

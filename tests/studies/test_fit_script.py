@@ -67,4 +67,4 @@ def test_gates_are_fitted_with_little_installed(folder: Path, tmp_path: Path) ->
         n=4,
     )
     assert {row["task"] for row in study.rows} == {"Syntax"}
-    assert len(study.notes) == 3  # another name, few updates, and our reading
+    assert len(study.notes) == 4  # at chance, another name, few updates, and our reading

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -165,3 +166,18 @@ def test_a_single_prompt_decides_nothing() -> None:
     claims: list[Claim] = judge_claims([one])
     assert {claim.verdict for claim in claims} == {"undecided"}
     assert all(math.isnan(claim.low) for claim in claims)
+
+
+def test_a_panel_at_chance_is_left_out_of_claims() -> None:
+    _, sense, maths = published()
+    rising = replace(panel("Syntax", RISING, FALLING, FLAT), at_chance="At chance.")
+    *others, most_sensitive = judge_claims([rising, sense, maths])
+    reason = "With all heads, the model is at chance on Syntax (a)"
+    assert {claim.reason for claim in others} == {f"{reason}, which is left out."}
+    without = judge_claims([sense, maths])
+    found = [(claim.verdict, claim.measured) for claim in others]
+    assert found == [(claim.verdict, claim.measured) for claim in without]
+    # A comparison of tasks needs each of them.
+    assert (most_sensitive.verdict, most_sensitive.reason) == ("not comparable", f"{reason}.")
+    lost = [replace(panel, at_chance="At chance.") for panel in published()]
+    assert {claim.verdict for claim in judge_claims(lost)} == {"not comparable"}

@@ -228,7 +228,15 @@ def test_without_an_effect_nothing_is_claimed(planted: Plant, tmp_path: Path) ->
     models = [planted.model, replace(planted.model, name="other")]
     study = run(models, tasks=(str(tmp_path / "wrong.json"),), **SETTINGS)
     assert any("no effect to explain" in note for note in study.notes)
-    assert {claim.verdict for claim in study.claims} == {"undecided"}
+    # The whole model prefers the wrong answers, so it is at chance or worse.
+    assert {claim.verdict for claim in study.claims} == {"not comparable"}
+    for claim in study.claims:
+        assert claim.reason.startswith("At chance on wrong with all heads: ")
+        assert ". There is no ratio: " in claim.reason
+    (chance,) = (note for note in study.notes if note.startswith("wrong, other: The whole model"))
+    assert chance.endswith("is not clearly above 0 (right and wrong answers are equally likely).")
+    title = study.figures["figure"].axes[0].get_title()
+    assert title == "wrong\nat chance"  # both models are
     assert math.isnan(study.tables["Heads needed"][0]["first crossing"])
     study.save(tmp_path / "out")
 

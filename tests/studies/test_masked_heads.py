@@ -164,7 +164,8 @@ def test_the_report_escapes_and_loads_nothing(study: Study, tmp_path: Path) -> N
 
 def test_the_figure_has_the_published_form(study: Study) -> None:
     figure: Figure = study.figures["figure"]
-    assert [axes.get_title() for axes in figure.axes] == ["Knowledge Recall", "Math Calculation"]
+    titles = [axes.get_title() for axes in figure.axes]
+    assert titles == ["Knowledge Recall\nat chance", "Math Calculation\nat chance"]
     for axes in figure.axes:
         assert axes.get_xlabel() == "# Masked Heads"
         assert axes.get_xscale() == "log"
@@ -228,6 +229,8 @@ def test_a_run_that_was_cut_goes_on(
         ({"accuracy": "logprob"}, "grades texts"),
         ({"preset": "quik"}, "Did you mean"),
         ({"counts": (1000,)}, "Cannot choose 1000"),
+        ({"counts": (0,)}, "name a count above 0"),
+        ({"counts": (8,)}, "needs 8 heads outside the top 8, .* choose a smaller count"),
         ({"task_settings": {"shot": 1}}, "Did you mean"),
         ({"scope": "decod"}, "Did you mean"),
     ],
@@ -235,6 +238,21 @@ def test_a_run_that_was_cut_goes_on(
 def test_bad_settings_are_a_sentence(tiny: Model, settings: dict[str, Any], words: str) -> None:
     with pytest.raises(HeadcountError, match=words):
         run_study("masked-heads", tiny, **{**SETTINGS, **settings})
+
+
+def test_a_model_of_one_head_is_refused_before_anything_is_measured() -> None:
+    sizes = {"num_hidden_layers": 1, "num_attention_heads": 1, "num_key_value_heads": 1}
+    module = tiny_model("llama", vocab_size=2000, max_position_embeddings=1024, **sizes)
+    lab = Lab(store=None)
+    words = "needs 1 head outside the top 1, and one has only 1 head: choose another model"
+    with pytest.raises(HeadcountError, match=words):
+        run_study(
+            "masked-heads",
+            wrap(module, byte_level(), name="one"),
+            lab=lab,
+            **{**SETTINGS, "counts": None},
+        )
+    assert lab.measured == {"value": 0, "text": 0}
 
 
 @pytest.mark.real

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from headcount.engine.measure.head_sets import HeadSetEntry, HeadSets
 from headcount.engine.measure.sweep import Values
 from headcount.heads import HeadLayout, HeadScores
 from headcount.metrics import get_metric
+from headcount.metrics.chance import Chance
 from headcount.studies.masked_heads.claims import FunctionPanel, judge_claims
 from headcount.studies.masked_heads.study import published_counts
 
@@ -130,6 +132,50 @@ def test_a_model_that_cannot_do_the_task_leaves_shares_undecided() -> None:
     shares: list[Claim] = [claims[1], claims[3], claims[4]]
     assert [claim.verdict for claim in shares] == ["undecided"] * 3
     assert all(math.isnan(claim.low) for claim in shares)
+
+
+def at_chance(panel: FunctionPanel) -> FunctionPanel:
+    """The same panel with a chance level that no accuracy passes, and with all heads at count 0."""
+    curve = panel.accuracy
+    gates = curve.values.head_sets.gates.copy()
+    gates[curve.values.head_sets.rows["top", 0][0]] = 1
+    sets = replace(curve.values.head_sets, gates=gates)
+    values = replace(curve.values, head_sets=sets, chance=Chance(0.95, "by hand"))
+    return replace(panel, by_ranking={"by hand": replace(curve, values=values)})
+
+
+def test_a_panel_at_chance_is_left_out_of_claims() -> None:
+    """Whatever its curves say, claims are those of the other panels."""
+    retrieval, recall, math_ = PUBLISHED
+    steep = at_chance(panel("Semantic", [0.9, 0.9, 0.9, 0.9, 0.9], [0.9, 0.1, 0.1, 0.1, 0.1]))
+    assert steep.at_chance.startswith("The whole model is at chance: Accuracy (exact match) 0.")
+    claims = judge_claims([retrieval, recall, math_, steep], COUNTS, TOTAL)
+    without = judge_claims(PUBLISHED, COUNTS, TOTAL)
+    reason = "With all heads, the model is at chance on Semantic, which is left out."
+    assert {claim.reason for claim in claims} == {reason}
+    found = [(claim.verdict, claim.measured) for claim in claims]
+    assert found == [(claim.verdict, claim.measured) for claim in without]
+
+
+def test_claims_without_a_panel_above_chance_are_not_comparable() -> None:
+    lost = [at_chance(panel) for panel in PUBLISHED]
+    claims = judge_claims(lost, COUNTS, TOTAL)
+    assert {claim.verdict for claim in claims} == {"not comparable"}
+    names = "Retrieval, Knowledge Recall, Math Calculation"
+    assert {c.reason for c in claims} == {f"With all heads, the model is at chance on {names}."}
+    without = judge_claims(PUBLISHED, COUNTS, TOTAL)  # the values are there all the same
+    assert [claim.measured for claim in claims] == [claim.measured for claim in without]
+
+
+def test_a_claim_about_a_panel_at_chance_is_not_comparable() -> None:
+    retrieval, recall, math_ = PUBLISHED
+    *others, first = judge_claims([retrieval, at_chance(recall), math_], COUNTS, TOTAL)
+    assert "Knowledge Recall falls first" in first.claim
+    assert first.verdict == "not comparable"
+    assert "not comparable" not in {claim.verdict for claim in others}
+    *others, first = judge_claims([at_chance(retrieval), recall], COUNTS, TOTAL)
+    assert first.verdict == "not comparable"  # nothing is left to compare it with
+    assert "not comparable" not in {claim.verdict for claim in others}
 
 
 @pytest.mark.parametrize(

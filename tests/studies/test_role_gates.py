@@ -189,7 +189,8 @@ def test_minutes_of_fitting_need_not(own: Path) -> None:
 
 def test_small_batches_are_noted(own: Path) -> None:
     notes = run(refit=True, batch=64, seeds=1).notes
-    assert notes[0].startswith("tiny, toy-0: the ranking split has")
+    assert notes[0].startswith("toy-0 (tiny): The whole model is at chance: Accuracy 0 [0, ")
+    assert notes[1].startswith("tiny, toy-0: the ranking split has")
 
 
 def test_our_own_gates_lie_in_the_studys_folder() -> None:

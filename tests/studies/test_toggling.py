@@ -94,7 +94,7 @@ def test_targets_of_several_tokens_are_summed() -> None:
     first = np.argsort(-gates.minus[0])[:2]
     pair = np.repeat(gates.plus, 2, axis=0)
     pair[0, first], pair[1, first] = 0, 1
-    means = evaluate(model, task, pair, metric="logprob_mean").values
+    means = evaluate(model, task, pair, metric="logprob_per_token").values
     expected = 3 * (means[0] - means[1])
     np.testing.assert_allclose(toggled.changes["facilitation", 2][0], expected, atol=1e-5)
 

@@ -22,6 +22,7 @@ from jaxtyping import Float
 
 from headcount.engine.measure.cost import Counter
 from headcount.engine.measure.head_sets import HeadSetEntry, HeadSets, Pending, head_gates
+from headcount.engine.measure.positions import read_positions
 from headcount.engine.measure.sweep import Sweep, Values
 from headcount.engine.write.writing import Scope
 from headcount.errors import HeadcountError, unknown
@@ -95,6 +96,16 @@ class Curve:
         """The cluster of each example."""
         return self.values.clusters
 
+    @property
+    def at_chance(self) -> str:
+        """One sentence if the whole model is measured and not clearly better than chance."""
+        return self.values.at_chance
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a reader must know: that the model is at chance, and which points are left out."""
+        return (*filter(None, [self.at_chance]), *self.left_out)
+
     def series(self, name: str) -> list[Point]:
         """The points of one series, by count."""
         return [point for point in self.points if point.series == name]
@@ -159,6 +170,7 @@ class Curve:
             note=f"ablation: {self.ablation}",
             shares=self.metric.binary,
             axes=axes,
+            at_chance=bool(self.at_chance),
         )
 
     def __repr__(self) -> str:
@@ -176,7 +188,8 @@ class Curve:
         ]
         title = f"{self.metric.name} · {self._title} · n = {self.points[0].n} · ablation: "
         numbers = table(["heads", *map(str, self._counts)], rows, numbers=len(self._counts))
-        return frame(f"{title}{self.ablation}", picture(self.figure()), numbers)
+        chance = table([""], [[self.at_chance]]) if self.at_chance else ""
+        return frame(f"{title}{self.ablation}", picture(self.figure()), numbers, chance)
 
     @property
     def _counts(self) -> list[int]:
@@ -197,7 +210,7 @@ class Curve:
             f"{SERIES[p.series]:24}{p.count:6}{p.value:10.3f}  [{p.low:.3f}, {p.high:.3f}]"
             for p in self.points
         ]
-        return "\n".join(lines)
+        return "\n".join([*lines, *filter(None, [self.at_chance])])
 
 
 def default_counts(layout: HeadLayout) -> list[int]:
@@ -218,6 +231,7 @@ class CurveSettings:
     mode       "mask" switches the heads off; "keep" switches all others off
     ablation   what replaces the output of a masked head
     scope      for metrics of written texts: see `evaluate`
+    positions  for metrics of logits: where gates act, see `evaluate`
     epsilon    the factor by which masked heads are multiplied
     """
 
@@ -228,8 +242,10 @@ class CurveSettings:
     ablation: str = "zero"
     scope: Scope = "all"
     epsilon: float = 0.0
+    positions: str = "all"
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "positions", read_positions(self.positions))
         for name in self.series:
             if name not in SERIES:
                 raise unknown("series", name, SERIES)
@@ -314,9 +330,8 @@ class CurveRequest:
 
     def _sweep(self, head_sets: HeadSets) -> Sweep:
         chosen = self.settings
-        return Sweep(
-            self.model, self.task, self.metric, head_sets, "test", chosen.ablation, chosen.scope
-        )
+        how = chosen.ablation, chosen.scope, chosen.positions
+        return Sweep(self.model, self.task, self.metric, head_sets, "test", *how)
 
     def count(self, counter: Counter) -> None:
         """Tell the counter what the ranking and all head sets will measure."""
@@ -325,7 +340,7 @@ class CurveRequest:
             scores = self.ranking.known(counter.store)
             self.ranking.count(counter)
         else:
-            scores = self.ranking
+            scores = fitting(self.ranking, self.model)
         empty = HeadSets.of(np.ones(self.model.layout.total), self.model.layout)
         counter.sweep(self._sweep(empty), self.entries(scores))
 

@@ -139,6 +139,11 @@ class Kept:
     values: Mapping[str, Values]
     scores: Mapping[str, HeadScores]
 
+    @property
+    def at_chance(self) -> str:
+        """One sentence if the whole model is not clearly better than chance, else an empty text."""
+        return next(iter(self.values.values())).at_chance
+
     @cached_property
     def explained(self) -> dict[tuple[str, str], Explained]:
         """The explained effect by ablation and order."""

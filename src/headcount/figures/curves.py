@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from math import ceil
 from textwrap import fill
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -41,11 +41,12 @@ def draw_curve(
     note: str = "",
     shares: bool = False,
     axes: Axes | None = None,
+    at_chance: bool = False,
 ) -> Axes:
     """Draw a tidy table, with the intervals of its points as bands: one line for each series.
 
     Draws into `axes`, or into a new figure. Values that are `shares` are drawn from 0 to 1. `note`
-    is added to the small print about bands and the number of examples.
+    is added to the small print about bands and the number of examples. `at_chance` marks the panel.
     """
     alone = axes is None
     axes = axes or style.new_figure(6.4, 4.8).add_subplot()
@@ -66,10 +67,12 @@ def draw_curve(
     if shares:
         axes.set_ylim(-0.03, 1.03)
     axes.set_title(fill(title, style.characters_across(axes)))
+    if at_chance:
+        style.mark_chance(axes)
     axes.grid(alpha=0.25)
     fewest, most = (some(row["n"] for row in rows) for some in (min, max))
     n = f"{fewest}" if fewest == most else f"{fewest} to {most}"
-    words = ["bands: 95 % intervals", f"n = {n} examples", note]
+    words = ["bands: 95 % intervals", f"n = {n} examples", note, style.AT_CHANCE * at_chance]
     if drawn > 1 and not alone:  # a legend within the axes is short
         words.append(f"random: mean of {drawn} draws")
     style.legend_and_note(axes, " · ".join(filter(None, words)), alone=alone)
@@ -87,12 +90,17 @@ class _Line(NamedTuple):
 
 @style.figure_of_texts
 def plot_panels(
-    panels: Mapping[str, Sequence[tuple[str, Sequence[Row]]]], *, total: int, note: str = ""
+    panels: Mapping[str, Sequence[tuple[str, Sequence[Row]]]],
+    *,
+    total: int,
+    note: str = "",
+    at_chance: Collection[str] = (),
 ) -> Figure:
     """Draw scores against the number of masked heads on a log-2 axis, as in the published figure.
 
     Each panel has the tidy tables of one or two metrics, by short name. The first metric is blue,
     the second red; TopK is solid, RandomK dashed, the layer-matched control dotted without markers.
+    The panels of the titles `at_chance` are marked.
     """
     lines = {
         title: [
@@ -104,16 +112,22 @@ def plot_panels(
     }
     words = [f"model of {total} heads", "bands: 95 % intervals of the random series", note]
     small = " · ".join(filter(None, words))
-    return _plot(lines, "Score", small, metrics=2)
+    return _plot(lines, "Score", small, at_chance, metrics=2)
 
 
 @style.figure_of_texts
 def plot_rankings(
-    panels: Mapping[str, Mapping[str, Sequence[Row]]], *, total: int, metric: str, note: str = ""
+    panels: Mapping[str, Mapping[str, Sequence[Row]]],
+    *,
+    total: int,
+    metric: str,
+    note: str = "",
+    at_chance: Collection[str] = (),
 ) -> Figure:
     """Draw TopK of several rankings in each panel, and RandomK of the first ranking in grey.
 
-    A ranking has the same colour and marker in all panels, even if some panels lack rankings.
+    A ranking has the same colour and marker in all panels, even if some panels lack rankings. The
+    panels of the titles `at_chance` are marked.
     """
     styles = _styles(dict.fromkeys(name for tables in panels.values() for name in tables))
     lines = {}
@@ -123,7 +137,7 @@ def plot_rankings(
         lines[title] = [_Line(points, name, *styles[name]) for name, points in best.items()]
         lines[title].append(_Line(control, "RandomK", "#777777", LOOKS["random"]))
     small = f"TopK by each ranking · model of {total} heads{' · ' if note else ''}{note}"
-    return _plot(lines, metric, small, metrics=1)
+    return _plot(lines, metric, small, at_chance, metrics=1)
 
 
 def _styles(names: Iterable[str]) -> dict[str, tuple[str, dict[str, Any]]]:
@@ -137,7 +151,12 @@ def _styles(names: Iterable[str]) -> dict[str, tuple[str, dict[str, Any]]]:
 
 
 def _plot(
-    panels: Mapping[str, Sequence[_Line]], label: str, small_print: str, *, metrics: int
+    panels: Mapping[str, Sequence[_Line]],
+    label: str,
+    small_print: str,
+    at_chance: Collection[str],
+    *,
+    metrics: int,
 ) -> Figure:
     wide, high = min(WIDE, len(panels)), ceil(len(panels) / WIDE)
     # A single panel must be wide enough for a legend of one column.
@@ -158,11 +177,13 @@ def _plot(
         axes.minorticks_off()
         axes.set(title=title, xlabel="# Masked Heads")
         axes.set(ylim=(-0.03, 1.03), yticks=[0, 0.2, 0.4, 0.6, 0.8, 1.0])
+        if title in at_chance:
+            style.mark_chance(axes)
         axes.grid(alpha=0.25)
     for axes in grid[::WIDE]:
         axes.set_ylabel(label)
     _legend(figure, grid, metrics)
-    style.small_print(figure, small_print)
+    style.small_print(figure, small_print + f" · {style.AT_CHANCE}" * bool(at_chance))
     return figure
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from textwrap import fill
 from typing import TYPE_CHECKING, Any
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from jaxtyping import Float
 
-from headcount.figures.style import INSERTS, figure_of_texts, new_figure, small_print
+from headcount.figures.style import AT_CHANCE, INSERTS, figure_of_texts, new_figure, small_print
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -49,24 +49,30 @@ def plot_inserts(
     *,
     title: str,
     note: str = "",
+    at_chance: Collection[str] = (),
 ) -> Figure:
     """Draw bars by model on the left; on the right the profiles of the first model.
 
-    The upper chart shows the original tokens, the lower one the full sequence.
+    The upper chart shows the original tokens, the lower one the full sequence. The names of models
+    `at_chance` are marked below their bars.
     """
     wide = 3.6 + 1.5 * len(bars)
     figure = new_figure(wide + (6.2 if profiles else 0), 4.9)
     if profiles is None:
-        _bars(figure.add_subplot(), bars, title)
+        _bars(figure.add_subplot(), bars, title, at_chance)
     else:
         grid = figure.add_gridspec(2, 2, width_ratios=[wide, 6.2])
-        _bars(figure.add_subplot(grid[:, 0]), bars, title)
+        _bars(figure.add_subplot(grid[:, 0]), bars, title, at_chance)
         _charts(figure.add_subplot(grid[0, 1]), figure.add_subplot(grid[1, 1]), profiles)
+    if at_chance:
+        note = f"{note} · {AT_CHANCE}".removeprefix(" · ")
     small_print(figure, note)
     return figure
 
 
-def _bars(axes: Axes, bars: Mapping[str, Mapping[str, Bar]], title: str) -> None:
+def _bars(
+    axes: Axes, bars: Mapping[str, Mapping[str, Bar]], title: str, at_chance: Collection[str]
+) -> None:
     series = list(dict.fromkeys(name for of_model in bars.values() for name in of_model))
     width = 0.8 / len(series)
     for number, name in enumerate(series):
@@ -85,7 +91,8 @@ def _bars(axes: Axes, bars: Mapping[str, Mapping[str, Bar]], title: str) -> None
     every = [bar for of_model in bars.values() for bar in of_model.values()]
     tops = [bar.value if np.isnan(bar.high) else bar.high for bar in every]
     axes.set(ylim=(0, min(108, 1.18 * max([10, *tops]))), ylabel="Accuracy (%)", title=title)
-    axes.set_xticks(range(len(bars)), [fill(name, 22) for name in bars])
+    names = [fill(name, 22) + "\nat chance" * (name in at_chance) for name in bars]
+    axes.set_xticks(range(len(bars)), names)
     axes.grid(axis="y", alpha=0.25)
     axes.set_axisbelow(True)
     axes.legend(frameon=False, ncols=len(series), loc="upper center", fontsize=9)

@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
+from textwrap import fill
 from typing import TYPE_CHECKING
 
 from headcount.figures import style
@@ -35,6 +36,7 @@ class KeptPanel:
     title: str
     lines: Sequence[Line]
     ratio: float | None = None
+    at_chance: Sequence[str] = ()  # the labels of models that are at chance
 
 
 @style.figure_of_texts
@@ -59,6 +61,9 @@ def plot_kept(panels: Sequence[KeptPanel], *, threshold: float, note: str = "") 
             ends += [end for _, _, *both in line.points for end in both if math.isfinite(end)]
         _threshold(axes, panel, threshold)
         axes.set(title=panel.title, xlabel="Number of Heads Kept", yticks=[0.0, 0.5, 1.0])
+        if panel.at_chance:
+            which = f": {', '.join(panel.at_chance)}" * (len(panel.lines) > len(panel.at_chance))
+            style.mark_chance(axes, fill(f"at chance{which}", 30))
         axes.set_xlim(left=0)
         axes.grid(alpha=0.25)
     # The legend has one row for each pair of colours.
@@ -72,6 +77,8 @@ def plot_kept(panels: Sequence[KeptPanel], *, threshold: float, note: str = "") 
     if lowest < BOTTOM or highest > TOP:
         cut = "bands" if all(bottom <= value <= top for value in values) else "curves"
         note = f"{note} · some {cut} continue beyond the frame".removeprefix(" · ")
+    if any(panel.at_chance for panel in panels):
+        note = f"{note} · {style.AT_CHANCE}".removeprefix(" · ")
     style.small_print(figure, note)
     return figure
 

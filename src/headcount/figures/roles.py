@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from math import ceil
 from textwrap import fill
 from typing import TYPE_CHECKING, Any
@@ -18,10 +18,16 @@ if TYPE_CHECKING:
 
 
 @style.figure_of_texts
-def plot_roles(panels: Mapping[tuple[str, str], Mapping[str, Points]], *, note: str = "") -> Figure:
+def plot_roles(
+    panels: Mapping[tuple[str, str], Mapping[str, Points]],
+    *,
+    note: str = "",
+    at_chance: Collection[tuple[str, str]] = (),
+) -> Figure:
     """Draw the published grid: one row per task, one column per model, one line per role.
 
     `panels` maps task and model to the line of each role. The panels of a row share their y axis.
+    Those `at_chance`, also by task and model, are marked.
     """
     rows = list(dict.fromkeys(row for row, _ in panels))
     columns = list(dict.fromkeys(column for _, column in panels))
@@ -37,6 +43,8 @@ def plot_roles(panels: Mapping[tuple[str, str], Mapping[str, Points]], *, note: 
         axes.margins(x=0.02)
     for axes, column in zip(grid[0], columns, strict=True):
         axes.set_title(fill(column, 34), fontsize=10)
+    for row, column in at_chance:
+        style.mark_chance(grid[rows.index(row), columns.index(column)])
     for axes in grid[-1]:
         axes.set_xlabel("Number of Ablated Heads")
         axes.xaxis.get_major_locator().set_params(integer=True)
@@ -46,6 +54,8 @@ def plot_roles(panels: Mapping[tuple[str, str], Mapping[str, Points]], *, note: 
     figure.supylabel("Δ Log Probability of Target Response", fontsize=10)
     how: dict[str, Any] = {"title": "Metric", "ncols": 3, "fontsize": 9, "handlelength": 1.6}
     style.legend_above(figure, *grid[0, 0].get_legend_handles_labels(), **how)
+    if at_chance:
+        note = f"{note} · {style.AT_CHANCE}".removeprefix(" · ")
     if note:  # break it into lines of about equal length
         lines = ceil(len(note) / int(17 * size[0]))
         style.small_print(figure, note, width=ceil(len(note) / lines) + 6, size=6.5)

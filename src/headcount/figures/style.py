@@ -31,6 +31,8 @@ PAIRS = (("#1f77b4", "#ff7f0e"), ("#2ca02c", "#e377c2"))
 ROLES = {"facilitation": "#2a9d4a", "irrelevance": "#3067c4", "interference": "#d0342c"}
 UNDECIDED = "#dddddd"
 INSERTS = {"w/o": "#8064a2", "w/ Mless": "#2a9d8f", "w/ Mful": "#9ecae1", "ARM": "#e0a03c"}
+# The words of the small print.
+AT_CHANCE = "at chance: the whole model does not clearly beat guessing or the commonest answer"
 # The names of the series of a curve in legends.
 SERIES = {
     "top": "TopK",
@@ -101,6 +103,13 @@ def count_axis(axes: Axes, counts: Sequence[int], scale: str, **options: Any) ->
             ticks[count] = place
     axes.set_xticks(list(ticks), [str(count) for count in ticks])
     axes.minorticks_off()
+
+
+def mark_chance(axes: Axes, words: str = "at chance") -> None:
+    """Mark a panel whose whole model is at chance: in its title, where no curve is, and in grey."""
+    title = axes.get_title()
+    axes.set_title(f"{title}\n{words}".strip(), fontsize=axes.title.get_fontsize() if title else 10)
+    axes.set_facecolor("#f2f2f2")
 
 
 def legend_above(figure: Figure, handles: Sequence[Any], labels: Sequence[str], **how: Any) -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from headcount.claims import Claim
 from headcount.heads import HeadLayout
+from headcount.metrics.chance import Chance
 from headcount.studies.token_insertion.attention import AFFINE, EFFECTS
 from headcount.studies.token_insertion.claims import judge_claims
 from headcount.studies.token_insertion.grading import Condition, Graded, Outcome
@@ -126,3 +127,15 @@ def test_the_head_that_is_drawn() -> None:
     wide = replace(seen, layout=HeadLayout((16, 3)), layer=0, requested=-1)
     assert str(wide.head) == "0.14"  # the published one
     assert not wide.chosen
+
+
+def test_accuracy_at_chance_is_not_comparable_and_attention_is() -> None:
+    found = outcome([0] * 55 + [1] * 5, [1] * 60)
+    fine, lost = (replace(found, chance=Chance(level, "by hand")) for level in (0.01, 0.1))
+    assert fine.at_chance == ""
+    assert [claim.verdict for claim in judge_claims(fine, None)] == ["supported"] * 2
+    assert "is not clearly above 0.1 (by hand)." in lost.at_chance
+    claims = judge_claims(lost, internals(peak=0.5))
+    assert [claim.verdict for claim in claims[:2]] == ["not comparable"] * 2
+    assert claims[0].reason == "With all heads, the model is at chance on task."
+    assert "not comparable" not in {claim.verdict for claim in claims[2:]}

@@ -15,29 +15,31 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from headcount.claims import Claim
+from headcount.claims import Claim, above_chance
 from headcount.studies.head_roles.toggling import RoleCurves
 
 NEAR = 0.25
 
 
 def judge_claims(panels: Sequence[RoleCurves]) -> list[Claim]:
-    """All claims that can be judged from these panels."""
+    """All claims that can be judged from these panels.
+
+    Panels whose whole model is at chance are left out of claims, or make them not comparable.
+    """
     shared = set.intersection(*(set(panel.counts) for panel in panels)) - {0}
     if not shared:
         return []
     last = max(shared)
-    claims = [
-        *_falling(panels, last),
-        *_interfering(panels, min(shared)),
-        *_descriptions(panels, last),
-    ]
+    claims = above_chance(
+        panels,
+        lambda p: [*_falling(p, last), *_interfering(p, min(shared)), *_descriptions(p, last)],
+    )
     tasks = {panel.task for panel in panels}
     if {"Math", "Syntax", "Common Sense"} <= tasks:
-        claims.append(_math(panels, last))
+        claims += above_chance(panels, lambda p: [_math(p, last)], needed=panels)
     sizes = {panel.parameters for panel in panels}
     if len(sizes) > 1 and {"Syntax", "Common Sense"} & tasks:
-        claims.append(_largest(panels, last))
+        claims += above_chance(panels, lambda p: [_largest(p, last)], needed=panels)
     return claims
 
 

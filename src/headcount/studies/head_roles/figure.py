@@ -33,6 +33,7 @@ def draw(panels: Sequence[RoleCurves], gates: Mapping[Cell, CausalGates]) -> dic
                 {(panel.task, panel.model): _lines(panel) for panel in drawn},
                 note=f"{definition} · mean over {_seeds(list(gates.values()))} · bands: 95 % "
                 f"intervals over seeds and prompts · n = {n} prompts",
+                at_chance=[(panel.task, panel.model) for panel in drawn if panel.at_chance],
             )
     figures["roles"] = plot_role_maps(
         {(cell.name, cell.label): fitted.labels() for cell, fitted in gates.items()},

@@ -8,7 +8,7 @@ each role's score, and measure how the log-probability of the target changes.
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from typing import Any
 
@@ -33,7 +33,12 @@ from headcount.studies.head_roles.gates import (
     make_cells,
     marked,
 )
-from headcount.studies.head_roles.toggling import METRICS, RoleCurves, ToggleRequest
+from headcount.studies.head_roles.toggling import (
+    METRICS,
+    ChanceRequest,
+    RoleCurves,
+    ToggleRequest,
+)
 from headcount.tasks import Task, task_factory
 
 PUBLISHED = RoleSettings.updates  # updates in each stage
@@ -71,6 +76,7 @@ def describe(models: Sequence[Model], config: Config) -> Description:
         own = tuple(count for count in counts if count <= cell.model.layout.total)
         for base in config.bases:
             requests[cell, base] = ToggleRequest(cell, gates, own, base, config.n)
+        requests[cell, "chance"] = ChanceRequest(cell, config.n)
     return Description(
         requests,
         _Conclusion(config, counts, located, notes),
@@ -100,8 +106,13 @@ class _Conclusion:
             cell: marked(results[cell, "gates"], cell) if isinstance(known, GateFit) else known
             for cell, known in self.located.items()
         }
-        panels = [results[cell, base] for cell in gates for base in self.config.bases]
+        panels = [
+            replace(results[cell, base], at_chance=results[cell, "chance"])
+            for cell in gates
+            for base in self.config.bases
+        ]
         scores, heads = _scores_and_heads(gates)
+        more = self._more_notes(gates)
         return Study(
             name=KIND.key,
             title=f"{KIND.key} · {', '.join(dict.fromkeys(cell.label for cell in gates))}",
@@ -118,7 +129,7 @@ class _Conclusion:
             model={cell.label: cell.model.facts for cell in gates},
             scores=scores,
             heads=heads,
-            notes=list(dict.fromkeys([*self.notes, *self._more_notes(gates), READING])),
+            notes=list(dict.fromkeys([*_at_chance(panels), *self.notes, *more, READING])),
             tables=_tables(gates),
             values=[row for panel in panels for row in _values(panel)],
         )
@@ -136,6 +147,10 @@ class _Conclusion:
                 )
             if heads < max(self.counts):
                 yield f"{cell.label} has {counted(heads, 'head')}: its curves end there."
+
+
+def _at_chance(panels: Sequence[RoleCurves]) -> list[str]:
+    return [f"{panel.name}: {panel.at_chance}" for panel in panels if panel.at_chance]
 
 
 def _values(panel: RoleCurves) -> list[dict[str, Any]]:

@@ -12,7 +12,7 @@ and the mean over seeds is taken last.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import product
 from typing import Any
@@ -26,6 +26,7 @@ from headcount.engine.measure.head_sets import HeadSetEntry, HeadSets, Pending
 from headcount.engine.measure.sweep import Sweep
 from headcount.lab import Lab
 from headcount.metrics import get_metric
+from headcount.metrics.chance import chance_of
 from headcount.rankings.causal_gates.fit import GateFit
 from headcount.rankings.causal_gates.result import ROLES, CausalGates
 from headcount.stats import Estimate, Interval, Resampling, bootstrap
@@ -51,6 +52,12 @@ class RoleCurves:
     changes: dict[tuple[str, int], Float[np.ndarray, "seeds prompts"]]
     clusters: Int[np.ndarray, "prompts"]
     parameters: int = 0  # weights of the model
+    at_chance: str = ""  # one sentence if the whole model is not clearly better than chance
+
+    @property
+    def name(self) -> str:
+        """Task and model."""
+        return f"{self.task} ({self.model})"
 
     @cached_property
     def prompts(self) -> Resampling:
@@ -158,3 +165,30 @@ class ToggleRequest:
         parameters = sum(weight.numel() for weight in model.module.parameters())
         about = self.cell.name, self.cell.label, self.base, self.counts
         return RoleCurves(*about, changes, values.clusters, parameters)
+
+
+@dataclass(frozen=True, eq=False)
+class ChanceRequest:
+    """A request whether the whole model is at chance, which changes of log-probability do not tell.
+
+    It is the accuracy of the whole model on the validation prompts.
+    """
+
+    cell: Cell
+    n: int = 0
+
+    @cached_property
+    def sweep(self) -> Sweep:
+        """The whole model, by accuracy."""
+        model, task = self.cell.model, self.cell.validation(self.n)
+        return Sweep(model, task, get_metric("accuracy"), HeadSets.of([], model.layout))
+
+    def count(self, counter: Counter) -> None:
+        """Count one value for each prompt."""
+        counter.sweep(self.sweep)
+
+    def result(self, lab: Lab) -> str:
+        """One sentence if the whole model is not clearly better than chance, else an empty text."""
+        # All items of the task tell better than a few prompts how common the commonest answer is.
+        chance = chance_of(self.sweep.metric, self.cell.task)
+        return replace(lab.measure(self.sweep), chance=chance).at_chance

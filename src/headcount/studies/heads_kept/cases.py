@@ -12,7 +12,7 @@ from headcount.metrics import get_logit_metric
 from headcount.models.model import Model
 from headcount.rankings import RANKINGS, Ranking
 from headcount.studies.heads_kept.config import Config
-from headcount.tasks import TASKS, Task, make_task
+from headcount.tasks import TASKS, Encoded, Task, make_task
 
 ALIKE = 3  # a mean by position needs this many ranking prompts of one template and length
 # Shares of all heads, dense where curves rise. Of 270 heads: 5, 11, 16, 22, 30, 40, 54, 73, …
@@ -41,14 +41,14 @@ def make_case(key: str, model: Model, config: Config) -> Case:
     """Make the task for the model, and choose prompts, metric, rankings and counts."""
     settings = dict(config.task_settings or {})
     named = key in TASKS
-    if named and "n" in TASKS[key].defaults():
+    known = TASKS[key].defaults() if named else {}
+    if "n" in known and "path" not in known:  # a file gives all that it has
         settings = {"n": config.pool, **settings}
     task = make_task(key, model.tokenizer, **settings)
     title = TASKS[key].name if named else task.name
     metric = config.metric
     if metric == "auto":
-        several_answers = any(example.also for example in task)
-        metric = "mass_difference" if several_answers else "logit_difference"
+        metric = _metric_for(model.encode(task))
     per_prompt = config.per == "prompt"
     measured, ranked, left_out = choose_prompts(
         task, model, config.n, config.ranked, per_prompt=per_prompt
@@ -67,6 +67,14 @@ def make_case(key: str, model: Model, config: Config) -> Case:
         asked["ranked"] = config.ranked, len(ranked)
     missing = {name: pair for name, pair in asked.items() if pair[1] < pair[0]}
     return Case(key, title, request, ranked, left_out, missing)
+
+
+def _metric_for(examples: list[Encoded]) -> str:
+    """The published metrics for answers of one token, and whole answers for longer ones."""
+    answers = [ids for e in examples for ids in (e.target, *e.also, *e.foils)]
+    if max(map(len, answers)) > 1:
+        return "logprob_difference"
+    return "mass_difference" if any(e.also for e in examples) else "logit_difference"
 
 
 def choose_prompts(

@@ -32,7 +32,8 @@ def judge_claims(panels: Sequence[TaskCurves], config: Config) -> list[Claim]:
     for panel in panels:
         claims += _fewer_than_random(panel, config.rankings[0])
         if panel.ratio is not None:
-            claims += _ratio_claims(panel, panel.ratio, PUBLISHED[config.per].get(panel.key))
+            found = _ratio_claims(panel, panel.ratio, PUBLISHED[config.per].get(panel.key))
+            claims += [_unless_at_chance(claim, panel, list(panel.needed)) for claim in found]
     return claims
 
 
@@ -47,8 +48,18 @@ def _fewer_than_random(panel: TaskCurves, ranking: str) -> list[Claim]:
             f"random order than ranked by {ranking} (measured: heads_random / heads_ranked = "
             f"{counts})"
         )
-        claims.append(_claim(text, None, ratio, judge(ratio, above=1)))
+        claim = _claim(text, None, ratio, judge(ratio, above=1))
+        claims.append(_unless_at_chance(claim, panel, [model]))
     return claims
+
+
+def _unless_at_chance(claim: Claim, panel: TaskCurves, models: Sequence[str]) -> Claim:
+    """The claim, which is not comparable if one of the models that it is about is at chance."""
+    lost = [model for model in models if model in panel.at_chance]
+    if not lost:
+        return claim
+    reason = f"At chance on {panel.title} with all heads: {', '.join(lost)}."
+    return claim.because(reason, "not comparable")
 
 
 def _ratio_claims(panel: TaskCurves, ratio: Interval, published: float | None) -> list[Claim]:

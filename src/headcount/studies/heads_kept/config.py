@@ -47,8 +47,8 @@ class Config:
     threshold: float = setting(0.9, "explained effect that counts as enough")
     metric: str = setting(
         "auto",
-        "metric of logits; auto takes mass_difference for tasks with several right answers, and "
-        "logit_difference for others",
+        "metric of logits; auto takes mass_difference for tasks with several right answers, "
+        "logprob_difference for answers of several tokens, and logit_difference for others",
     )
     fine: bool = setting(False, "measure about ninety counts, unless --counts names them")
     task_settings: Mapping[str, Any] | None = setting(None, "settings of the tasks")

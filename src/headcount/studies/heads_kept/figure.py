@@ -36,7 +36,8 @@ def _panel(panel: TaskCurves) -> KeptPanel:
     for model, top in panel.top.items():
         random = _points(panel.random[model]) if model in panel.random else []
         lines.append(Line(model, _points(top), random, panel.needed[model]))
-    return KeptPanel(panel.title, lines, None if panel.ratio is None else panel.ratio.value)
+    ratio = None if panel.ratio is None else panel.ratio.value
+    return KeptPanel(panel.title, lines, ratio, list(panel.at_chance))
 
 
 def _points(curve: Explained) -> list[tuple[float, float, float, float]]:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -30,6 +30,7 @@ class TaskCurves:
     threshold: float
     top: dict[str, Explained]  # heads kept in the order of the first ranking
     random: dict[str, Explained]  # heads kept in random order, if that was measured
+    at_chance: Mapping[str, str] = field(default_factory=dict)  # a sentence by model, where it is
 
     @cached_property
     def needed(self) -> dict[str, float]:
@@ -59,7 +60,10 @@ def curves_by_task(measured: CaseResults, config: Config) -> list[TaskCurves]:
                 }
                 for order in (config.rankings[0], RANDOM)
             )
-            panels.append(TaskCurves(key, title, ablation, config.threshold, top, random))
+            sentences = {model: curves.at_chance for model, curves in kept.items()}
+            at_chance = {model: sentence for model, sentence in sentences.items() if sentence}
+            about = key, title, ablation, config.threshold
+            panels.append(TaskCurves(*about, top, random, at_chance))
     return panels
 
 
@@ -152,7 +156,8 @@ def _agreement(case: Case, kept: Kept) -> Rows:
 def notes(case: Case, kept: Kept) -> list[str]:
     """What a reader must know about one task and model."""
     first, *_ = kept.scores
-    texts = [
+    texts = [kept.at_chance] * bool(kept.at_chance)
+    texts += [
         f"with the ablation {ablation}, the model does no better with all heads than with none, so "
         "there is no effect to explain."
         for ablation in kept.values

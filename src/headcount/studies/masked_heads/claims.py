@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from headcount.claims import Claim, all_of, judge
+from headcount.claims import Claim, above_chance, all_of, judge
 from headcount.curves import Curve
 from headcount.errors import counted
 from headcount.stats import Estimate, Resampling, mean_of
@@ -41,6 +41,11 @@ class FunctionPanel:
         return next(iter(self.by_ranking.values()))
 
     @property
+    def at_chance(self) -> str:
+        """One sentence if the whole model is not clearly better than chance, else an empty text."""
+        return self.accuracy.at_chance
+
+    @property
     def curves(self) -> list[tuple[str, Curve]]:
         """All curves with their rankings: both metrics of the first, accuracy of the others.
 
@@ -66,17 +71,28 @@ class FunctionPanel:
 
 
 def judge_claims(panels: Sequence[FunctionPanel], counts: Sequence[int], total: int) -> list[Claim]:
-    """All claims that can be judged from these panels and counts."""
+    """All claims that can be judged from these panels and counts.
+
+    Panels whose whole model is at chance are left out of claims, or make them not comparable.
+    """
     masked = [count for count in counts if count]
     random = [c for c in masked if all(("random", c) in p.accuracy.raw for p in panels)]
     if not masked or not random:
         return []
-    claims = [_faster(panels, random), _accuracy_first(panels, masked), _flat(panels, random[-1])]
+    claims = above_chance(
+        panels,
+        lambda p: [_faster(p, random), _accuracy_first(p, masked), _flat(p, random[-1])],
+    )
     near = [[c for c in masked if 2 / 3 <= c / (share * total) <= 3 / 2] for share in ONSET]
     if near[0] and near[1] and near[0][0] < near[1][-1]:
-        claims.append(_onset(panels, (near[0][0], near[1][-1]), total))
-    if len(panels) > 1 and any(panel.name == RECALL for panel in panels):
-        claims.append(_recall_first(panels, masked[0]))
+        between = near[0][0], near[1][-1]
+        claims += above_chance(panels, lambda p: [_onset(p, between, total)])
+    recall = [panel for panel in panels if panel.name == RECALL]
+    if recall and len(panels) > 1:
+        others = [panel for panel in panels if panel not in recall]
+        # Without Knowledge Recall, or without any other panel, there is nothing to compare.
+        needed = recall if any(not panel.at_chance for panel in others) else panels
+        claims += above_chance(panels, lambda p: [_recall_first(p, masked[0])], needed=needed)
     return claims
 
 

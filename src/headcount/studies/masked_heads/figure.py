@@ -23,6 +23,7 @@ def draw(panels: Sequence[FunctionPanel], config: Config, model: Model) -> dict[
     """The published figure and, with several rankings, a figure that compares them."""
     first, second = panels[0].accuracy.metric, panels[0].similarity.metric
     short = SHORT.get(second.key, second.name)
+    at_chance = [panel.name for panel in panels if panel.at_chance]
     span = span_text([panel.accuracy.points[0].n for panel in panels])
     figures = {
         "figure": plot_panels(
@@ -30,6 +31,7 @@ def draw(panels: Sequence[FunctionPanel], config: Config, model: Model) -> dict[
             total=model.layout.total,
             note=f"heads ranked by {config.rankings[0]} · {first.name} · {second.name} · n = "
             f"{span} items · {counted(config.seeds, 'random draw')} · {model.name}",
+            at_chance=at_chance,
         )
     }
     if len(config.rankings) > 1:
@@ -37,7 +39,8 @@ def draw(panels: Sequence[FunctionPanel], config: Config, model: Model) -> dict[
             p.name: {RANKINGS[ranking].name: curve.rows for ranking, curve in p.by_ranking.items()}
             for p in panels
         }
+        total = model.layout.total
         figures["rankings"] = plot_rankings(
-            named, total=model.layout.total, metric=first.name, note=model.name
+            named, total=total, metric=first.name, note=model.name, at_chance=at_chance
         )
     return figures

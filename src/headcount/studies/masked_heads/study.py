@@ -71,8 +71,7 @@ class FloorRequest:
         """The floors of both metrics."""
         test = self.task.split("test")
         texts = lab.write(self._writing()).of(0)
-        golds = [example.target.strip() for example in test]
-        written = Written(texts, golds, texts, [example.prompt for example in test])
+        written = Written.of(test, texts, texts)
         return floor(self.metrics[0], written), floor(self.metrics[1], written)
 
 
@@ -130,9 +129,11 @@ class _MaskedHeads:
         counts = published_counts(model.layout) if config.counts is None else config.counts
         self.counts = check_counts([0, *counts], model.layout)
         if 2 * self.counts[1] > model.layout.total:
+            least = counted(self.counts[1], "head")
+            instead = "choose a smaller count" if self.counts[1] > 1 else "choose another model"
             raise HeadcountError(
-                f"RandomK needs {self.counts[1]} heads outside the top {self.counts[1]}, and "
-                f"{model.name} has only {model.layout.total} heads: choose a smaller count."
+                f"RandomK needs {least} outside the top {self.counts[1]}, and {model.name} has "
+                f"only {counted(model.layout.total, 'head')}: {instead}."
             )
         self.task_settings = {"n": config.n, **config.task_settings}
         self.tasks = {
@@ -212,7 +213,7 @@ class _MaskedHeads:
         by_ranking = {by: results[key, by, accuracy.key] for by in self.config.rankings}
         curves = {by: curve for by, curve in by_ranking.items() if isinstance(curve, Curve)}
         second = results[key, first, similarity.key]
-        notes = [f"{name}: {text}" for text in curves[first].left_out]
+        notes = [f"{name}: {text}" for text in curves[first].notes]
         notes += [
             f"{name}: no ranking by {by}: {refusal}"
             for by, refusal in by_ranking.items()

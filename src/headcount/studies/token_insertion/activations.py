@@ -188,6 +188,7 @@ class ActivationRedistribution:
     @contextmanager
     def acting(self, model: Model) -> Iterator[None]:
         """Redistribute in every pass within this context; all hooks are removed afterwards."""
+        _ = model.fast_paths  # they are proven on the unchanged model
         with measuring(model), on_activations(model, self.change, layer=self.layer):
             yield
 

@@ -36,7 +36,9 @@ def draw(
     paired = f"{note}, for bars with an insert those of the paired difference to w/o"
     bars = {outcome.model: _bars(outcome) for outcome in outcomes}
     profiles = None if internals is None else _profiles(internals, config.sinks)
-    figures = {"figure": plot_inserts(bars, profiles, title=title, note=paired)}
+    at_chance = [outcome.model for outcome in outcomes if outcome.at_chance]
+    drawn = plot_inserts(bars, profiles, title=title, note=paired, at_chance=at_chance)
+    figures = {"figure": drawn}
     if first.swept:
         lines: dict[str, list[tuple[str, Bar]]] = {}
         for graded in first.swept:

@@ -16,6 +16,7 @@ from headcount.engine.write.writing import Sampled, Writing
 from headcount.errors import HeadcountError
 from headcount.lab import Lab
 from headcount.metrics import TextMetric, Written
+from headcount.metrics.chance import Chance
 from headcount.models.model import Model
 from headcount.report.curve_study import value_rows
 from headcount.stats import Interval, accuracy_interval, paired_difference, wilson
@@ -148,9 +149,8 @@ class GradeRequest:
         right, truncated = [], 0
         for writing in self.writings:
             answers = lab.write(writing)
-            texts, golds = answers.of(0), [example.target.strip() for example in self.task]
-            written = Written(texts, golds, texts, [example.prompt for example in self.task])
-            right.append(self.metric.function(written))
+            texts = answers.of(0)
+            right.append(self.metric.score(Written.of(self.task, texts, texts)))
             truncated += int((answers.finished == 0).sum())
         return Graded(self.condition, np.stack(right), truncated)
 
@@ -166,6 +166,13 @@ class Outcome:
     graded: Mapping[str, Graded]
     swept: Sequence[Graded] = ()
     sweep: str = ""  # what varies in `swept`: length or position
+    chance: Chance | None = None  # on this task, unless heads are off
+
+    @property
+    def at_chance(self) -> str:
+        """One sentence if the answers without an insert are not clearly better than chance."""
+        whole = self.accuracy(self.graded["w/o"])
+        return "" if self.chance is None else self.chance.sentence(whole, "accuracy")
 
     def accuracy(self, graded: Graded) -> Interval:
         """The share of right answers."""

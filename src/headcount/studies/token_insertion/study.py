@@ -16,6 +16,7 @@ from jaxtyping import Float
 
 from headcount.errors import HeadcountError, counted
 from headcount.heads import Head
+from headcount.metrics.chance import chance_of
 from headcount.models.model import Model
 from headcount.report.study import Study
 from headcount.studies import StudyKind
@@ -132,6 +133,8 @@ class _TokenInsertion:
         }
         judged = [judge_claims(*pair) for pair in zip(drawn, internals, strict=True)]
         facts = {model.name: model.facts for model in self.models}
+        notes = [f"{o.model}, {o.task}: {o.at_chance}" for o in outcomes if o.at_chance]
+        notes += self.left_out
         return Study(
             name=KIND.key,
             title=f"{KIND.key} · {', '.join(facts)}",
@@ -141,7 +144,7 @@ class _TokenInsertion:
             settings=self._settings(),
             model=facts,
             heads=[row for inside in known for row in change_rows(inside, self.config.tasks[0])],
-            notes=list(dict.fromkeys([*self.left_out, *_cut_off(outcomes), *self._notes(known)])),
+            notes=list(dict.fromkeys([*notes, *_cut_off(outcomes), *self._notes(known)])),
             tables={title: rows for title, rows in tables.items() if rows},
             values=[row for outcome in outcomes for row in outcome.values()],
         )
@@ -156,6 +159,7 @@ class _TokenInsertion:
             {condition.series: results[number, condition] for condition in self.conditions},
             [results[number, condition] for condition in self.swept if number == 0],
             self.config.sweep,
+            None if self.config.heads else chance_of(self.metric, task),
         )
 
     def _settings(self) -> dict[str, Any]:

@@ -30,6 +30,7 @@ from headcount import HeadScores, wrap
 from headcount.cli import demo, main
 from headcount.cli.arguments import build_parser
 from headcount.cli.parser import Parser
+from headcount.heads import HeadLayout
 from headcount.metrics import METRICS
 from headcount.models import load, model
 
@@ -204,6 +205,18 @@ def test_ablate(disk: Disk, run: Run, run_json: Callable[..., Any]) -> None:
     assert "[1.000, 1.000]" not in rows[0]
 
 
+def test_ablate_at_some_positions(disk: Disk, run: Run, run_json: Callable[..., Any]) -> None:
+    arguments = disk.arguments("--heads", "0.1", "--metric", "logprob")
+    everywhere, last, same, before = (
+        run_json("ablate", *arguments, f"--positions={where}")["difference"]["value"]
+        for where in ("all", "last", "-1:", ":-1")
+    )
+    # The planted head works where the answer is predicted, and nowhere else.
+    assert last == pytest.approx(same) == pytest.approx(everywhere)
+    assert abs(before) < 1e-3 < abs(last)
+    assert "only at the positions -1:" in run("ablate", *arguments, "--positions=-1:")
+
+
 def test_ablate_keeps(disk: Disk, run_json: Callable[..., Any]) -> None:
     kept = run_json(
         "ablate", *disk.arguments("--keep", "--heads", "0.1", "1.0", "0.1", "--metric", "choice")
@@ -279,6 +292,24 @@ def test_curve_from_a_scores_file(disk: Disk, run: Run, run_json: Callable[..., 
         ]
 
 
+@pytest.mark.parametrize("command", ["curve", "compare"])
+def test_scores_of_another_model_are_refused_before_anything_is_measured(
+    disk: Disk, refused: Run, command: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    layout = HeadLayout((4, 5))
+    HeadScores(layout, np.arange(9.0), "own").save("own.json")
+
+    def measured(*_: object, **__: object) -> NoReturn:
+        raise AssertionError("measured")
+
+    monkeypatch.setattr("headcount.lab.Lab.run", measured)
+    more = ["attribution"] if command == "compare" else []
+    told = refused(command, *disk.arguments("--ranking", *more, "own.json"))
+    assert "belong to another model: they are for 9 heads in 2 layers" in told
+    loud = [word for word in disk.arguments("--ranking", *more, "own.json") if word != "--quiet"]
+    assert main([command, *loud, "--dry-run"]) == 2
+
+
 def test_compare_leaves_a_folder(disk: Disk, run: Run) -> None:
     layout = disk.plant.model.layout  # scores as an earlier comparison left them
     HeadScores(layout, np.arange(8.0), "by hand").save("scores-mine.json")
@@ -307,11 +338,12 @@ def test_compare_prints_json(disk: Disk, run_json: Callable[..., Any]) -> None:
     assert [overlap["count"] for overlap in run_json("compare", *asked)["overlaps"]] == [3]
 
 
-def test_curves_of_written_answers(disk: Disk, run_json: Callable[..., Any]) -> None:
-    points = run_json(
-        "curve", *disk.arguments("--metric", "exact_match", "--counts", "0", "2", "--series", "top")
-    )
-    assert {point["metric"] for point in points} == {"exact_match"}
+def test_curves_of_written_answers(disk: Disk, run: Run) -> None:
+    asked = ("--metric", "exact_match", "--counts", "0", "2", "--series", "top", "--out", "there")
+    # The planted model writes names without end.
+    assert "at chance: Accuracy (exact match) 0 [0, " in run("curve", *disk.arguments(*asked))
+    with Path("there/curves.csv").open(newline="") as file:
+        assert {point["metric"] for point in csv.DictReader(file)} == {"exact_match"}
 
 
 def test_demo(
@@ -364,23 +396,24 @@ def test_store(disk: Disk, run: Run, run_json: Callable[..., Any], tmp_path: Pat
     assert run("store") == f"Nothing is stored in {tmp_path / 'cache' / 'store.sqlite'}.\n"
     run("ablate", *disk.arguments("--heads", "0.1"))
     run("rank", *disk.arguments())
-    test = len(disk.plant.task.split("test"))
+    # Both head sets on the test split and, for the ranking, the whole model on the other one.
+    stored = 2 * len(disk.plant.task.split("test")) + len(disk.plant.task.split("ranking"))
     text = run("store", "list")
     assert "marked" in text
     assert "(attribution)" in text
     measured = [row for row in run_json("store") if row["values"]]
     assert [(row["model"], row["values"], row["head_sets"]) for row in measured] == [
-        ("tiny", 2 * test, 2)
+        ("tiny", stored, 2)
     ]
-    assert run("store", "export", "values.csv") == f"Wrote {2 * test} measurements to values.csv\n"
+    assert run("store", "export", "values.csv") == f"Wrote {stored} measurements to values.csv\n"
     with Path("values.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
     assert {row["head_set"] for row in rows} == {"all on", "off: 0.1 (1)"}
     assert run_json("store", "export", "values.parquet") == {
-        "measurements": 2 * test,
+        "measurements": stored,
         "path": "values.parquet",
     }
-    assert run("store", "clean", "--task", "marked") == f"Removed {2 * test} measurements.\n"
+    assert run("store", "clean", "--task", "marked") == f"Removed {stored} measurements.\n"
     assert run_json("store", "clean", "--everything") == {"removed": 0}
     assert run_json("store") == []
 
@@ -486,7 +519,8 @@ def test_logits_that_are_not_numbers(disk: Disk, refused: Run, tmp_path: Path) -
             ("--task", "ioi"),
             "names are single tokens for this tokenizer, and the task ioi needs 10",
         ),
-        (("--set", "n=100"), 'no setting "n"'),
+        (("--set", "n=100"), "has 16 examples, not 100: ask for 1 to 16"),
+        (("--set", "m=100"), 'no setting "m"'),
         (("--set", "chat=maybe"), '"chat" of jsonl is True or False'),
         (("--set", "chat"), '"chat" is not a setting: write NAME=VALUE'),
         # how the model is loaded
@@ -539,6 +573,8 @@ def test_bad_tasks_and_options(
         (("ablate", "--heads", "0.1", "--ablation", "men"), '--ablation cannot be "men" (known:'),
         (("ablate", "--heads", "0.1", "--ablation", "men"), 'Did you mean "mean"?'),
         (("ablate", "--heads"), "--heads needs at least one value."),
+        (("ablate", "--heads", "0.1", "--positions", "first"), "Cannot gate at the positions"),
+        (("curve", "--positions", "1:2:3"), "Cannot gate at the positions '1:2:3': give one of"),
         # curve
         (("curve", "--counts", "0", "9"), "Cannot choose 9 heads: this model has 8"),
         (("curve", "--counts", "-1"), "-1"),
@@ -628,7 +664,7 @@ def test_no_space_left(disk: Disk, refused: Run, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(Path, "write_bytes", full)
     arguments = disk.arguments("--counts", "0", "--series", "top", "--out", "out")
     sentence = refused("curve", *arguments)
-    assert "out/.run.json" in sentence
+    assert "/.run.json" in sentence
     assert "No space left on device; free" in sentence
     assert not Path("out/run.json").exists()
 
@@ -930,6 +966,48 @@ def test_what_needs_no_model_is_refused_before_one_is_loaded(
 def test_a_study_that_is_refused_says_only_why(disk: Disk, refused: Run) -> None:
     words = ("run", "masked-heads", "--functions", "cogqa", "--model", str(disk.model))
     assert 'There is no cognitive function "cogqa"' in refused(*words)
+
+
+@pytest.mark.parametrize("command", ["curve", "ablate", "rank"])
+def test_a_value_at_chance_says_so(
+    disk: Disk, run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str], command: str
+) -> None:
+    """The planted model is asked for the wrong names."""
+    lines = [json.loads(line) for line in disk.task.read_text().splitlines()]
+    for line in lines:
+        line["target"], line["foils"] = line["foils"][0], [line["target"]]
+    wrong = tmp_path / "wrong.jsonl"
+    wrong.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    more = {
+        "curve": ("--counts", "0", "1", "--out", "out"),
+        "ablate": ("--heads", "0.1"),
+        "rank": ("--out", "out/scores.json"),
+    }
+    on = {
+        task: (command, *Disk(disk.plant, disk.model, task).arguments(*more[command]))
+        for task in (disk.task, wrong)
+    }
+    assert "at chance" not in run(*on[disk.task])
+    said = run(*on[wrong])
+    (sentence,) = (line for line in said.splitlines() if "at chance" in line)
+    assert sentence.startswith("The whole model is at chance: Accuracy 0 [0, ")
+    assert main([*on[wrong], "--json"]) == 0
+    out, err = capsys.readouterr()
+    assert json.loads(out)
+    assert err == f"{sentence}\n"  # programs read the rest
+    if command == "curve":
+        assert json.loads(Path("out/run.json").read_text())["notes"] == [sentence]
+        assert sentence in Path("out/report.html").read_text()
+    if command == "rank":
+        assert HeadScores.load("out/scores.json").parameters["note"] == sentence
+
+
+def test_a_ranking_is_judged_by_its_own_metric(disk: Disk, run: Run) -> None:
+    """Whose whole model it has measured anyway."""
+    own = ("--ranking", "ablation", "--ranking-set", "metric=choice")
+    ahead = json.loads(run("rank", *disk.arguments(*own, "--dry-run", "--json")))
+    examples = len(disk.plant.task.split("ranking"))
+    assert ahead["values"] == 2 * examples * (1 + 8)  # choice compares two answers
 
 
 def test_a_terminal_without_a_tick_shows_a_plus(capsys: pytest.CaptureFixture[str]) -> None:

@@ -153,6 +153,7 @@ def _rank(parser: Parser) -> None:
     "measure:ablate",
     "measure a task with given heads switched off, or with only them",
     "--task ioi --heads 3.4 11.2 --metric logprob",
+    "--task ioi --heads 3.4 --positions answer",
 )
 def _ablate(parser: Parser) -> None:
     _model_and_task(parser)
@@ -377,6 +378,10 @@ def _metric(parser: Parser) -> None:
     ablation += "split, or its output on the corrupted prompt (zero)"
     add("--ablation", choices=ablations, default="zero", help=ablation)
     _scope(parser, "with metrics of texts: heads are off at all tokens, or only at new ones")
+    where = "with metrics of logits: the positions where heads are off: all; last, the last one of "
+    where += "the prompt; answer, those that predict the target; or a slice of the prompt's "
+    where += "tokens, such as --positions=-8: for the last eight"
+    parser.option("--positions", "WHERE", where, "all")
     parser.flag("--explain", "print how forward passes are batched")
 
 

@@ -28,15 +28,21 @@ LOADING = ("dtype", "device", "device_map", "attention", "revision", "trust_remo
 
 
 class Answer(NamedTuple):
-    """The result of a command: as JSON for programs, and as text for readers."""
+    """The result of a command: as JSON for programs, and as text for readers.
+
+    `notes` are sentences of the text that a reader of the JSON must know, too.
+    """
 
     document: Any
     text: object
+    notes: Sequence[str] = ()
 
     def print(self, *, as_json: bool) -> None:
         """Print one of the two; an empty text is not printed."""
         if as_json or self.text:
             print(to_json(self.document) if as_json else self.text)
+        for note in self.notes if as_json else ():
+            _say_on_stderr(note)
 
 
 def model_from(arguments: Namespace, name: str | None = None) -> Model:

@@ -55,5 +55,7 @@ def judge_claims(result: Curve) -> list[Claim]:
     for control, words in controls.items():
         gap = result.difference("top", control, AT)
         claim = f"masking the top {AT} heads costs more accuracy than masking {AT} {words}"
-        claims.append(Claim.of(claim, None, gap, judge(gap, below=-0.05)))
+        judged = Claim.of(claim, None, gap, judge(gap, below=-0.05))
+        at_chance = result.at_chance
+        claims.append(judged.because(at_chance, "not comparable") if at_chance else judged)
     return claims

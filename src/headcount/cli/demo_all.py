@@ -20,7 +20,7 @@ from headcount.cli.common import Answer, lab_from, tell_store
 from headcount.errors import HeadcountError, counted
 from headcount.lab import Lab
 from headcount.models.model import Model, load_model
-from headcount.report import write_page
+from headcount.report import read_result, write_page
 from headcount.report.study import versions
 from headcount.studies import PUBLISHED, study_kind
 from headcount.studies.description import Description, resume_key
@@ -148,8 +148,8 @@ def demo_all(arguments: Namespace) -> None:
 def finished(folder: Path, key: str) -> bool:
     """Whether the folder holds the complete result with this key, made by these versions."""
     try:
-        run = json.loads((folder / "run.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        run = read_result(folder).run
+    except (OSError, HeadcountError):
         return False
     return bool(run.get("asked") == key and run.get("versions") == versions())
 

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from argparse import Namespace
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +25,7 @@ from headcount.cli.common import (
 from headcount.cli.parser import parse_settings
 from headcount.curves import CurveRequest, CurveSettings
 from headcount.engine.measure.head_sets import HeadSetEntry, HeadSets
+from headcount.engine.measure.positions import read_positions
 from headcount.engine.measure.sweep import Sweep, Values
 from headcount.errors import HeadcountError
 from headcount.figures.agreement import plot_agreement
@@ -33,6 +33,7 @@ from headcount.figures.style import save_figure
 from headcount.heads import HeadScores, check_counts
 from headcount.lab import Lab
 from headcount.metrics import get_metric
+from headcount.metrics.chance import chance_of
 from headcount.models.model import Model
 from headcount.rankings import RANKINGS, Ranking, fitting
 from headcount.rankings.agreement import agreement
@@ -41,6 +42,7 @@ from headcount.report.study import versions
 from headcount.stats import accuracy_interval, bootstrap
 from headcount.studies.masked_heads.study import check_functions
 from headcount.system.files import write_json
+from headcount.system.folders import replacing_files
 from headcount.tasks import FUNCTIONS, Task, make_task, task_factory
 from headcount.tasks.cognitive import DRAWS
 
@@ -68,14 +70,25 @@ def rank(arguments: Namespace) -> Answer:
         raise HeadcountError(f"Cannot print the top {arguments.top} heads: ask for at least 1.")
     with lab_model_and_task(arguments) as (lab, model, task):
         ranking = Ranking.of(model, task, arguments.ranking, **chosen)
-        if forecast := announce(arguments, lab, [ranking]):
+        whole = _whole(model, task, ranking.settings.get("metric", "accuracy"))
+        if forecast := announce(arguments, lab, [ranking, whole]):
             return forecast
-        scores = ranking.result(lab)
+        scores, at_chance = ranking.result(lab), lab.measure(whole).at_chance
+    if at_chance:
+        scores = replace(scores, parameters={**scores.parameters, "note": at_chance})
     text = _best_heads(scores, arguments.top, task.split("ranking").clusters)
+    notes = [at_chance] * bool(at_chance)
     if arguments.out:
         scores.save(arguments.out)
         text += f"\n\nThe scores of all {scores.layout.total} heads: {arguments.out}"
-    return Answer(scores.to_json(), text)
+    return Answer(scores.to_json(), "\n\n".join([text, *notes]), notes)
+
+
+def _whole(model: Model, task: Task, metric: str) -> Sweep:
+    """The whole model on the ranking split, by accuracy where chance by this metric is unknown."""
+    chosen = get_metric(metric)
+    known = chosen if chance_of(chosen, task) else get_metric("accuracy")
+    return Sweep(model, task, known, HeadSets.of([], model.layout), "ranking")
 
 
 def _best_heads(scores: HeadScores, top: int, clusters: np.ndarray) -> str:
@@ -96,14 +109,14 @@ def _best_heads(scores: HeadScores, top: int, clusters: np.ndarray) -> str:
 
 def ablate(arguments: Namespace) -> Answer | None:
     """Measure the model with all heads and under the head set, and the paired difference."""
-    metric = get_metric(arguments.metric)
+    metric, positions = get_metric(arguments.metric), read_positions(arguments.positions)
     with lab_model_and_task(arguments) as (lab, model, task):
         gates = gates_from(arguments, model)
         count = int((gates == float(arguments.keep)).sum())
         named = f"only {count} kept" if arguments.keep else f"{count} off"
         entries = [HeadSetEntry("all heads", np.ones_like(gates)), HeadSetEntry(named, gates)]
         head_sets = HeadSets.build(model.layout, entries)
-        how = arguments.ablation, arguments.scope
+        how = arguments.ablation, arguments.scope, positions
         sweep = Sweep(model, task, metric, head_sets, "test", *how)
         if arguments.dry_run:
             return announce(arguments, lab, [sweep])
@@ -116,10 +129,10 @@ def ablate(arguments: Namespace) -> Answer | None:
         (label, f"{interval.value:.3f}", f"[{interval.low:.3f}, {interval.high:.3f}]")
         for label, interval in intervals.items()
     ]
-    return Answer(
-        {label: vars(interval) for label, interval in intervals.items()},
-        f"{title}\n\n{table(['heads', 'value', '95 % interval'], rows)}",
-    )
+    notes = [values.at_chance] * bool(values.at_chance)
+    text = [title, table(["heads", "value", "95 % interval"], rows), *notes]
+    document = {label: vars(interval) for label, interval in intervals.items()}
+    return Answer(document, "\n\n".join(text), notes)
 
 
 def curve(arguments: Namespace) -> Answer:
@@ -138,6 +151,7 @@ def curve(arguments: Namespace) -> Answer:
         ablation=arguments.ablation,
         scope=arguments.scope,
         epsilon=arguments.epsilon,
+        positions=arguments.positions,
     )
     with lab_model_and_task(arguments) as (lab, model, task):
         ranking = ready or Ranking.of(model, task, arguments.ranking, **of_ranking)
@@ -148,7 +162,8 @@ def curve(arguments: Namespace) -> Answer:
         result = request.result(lab)
     study = curve_study(result, model, task, asdict(chosen))
     paths = study.save(arguments.out, command_line(arguments))
-    return Answer(result.rows, "\n".join([str(result), *result.left_out, files_text(paths)]))
+    text = "\n".join([str(result), *result.left_out, files_text(paths)])
+    return Answer(result.rows, text, result.notes)
 
 
 def compare(arguments: Namespace) -> Answer:
@@ -157,6 +172,8 @@ def compare(arguments: Namespace) -> Answer:
     with lab_model_and_task(arguments) as (lab, model, task):
         if arguments.counts is not None:
             check_counts(arguments.counts, model.layout)
+        for scores in filter(None, ready.values()):
+            fitting(scores, model)  # refuses before anything is ranked
         rankings = {
             name: Ranking.of(model, task, name, **_seeds(name, arguments.seeds))
             for name, scores in ready.items()
@@ -165,7 +182,7 @@ def compare(arguments: Namespace) -> Answer:
         if forecast := announce(arguments, lab, rankings.values()):
             return forecast
         by_name = {
-            name: rankings[name].result(lab) if scores is None else fitting(scores, model)
+            name: rankings[name].result(lab) if scores is None else scores
             for name, scores in ready.items()
         }
     clusters = task.split("ranking").clusters
@@ -175,15 +192,14 @@ def compare(arguments: Namespace) -> Answer:
         if scores.samples is not None and len(scores.samples) == len(clusters)
     }
     result = agreement(by_name, arguments.counts, clusters=by_example)
-    folder = Path(arguments.out)
-    folder.mkdir(parents=True, exist_ok=True)
     figure = plot_agreement(result.to_json(), title=f"{task.name} · {model.name}")
-    picture = save_figure(figure, folder)[0]
     facts = {"model": model.name, "task": task.name, "task_settings": dict(task.parameters)}
     document = {**facts, **result.to_json(), "versions": versions()}
-    write_json(folder / "agreement.json", document)
-    for name, scores in by_name.items():
-        scores.save(folder / f"scores-{name}.json")
+    with replacing_files(arguments.out) as folder:
+        picture = Path(arguments.out) / save_figure(figure, folder)[0].name
+        write_json(folder / "agreement.json", document)
+        for name, scores in by_name.items():
+            scores.save(folder / f"scores-{name}.json")
     others = ", ".join(["agreement.json", *(f"scores-{name}.json" for name in by_name)])
     return Answer(document, f"{result}\n\nThe picture: {picture}\nIn the same folder: {others}")
 
@@ -251,7 +267,8 @@ def tasks(arguments: Namespace) -> Answer:
 def _accuracy(function: str, task: Task, draws: Sequence[Values]) -> dict[str, Any]:
     values = np.stack([draw.values[0] for draw in draws])
     accuracy = accuracy_interval(values, clusters=draws[-1].clusters)
-    answers = Counter(example.target for example in task)
+    chance = chance_of(draws[-1].metric, task)
+    assert chance is not None  # exact match is right or wrong
     return {
         "function": FUNCTIONS[function].name,
         "items": len(task),
@@ -259,5 +276,5 @@ def _accuracy(function: str, task: Task, draws: Sequence[Values]) -> dict[str, A
         "low": accuracy.low,
         "high": accuracy.high,
         "draws": [float(row.mean()) for row in values],
-        "chance": max(answers.values()) / len(task),
+        "chance": chance.level,
     }

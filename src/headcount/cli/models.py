@@ -17,6 +17,7 @@ from headcount.figures.style import save_figure
 from headcount.models.export import export as export_model
 from headcount.models.model import Model
 from headcount.models.sites import HeadSite, plain
+from headcount.models.token_checks import check_bos, token_warnings
 from headcount.registry import check_setting
 from headcount.sparse.settings import Settings
 from headcount.sparse.sparsify import Sparsified
@@ -28,6 +29,8 @@ def doctor(arguments: Namespace) -> Answer:
     """Load the model, which checks that its heads can be gated, and print these checks."""
     model = model_from(arguments)
     layout, kind = model.layout, type(plain(model.module)).__name__
+    bos, warnings = check_bos(model), token_warnings(model)
+    warnings += [bos.warning] if bos and bos.warning else []
     document = {
         "model": model.name,
         "class": kind,
@@ -36,6 +39,8 @@ def doctor(arguments: Namespace) -> Answer:
         "sites": [asdict(site) for site in model.sites],
         "checks": [{**asdict(check), "holds": check.holds} for check in model.proof.checks],
         "mixers": list(model.proof.mixers),
+        "bos": bos and asdict(bos),
+        "warnings": warnings,
     }
     lines = [
         f"{model.name}: {kind}",
@@ -54,6 +59,13 @@ def doctor(arguments: Namespace) -> Answer:
     if model.proof.mixers:
         lines += ["", "tokens also mix outside these heads, in:"]
         lines += [f"  {name}" for name in model.proof.mixers]
+    if bos:
+        lines += [
+            "",
+            f"texts begin with {bos.prefix or 'no added token'}; a short text has a loss of",
+        ]
+        lines += [f"  {bos.with_bos:.2f} for each token after {bos.bos}, {bos.without:.2f} without"]
+    lines += ["", *(f"! {warning}" for warning in warnings)] if warnings else []
     return Answer(document, "\n".join(lines))
 
 

@@ -80,7 +80,7 @@ def naive(model: LlamaForCausalLM, ids: torch.Tensor, gates: torch.Tensor) -> to
 def batch_of(ids: torch.Tensor) -> Batch:
     rows, tokens = ids.shape
     zero = torch.zeros(rows, 1, dtype=torch.long, device=ids.device)
-    return Batch(tuple(range(rows)), ids, zero + tokens - 1, zero, zero[:, :0])
+    return Batch(tuple(range(rows)), ids, zero + tokens - 1, zero, zero[:, :0], zero[:, :0])
 
 
 class GatedPass:

@@ -14,6 +14,8 @@ from typing import Any
 PAGE = Path(__file__).parents[1] / "docs" / "benchmarks.md"
 RESULTS = Path(__file__).parent / "results"
 PLAIN, OURS = "plain", "headcount"
+LONG = "headcount long prompts 1"  # the format of what long_prompts.py writes
+DECODING, FIRST = "headcount decoding 1", "headcount first call 1"
 INTRODUCTION = """# Benchmarks
 
 Several ways to do the same sweeps over the heads of a model. In each table all contestants ran in
@@ -43,6 +45,11 @@ TITLES = {
     "memory": "memory of a sweep",
     "exact": "in float32",
 }
+LONG_PARTS = {
+    "many": "32 heads off, one of them in the first layer",
+    "single": "one head off",
+    "late": "32 heads off at the last {} positions",
+}
 
 
 def write_page() -> None:
@@ -61,10 +68,112 @@ def page() -> str:
     sections += [section(one) for one in ledgers]
     sections += [growth_section(one) for one in files if one.get("format") == "headcount growth 1"]
     sections += [passes_section(one) for one in files if "rate" in one]
+    sections += [decoding_section(one) for one in files if one.get("format") == DECODING]
+    sections += [first_section(one) for one in files if one.get("format") == FIRST]
+    sections += [long_section(one) for one in files if one.get("format") == LONG]
     sections += [
         precision_section(one) for one in files if one.get("format") == "headcount precision 1"
     ]
+    sections += [
+        loading_section(one) for one in files if one.get("format") == "headcount loading 1"
+    ]
+    sections += [
+        real_section(one) for one in files if one.get("format") == "headcount real models 1"
+    ]
     return "\n".join(sections)
+
+
+def decoding_section(found: dict[str, Any]) -> str:
+    """What `decoding.py` measured on a GPU, with the results for all shapes in one file."""
+    names = {"plain": "no head off", "gated": "one head set", "head sets": "a head set per prompt"}
+    rows = []
+    for run in found["runs"]:
+        options = run["options"]
+        for way, one in run["ways"].items():
+            cells = [options["shape"], options["dtype"], f"{options['prompts']} × {options['new']}"]
+            cells += [names[way], f"{one['generate_s']:.2f}", f"{one['ours_s']:.2f}"]
+            cells += [f"{one['times_as_fast']:.1f} ×", f"{one['step_ms']:.2f}"]
+            cells += [f"{run['floor_ms']:.2f}", f"{100 * one['share_of_bandwidth']:.0f} %"]
+            rows.append([*cells, f"{one['equal_texts']}" if "equal_texts" in one else "–"])
+    header = ["shape", "weights", "prompts × new tokens", "heads", "`generate`: s", "headcount: s"]
+    header += ["times as fast", "ms a step", "floor: ms", "share", "equal texts"]
+    first = found["runs"][0]
+    commands = "\n".join(f"  - `{run['command']}`" for run in found["runs"])
+    return (
+        f"## Decoding on one {first['machine']['accelerator']}\n\n"
+        f"Random weights in the published shapes, prompts of {first['options']['tokens']} tokens, "
+        "from the second call on. headcount writes in slots: steps are captured as a graph, and "
+        "waiting prompts take the places of finished ones. *ms a step* holds the pass over the "
+        "prompts too; the *floor* of a step is the time in which the card reads the weights and "
+        "the cache once, and *share* the floor over the step. Random weights make near ties "
+        "everywhere, so in bfloat16 no text stays equal; in float32 all do.\n\n"
+        f"{table(header, rows, left=(0, 1, 3))}\n\n"
+        f"- Versions: {', '.join(f'{n} {v}' for n, v in first['versions'].items())}\n"
+        f"- Commands:\n{commands}\n"
+    )
+
+
+def first_section(found: dict[str, Any]) -> str:
+    """What `first_call.py` measured: the first call of a process against plain hooks."""
+    rows = []
+    for row in found["rows"]:
+        plain = statistics.median(row["plain"]["seconds"])
+        cells = [row["shape"], row["work"], str(row["prompts"]), f"{plain:.2f}"]
+        for way in ("first", "again"):
+            taken = statistics.median(row[way]["seconds"])
+            cells += [f"{taken:.2f}", f"{row[way]['ratio']:.2f}"]
+        rows.append(cells)
+    header = ["shape", "work", "prompts", "plain hooks: s", "first: s", "÷ plain"]
+    header += ["again: s", "÷ plain"]
+    machine = found["machine"]
+    return (
+        f"## The first call of a process, on {machine.get('accelerator') or machine['processor']}"
+        "\n\nEach cell is a process of its own, with the model in memory. *First*: nothing is "
+        "remembered, so the model is proven; *again*: a second process, which recalls the proof. "
+        f"{found['options']['dtype']}, {found['options']['tokens']} tokens in a prompt.\n\n"
+        f"{table(header, rows, left=(0, 1))}\n\n- Command: `{found['command']}`\n"
+    )
+
+
+def loading_section(found: dict[str, Any]) -> str:
+    """How long a GGUF file takes to load, with and without the cache."""
+    names = list(dict.fromkeys(row["name"] for row in found["rows"]))
+    rows = []
+    for name in names:
+        same = [row for row in found["rows"] if row["name"] == name]
+        times = [f"{statistics.median(row[key] for row in same):.1f}" for key in ("seconds", "cpu")]
+        rows.append([name, *times, str(len(same))])
+    equal = len({row["sum"] for row in found["rows"]}) == 1
+    machine = found["machine"]
+    return (
+        "## Loading a GGUF file\n\n"
+        f"{found['model']} ({found['file_bytes'] / 1e6:.0f} MB), in float32, each load in a "
+        "process of its own, without the imports. headcount keeps "
+        f"{found['kept_bytes'] / 1e9:.1f} GB in its cache; the logits are "
+        f"{'equal to the last bit' if equal else 'NOT equal'}.\n\n"
+        f"{table(['', 'seconds', 'CPU seconds', 'loads'], rows)}\n\n"
+        f"- Machine: {machine['processor']}, {machine['cores']} cores; load before the start "
+        f"{machine['load_at_start']}\n- Command: `python benchmarks/loading.py FILE.gguf`\n"
+    )
+
+
+def real_section(found: dict[str, Any]) -> str:
+    """What real models reach with all heads on: a row for each task, a column for each model."""
+    models = list(dict.fromkeys(row["model"] for row in found["rows"]))
+    tasks = list(dict.fromkeys(row["task"] for row in found["rows"]))
+    cells = {}
+    for row in found["rows"]:
+        text = f"{row['accuracy']:.2f} [{row['low']:.2f}, {row['high']:.2f}]"
+        cells[row["task"], row["model"]] = text + (" †" if row["at chance"] else "")
+    rows = [[task, *(cells.get((task, model), "–") for model in models)] for task in tasks]
+    return (
+        "## Real models with all heads on\n\n"
+        "Accuracy (greedy decoding gives a right answer) with its 95 % interval, on up to "
+        f"{found['examples']} examples of each task, in {found['dtype']}. All three are 4-bit "
+        "files, dequantised. † marks a model that is not better than chance, or than always "
+        "giving the commonest answer: its heads cannot be studied on that task.\n\n"
+        f"{table(['task', *models], rows)}\n\n- Command: `{found['command']}`\n"
+    )
 
 
 def summary(ledgers: Sequence[dict[str, Any]]) -> str:
@@ -109,6 +218,34 @@ def precision_section(found: dict[str, Any]) -> str:
         "half precision the error of headcount is that of the plain loop, to two digits. "
         "*Apart* is the largest difference between headcount and the plain loop in one format.\n\n"
         f"{table(header, rows, left=(0, 1))}\n\n`python benchmarks/precision.py`\n"
+    )
+
+
+def long_section(result: dict[str, Any]) -> str:
+    """What `long_prompts.py` measured: long prompts against plain hooks."""
+    header = ["shape", "tokens", "head sets", "", "plain: ms", "headcount: ms", "times as fast"]
+    header += ["further head sets", "plain: GiB", "times the memory", "apart"]
+    rows = []
+    for row in result["rows"]:
+        each, further = row["seconds per head set"], row.get("times as fast per further head set")
+        cells = [row["shape"], f"{row['tokens']:,}", str(row["head sets"])]
+        cells += [LONG_PARTS[row["part"]].format(row.get("late positions"))]
+        cells += [f"{1e3 * each[PLAIN]:.1f}", f"{1e3 * each[OURS]:.2f}"]
+        known = further is not None and further > 0  # else the times were too noisy to tell
+        cells += [f"{row['times as fast']:.2f} ×", f"{further:.0f} ×" if known else "–"]
+        cells += [f"{row['peak bytes'][PLAIN] / 2**30:.1f}", f"{row['times the memory']:.2f} ×"]
+        rows.append([*cells, f"{row['apart']:.1e}"])
+    machine = result["machine"]
+    return (
+        f"## Long prompts on {machine.get('accelerator') or machine['processor']}\n\n"
+        f"Random weights in the published shapes, {result['dtype']}. Plain hooks run one prompt "
+        "and one head set in each pass, with the last logit only; times are per head set, those of "
+        "headcount from texts to values, with all that is done once for all head sets. *Further "
+        "head sets* is the ratio without that. *Memory* is the peak, weights included; *apart* the "
+        "largest difference of two log-probabilities.\n\n"
+        f"{table(header, rows, left=(0, 3))}\n\n"
+        f"- Versions: {', '.join(f'{n} {v}' for n, v in result['versions'].items())}\n"
+        f"- Command: `{result['command']}`\n"
     )
 
 

@@ -19,6 +19,8 @@ from headcount.tasks import encode
 SHAPES = {
     "tiny": (997, 64, 96, 4, 4, 2, True),  # to try things without a GPU
     "135m": (49152, 576, 1536, 30, 9, 3, True),  # SmolLM2-135M
+    "0.5b": (151936, 896, 4864, 24, 14, 2, True),  # Qwen2.5-Coder-0.5B
+    "1.5b": (151936, 1536, 8960, 28, 12, 2, True),  # Qwen2.5-Coder-1.5B
     "1b": (128256, 2048, 8192, 16, 32, 8, True),  # Llama-3.2-1B
     "8b": (128256, 4096, 14336, 32, 32, 8, False),  # Llama-3.1-8B
 }

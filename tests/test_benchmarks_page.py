@@ -40,3 +40,17 @@ def test_no_time_is_given_for_other_numbers(report: ModuleType) -> None:
     assert [cell.strip() for cell in lines[2].split("|")[2:6]] == ["8.00", "2", "1.00", "4.00"]
     ledger = {"device": "cpu", "threads": 2, "races": [race]}
     assert "4.00 × |        4.00 × | plain" in report.summary([ledger])
+
+
+def test_long_prompts_get_a_section(report: ModuleType) -> None:
+    both = {"plain": 0.2, "headcount": 0.002}
+    row = {"shape": "8b", "tokens": 4096, "head sets": 512, "part": "late", "late positions": 8}
+    row |= {"seconds per head set": both, "times as fast": 100.0, "apart": 0.01}
+    row |= {"peak bytes": {"plain": 2**34}, "times the memory": 1.1}
+    row |= {"times as fast per further head set": 150.0}
+    facts = {"machine": {"accelerator": "a card"}, "versions": {}, "command": "c", "dtype": "d"}
+    text = report.long_section({**facts, "rows": [row]})
+    cells = [cell.strip() for cell in text.splitlines()[6].split("|")[1:-1]]
+    what = "32 heads off at the last 8 positions"
+    assert cells[:6] == ["8b", "4,096", "512", what, "200.0", "2.00"]
+    assert cells[6:] == ["100.00 ×", "150 ×", "16.0", "1.10 ×", "1.0e-02"]

@@ -153,7 +153,7 @@ def test_a_curve_has_every_point_and_a_gap_where_there_is_none() -> None:
 
 def test_other_metrics_have_their_own_scale() -> None:
     text = Page(measured("logprob")._repr_html_()).text
-    assert "Log-probability of target" in text
+    assert "Log-probability of right answer" in text
 
 
 def test_a_study_shows_claims_figure_and_notes() -> None:

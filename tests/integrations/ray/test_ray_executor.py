@@ -167,7 +167,9 @@ def test_a_device_map_travels(lab: Lab, alone: Lab, folder: Path, task: Task, mo
     assert spread.spread
     values = evaluate(model, task, single_heads(model), lab=alone, metric="logprob")
     shared = evaluate(spread, task, single_heads(model), lab=lab, metric="logprob")
-    assert np.array_equal(values.values, shared.values)
+    # Weights that are read from the disk for each pass lie at other addresses in memory, and matrix
+    # products may round by that.
+    np.testing.assert_allclose(values.values, shared.values, atol=1e-5)
 
 
 def test_what_a_worker_refuses_is_one_sentence(lab: Lab, model: Model, task: Task) -> None:

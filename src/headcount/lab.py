@@ -87,7 +87,7 @@ class Lab:
             yield replace(self, store=store)
 
     def cost(self, requests: Iterable[Request]) -> Cost:
-        """An upper bound of what these requests would measure; this measures nothing."""
+        """An upper bound of what these requests would measure; fast paths may be proven for it."""
         counter = Counter(self.store)
         for request in requests:
             request.count(counter)
@@ -122,20 +122,21 @@ class Lab:
         """Measure the values that are missing in the table, and store them."""
         model, examples = sweep.model, sweep.rows
         asked = sweep.asked(sweep.head_sets)
-        work = work_ahead(sweep.head_sets.gates, model.layout, examples, missing)
+        gates, positions = sweep.head_sets.gates, sweep.positions
+        work = work_ahead(gates, model.layout, examples, missing, positions)
         plan = self.plan or best_plan(model, work)
-        if sweep.positions != "all":
-            plan = plan.at_positions(model.late)
+        if positions != "all":
+            plan = plan.at_positions(model)
         metric: Any = sweep.metric
         job = MeasuringJob(
-            sweep.head_sets.gates,
+            gates,
             examples,
             sweep.ranking,
             metric,
             sweep.ablation,
             self._ablation_tokens(model),
             plan,
-            sweep.positions,
+            positions,
         )
         parts = job.parts(model, asked, missing)
         if LOG.isEnabledFor(logging.INFO):
@@ -156,7 +157,8 @@ class Lab:
                 stored.write(rows, columns, table)
 
             kind: Kind = "compiled" if plan.compile else "passes"
-            self.run(model, job, units, keep, tokens=work.tokens, kind=kind)
+            tokens = work.tokens - work.skipped if plan.late else work.tokens
+            self.run(model, job, units, keep, tokens=tokens, kind=kind)
         if missing.any():  # an average over the other values would be wrong
             raise HeadcountError(
                 f"The executor did not return {int(missing.sum())} values: run the same again; "

@@ -18,13 +18,14 @@ from tiny import tiny_model
 from torch import nn
 from toy import toy_task, toy_tokenizer
 
-from headcount import HeadcountError, Lab, Store, curve, evaluate, wrap
+from headcount import HeadcountError, Lab, Store, curve, evaluate, generate, wrap
 from headcount.engine.measure.batch import make_batches
 from headcount.engine.measure.cost import Counter
 from headcount.engine.measure.head_sets import HeadSets
 from headcount.engine.measure.plan import PLAIN, Plan, best_plan
 from headcount.engine.measure.positions import acting, read_positions
 from headcount.engine.measure.sweep import Sweep
+from headcount.engine.write.continuous import decodes_in_slots
 from headcount.metrics import get_metric
 from headcount.models.model import Model
 from headcount.tasks import encode
@@ -229,11 +230,62 @@ def test_only_late_tokens_are_counted_for_each_head_set(llama: Model) -> None:
     assert counter.cost.tokens == prompts * (20 + 5 * 3)
 
 
+def test_the_first_call_runs_late_too() -> None:
+    """The work that late gates save decides whether fast paths are proven."""
+    small = {"hidden_size": 128, "num_hidden_layers": 4, "max_position_embeddings": 1024}
+    model = wrap(tiny_model("llama", **small), toy_tokenizer())
+    task, gates = made_task([600], n=2), some_gates(model, ["soft"] * 40, 1)
+    lengths: list[int] = []
+
+    def note(_: Any, args: Any, kwargs: dict[str, Any]) -> None:
+        lengths.append(kwargs["input_ids"].shape[1])
+
+    with model.module.register_forward_pre_hook(note, with_kwargs=True):
+        measured(model, task, gates, positions="last")
+    assert "late" in vars(model)
+    assert sum(length >= 599 for length in lengths) <= 2
+
+
+def test_late_tokens_do_not_spoil_the_remembered_rate(
+    llama: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    timed: list[int] = []
+    monkeypatch.setattr(Lab, "run", lambda *_, tokens, **__: timed.append(tokens))
+    for positions in ("all", "-3:"):
+        with pytest.raises(HeadcountError, match="did not return"):
+            measured(
+                llama, made_task([20], n=4), some_gates(llama, ["soft"] * 5, 1), positions=positions
+            )
+    assert timed == [4 * 5 * 20, 4 * (17 + 5 * 3)]
+
+
+def test_rotations_that_change_with_the_length_allow_no_cache() -> None:
+    """Keys of a short pass are no keys of a long one; prompts of other lengths stay apart."""
+    rope = {"rope_type": "longrope", "rope_theta": 10000.0, "factor": 4.0}
+    rope |= {"short_factor": [1.0] * 8, "long_factor": [3.0] * 8}
+    rope |= {"original_max_position_embeddings": 16}
+    module = tiny_model("llama", max_position_embeddings=64, rope_parameters=rope)
+    model = wrap(module, toy_tokenizer())
+    assert not model.fast_paths.cache
+    assert not decodes_in_slots(model, gated=False)
+    task = made_task([9], [1], prefix=12, n=8)
+    gates = some_gates(model, ["soft", "late", "ones", "hard"], 1)
+    fast, one_by_one = (
+        measured(model, task, gates, lab=Lab(store=None, plan=plan))
+        for plan in (best_plan(model), Plan(1, PLAIN))
+    )
+    np.testing.assert_allclose(fast, one_by_one, atol=1e-5)
+    prompts = [tuple(range(3, 3 + n)) for n in (20, 5, 6, 4)]
+    together = generate(model, prompts, max_new_tokens=7, progress=False)
+    alone = [generate(model, [p], max_new_tokens=7, progress=False)[0] for p in prompts]
+    assert together == alone
+
+
 def test_values_and_plans_say_where(llama: Model) -> None:
     task, gates = made_task([20], n=4), some_gates(llama, ["soft"], 0)
     values = evaluate(llama, task, gates, metric="logprob", positions="last")
     assert values.ablation == "zero, only at the positions last"
-    plan = best_plan(llama).at_positions(late=True)
+    plan = best_plan(llama).at_positions(llama)
     (batch,) = make_batches(encode(task, llama.tokenizer), tokens=500)
     assert "tokens before all positions where gates act" in plan.explain([batch], 1)
     assert (plan.late, plan.compile, plan.fast_paths.cache) == (True, False, False)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
+from weakref import ref
 
 import numpy as np
 import pytest
@@ -18,7 +20,7 @@ from toy import toy_tokenizer
 from headcount import HeadcountError, wrap
 from headcount.engine.write import continuous, decode
 from headcount.engine.write.continuous import decodes_in_slots
-from headcount.engine.write.slots import Slots
+from headcount.engine.write.slots import Slots, slots_for
 from headcount.models.model import Model
 
 MODELS = ("llama", "gpt2", "qwen2", "gpt_neox", "olmo", "phi")
@@ -154,6 +156,38 @@ def test_the_whole_context_can_be_used() -> None:
         text, other = go_on(model, prompts((limit - 4, 3)), max_new_tokens=5)
         assert text.finished or len(text.ids) == 5
         assert other.finished or len(other.ids) == 5
+
+
+@pytest.mark.parametrize("name", ["gpt2", "llama"])
+@pytest.mark.parametrize("seed", [0, 2, 3, 4, 5])
+def test_a_text_that_fills_the_context_keeps_its_last_token(
+    name: str, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has ended while the other slots go on: steps past its end must not overwrite it."""
+    model, new, rng = model_of(name), 20, np.random.default_rng(seed)
+    lengths = (model.context_limit - new + 1, 30, 20, 10, 8)
+    some = [tuple(map(int, rng.integers(3, 75, n))) for n in lengths]
+    monkeypatch.setattr(decode, "_ends", lambda _: set())
+    long, early, *_ = ids_of(go_on(model, some, max_new_tokens=new))
+    end = next((token for token in early[:8] if token not in long), None)
+    assert end is not None
+    monkeypatch.setattr(decode, "_ends", lambda _: {end})  # the second slot is filled again
+    texts = go_on(model, some, rows=2, max_new_tokens=new)
+    monkeypatch.setattr(decode, "uses_slots", lambda *_, **__: False)
+    assert go_on(model, some, max_new_tokens=new) == texts
+
+
+def test_slots_are_freed_with_the_model() -> None:
+    gc.collect()
+    gc.disable()
+    try:
+        model = wrap(tiny_model("llama"), toy_tokenizer())
+        slots = slots_for(model, 2, 128)
+        gone = ref(slots), ref(model)
+        del slots, model
+        assert [one() for one in gone] == [None, None]
+    finally:
+        gc.enable()
 
 
 def test_short_memory_means_fewer_slots(monkeypatch: pytest.MonkeyPatch) -> None:

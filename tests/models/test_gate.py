@@ -235,30 +235,20 @@ class TestFormula:
         assert torch.equal(after[..., : site.start], before[..., : site.start])
         assert torch.equal(after[..., site.span.stop :], before[..., site.span.stop :])
 
-    def test_only_single_tokens(self) -> None:
-        m, off = model("llama"), torch.zeros(1, model("llama").heads)
-        for tokens, gated in ((TOKENS, False), (1, True)):
-            ids = prompts(tokens=tokens)
-            expected = m.logits(ids, off) if gated else m.logits(ids)
-            assert torch.equal(m.logits(ids, off, passes="single tokens"), expected)
-
-    @pytest.mark.parametrize("passes", ["all", "single tokens"])
     @pytest.mark.parametrize("rows", [1, ROWS])
-    def test_passes_of_one_context_are_gated_like_passes_of_their_own(
-        self, passes: str, rows: int
-    ) -> None:
+    def test_passes_of_one_context_are_gated_like_passes_of_their_own(self, rows: int) -> None:
         m = model("llama")
         gates = m.random_gates(rows)
         some = [prompts(), prompts(tokens=1), prompts(tokens=TOKENS - 2), prompts(tokens=1)]
         if rows == 1:  # one row of gates serves any batch
             some += [prompts(rows=1), prompts(rows=ROWS + 2, tokens=1)]
-        with gating(m.module, m.sites, gates, passes=passes):
+        with gating(m.module, m.sites, gates):
             found = [m.module(input_ids=ids).logits for ids in some]
             if rows > 1:
                 with pytest.raises(HeadcountError, match=f"for {rows} rows do not fit 1 at"):
                     m.module(input_ids=prompts(rows=1, tokens=1))
         for ids, logits in zip(some, found, strict=True):
-            assert torch.equal(logits, m.logits(ids, gates, passes=passes))
+            assert torch.equal(logits, m.logits(ids, gates))
 
     def test_blocks_that_are_computed_again(self) -> None:
         m, ids = Gated(tiny_model("llama")), prompts()

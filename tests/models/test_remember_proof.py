@@ -4,17 +4,25 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
+from transformers import AttentionInterface
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
+from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
+from transformers.models.gpt_neo import modeling_gpt_neo
 from transformers.models.llama import modeling_llama
 
-from headcount import wrap
+from headcount import HeadcountError, wrap
 from headcount.models import model as models
 from headcount.models import remember_proof
 from headcount.system.paths import cache_dir
+from headcount.system.remembered import remember, remembered, remembered_number
 from tests.tiny import tiny_model
 from tests.toy import toy_tokenizer
 
@@ -76,6 +84,70 @@ def test_what_changes_a_proof_is_proven_anew(
     assert wrapped(tiny_model("llama")) == 7
 
 
+def register(name: str, function: Callable[..., object]) -> nn.Module:
+    AttentionInterface.register(name, function)
+    AttentionMaskInterface.register(name, sdpa_mask)
+    model = tiny_model("llama")
+    model.set_attn_implementation(name)
+    return model
+
+
+def by_length(
+    module: nn.Module, query: Tensor, *args: Any, change: float = 0.0, **kw: Any
+) -> tuple[Tensor, Any]:
+    """Attention that depends on the number of tokens in a pass, unless `change` is 0."""
+    output, weights = sdpa_attention_forward(module, query, *args, **kw)
+    return output * (1 + change * query.shape[2]), weights
+
+
+def test_code_that_no_checksum_tells_is_proven_anew(proven: list[nn.Module]) -> None:
+    wrap(register("mine", partial(by_length)), toy_tokenizer(), name="tiny")
+    wrap(register("mine", partial(by_length, change=0.05)), toy_tokenizer(), name="tiny")
+    wrap(register("mine", by_length), toy_tokenizer(), name="tiny")
+    wrap(register("mine", by_length), toy_tokenizer(), name="tiny")
+    made: dict[str, Any] = {"attend": sdpa_attention_forward}
+    exec("def function(*args, **kw): return attend(*args, **kw)", made)
+    made["function"].__module__ = None
+    wrap(register("mine", made["function"]), toy_tokenizer(), name="tiny")
+    assert len(proven) == 5
+
+
+def test_a_replaced_method_is_proven_anew(
+    proven: list[nn.Module], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wrap(tiny_model("gpt_neo"), toy_tokenizer(), name="tiny")
+    usual = modeling_gpt_neo.GPTNeoSelfAttention._attn
+    monkeypatch.setattr(
+        modeling_gpt_neo.GPTNeoSelfAttention, "_attn", lambda *args, **kw: usual(*args, **kw)
+    )
+    wrap(tiny_model("gpt_neo"), toy_tokenizer(), name="tiny")
+    assert len(proven) == 2
+
+
+def test_fast_paths_of_another_kernel_are_forgotten(proven: list[nn.Module]) -> None:
+    """Also where the kernel changes after the model was wrapped, or between two calls."""
+    register("mine", partial(by_length, change=0.05))
+    first = wrap(tiny_model("llama"), toy_tokenizer(), name="tiny")
+    assert first.fast_paths.cache
+    second = wrap(tiny_model("llama"), toy_tokenizer(), name="tiny")
+    for model in (first, second):
+        model.module.set_attn_implementation("mine")
+        model.notice_changes()
+        assert not model.fast_paths.cache
+        assert not model.late
+    third = wrap(tiny_model("llama"), toy_tokenizer(), name="tiny")
+    assert third.fast_paths.cache
+
+
+def test_an_attention_function_that_mixes_heads_is_refused() -> None:
+    def mixing(*args: Any, **kw: Any) -> Any:
+        output, weights = sdpa_attention_forward(*args, **kw)
+        return output + output.mean(2, keepdim=True), weights
+
+    with pytest.raises(HeadcountError):
+        wrap(register("mixing", mixing), toy_tokenizer(), name="tiny")
+
+
 def test_damaged_memory_counts_as_none(proven: list[nn.Module]) -> None:
     wrap(tiny_model("llama"), toy_tokenizer(), name="tiny")
     (file,) = cache_dir().rglob(remember_proof.FILE)
@@ -94,3 +166,25 @@ def test_nothing_is_remembered_when_switched_off(
         wrap(tiny_model("llama"), toy_tokenizer(), name="tiny")
     assert len(proven) == 2
     assert not list(cache_dir().rglob(remember_proof.FILE))
+
+
+def test_numbers_that_are_none_count_as_unknown(proven: list[nn.Module]) -> None:
+    path = cache_dir() / "some.json"
+    for text in (
+        f'{{"rate": {"9" * 400}}}',
+        '{"rate": -1}',
+        '{"rate": true}',
+        '{"rate": "1"}',
+        "[",
+    ):
+        path.write_text(text, encoding="utf-8")
+        assert remembered_number("some.json", "rate") is None
+    remember("some.json", "rate", 2.5)
+    assert remembered_number("some.json", "rate") == 2.5
+
+
+def test_processes_that_remember_at_once_lose_nothing(proven: list[nn.Module]) -> None:
+    facts = [str(number) for number in range(40)]
+    with ThreadPoolExecutor(4) as threads:
+        list(threads.map(lambda fact: remember("some.json", fact, fact), facts))
+    assert set(remembered("some.json")) == set(facts)

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import os
-import sys
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from headcount.models.gguf import read_gguf, read_header
 from headcount.models.load_errors import check_report
-from headcount.system.bundled import CONVERSION, is_complete, is_disk_full, made_once, models_dir
+from headcount.system.bundled import (
+    CONVERSION,
+    is_complete,
+    is_disk_full,
+    made_once,
+    models_dir,
+    say,
+)
 from headcount.system.files import canonical, digest, safe_name
 from headcount.system.fingerprint import fingerprint_files
 from headcount.system.paths import CacheFolderError
@@ -22,8 +29,8 @@ def converted_folder(path: Path, dtype: str) -> Path | None:
     """The folder in the cache that holds the model of a GGUF file; None where none can be kept.
 
     It belongs to the content of the file, to the dtype, in which the weights were dequantised, and
-    to the version of transformers, which reads the file: a model from the cache equals one that
-    was read from the file.
+    to the versions of transformers and gguf, which read the file: a model from the cache equals one
+    that was read from the file.
     """
     if os.environ.get(SWITCH) == "off":
         return None
@@ -35,10 +42,11 @@ def converted_folder(path: Path, dtype: str) -> Path | None:
     try:
         parent = models_dir()
         file = fingerprint_files([path])
-        source = {"file": file, "dtype": dtype, "transformers": transformers.__version__}
+        readers = {"transformers": transformers.__version__, "gguf": version("gguf")}
+        source = {"file": file, "dtype": dtype, **readers}
         folder = parent / f"{name}-{digest(canonical(source))[:12]}-{CONVERSION}"
         if not is_complete(folder):
-            _say(
+            say(
                 f"Converting {path.name} once, to {size / 1e9:.1f} GB in {parent} (headcount cache "
                 f"clear {name} removes it) …"
             )
@@ -47,7 +55,7 @@ def converted_folder(path: Path, dtype: str) -> Path | None:
     except Exception as error:
         if (reason := _why_not_kept(error)) is None:
             raise
-        _say(f"{path.name} is converted again at every load: {reason} ({SWITCH}=off: never keep).")
+        say(f"{path.name} is converted again at every load: {reason} ({SWITCH}=off: never keep).")
         return None
 
 
@@ -87,7 +95,3 @@ def _why_not_kept(error: Exception) -> str | None:
     if isinstance(error, OSError) and error.errno is not None:
         return f"it cannot be kept in {models_dir()} ({error.strerror})"
     return None
-
-
-def _say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)

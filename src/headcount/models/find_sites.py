@@ -36,7 +36,8 @@ from headcount.models.sites import (
 from headcount.models.slices import is_projection, linear_limit, read_slices, rows_differ, visible
 from headcount.system.transformers_compat import other_attention
 
-SEEN = ("eager", "sdpa")  # attention kernels that call a torch function, which can be watched
+# Kernels of their own, which never call a torch function that can be watched.
+UNSEEN = ("flash", "flex", "paged")
 
 
 @dataclass(frozen=True)
@@ -55,9 +56,9 @@ class ProbedSite:
 
 def find_sites(module: nn.Module) -> list[ProbedSite]:
     """Return the head sites of `module` in the order in which they run, or refuse it by name."""
-    # Flash and flex kernels never reach a torch function. Which columns belong to which head does
-    # not depend on the kernel: all return heads in the same place.
-    with other_attention(module, lambda _, kernel: kernel if kernel in SEEN else "eager"):
+    # Which columns belong to which head does not depend on these kernels: all return heads in the
+    # same place. A function that somebody else has registered may do anything, so it runs itself.
+    with other_attention(module, lambda _, kernel: "eager" if _is_unseen(kernel) else kernel):
         counting = _Watcher(module, rows=2, disturb=False)
         counting.run()
         if not counting.calls:
@@ -70,6 +71,10 @@ def find_sites(module: nn.Module) -> list[ProbedSite]:
         watcher = _Watcher(module, rows=rows, disturb=True)
         watcher.run()
     return watcher.finish()
+
+
+def _is_unseen(kernel: str) -> bool:
+    return any(name in kernel for name in UNSEEN) or "/" in kernel  # a kernel of the hub
 
 
 @dataclass

@@ -147,10 +147,16 @@ def settings_of(module: nn.Module) -> dict[str, Any]:
     settings = config.to_dict() if hasattr(config, "to_dict") else {}
     adapters = getattr(module, "peft_config", None) or {}
     active: Any = getattr(module, "active_adapters", None) if adapters else None
+    scales = {
+        name: {key: str(scale) for key, scale in part.scaling.items()}
+        for name, part in (module.named_modules() if adapters else ())
+        if isinstance(getattr(part, "scaling", None), dict)
+    }
     return {
         "class": type(module).__name__,
         "config": without_volatile(settings),
         "adapters": {name: without_volatile(vars(a)) for name, a in sorted(adapters.items())},
         "active": active() if callable(active) else active,
+        **({"scales": scales} if scales else {}),
         **({"disabled": True} if _adapters_are_off(module) else {}),
     }

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -18,7 +18,6 @@ from torch import Tensor, nn
 from headcount.errors import HeadcountError
 from headcount.models.sites import HeadSite, from_rows, plain, to_rows
 
-Passes = Literal["all", "single tokens"]
 PerSite = Sequence[Tensor | None]  # for each site: broadcasts to (rows, tokens, width)
 
 
@@ -31,16 +30,14 @@ def gating(
     ablations: PerSite | None = None,
     biases: PerSite | None = None,
     every_site: bool = False,
-    passes: Passes = "all",
 ) -> Iterator[None]:
     """Gate the heads of `module` inside this context.
 
     `gates` holds one number per row and head (in the order of `sites`), optionally one per token;
     a single row of gates applies to every row of the batch. `ablations` gives z₀ of each site, from
     which b = (1 − g)·z₀ (zero where z₀ is not given); `biases` gives b itself (steering). Sites
-    whose gates are all 1 are not hooked unless `every_site` is set. `passes="single tokens"` gates
-    only passes over one token, as in decoding. Gates are read once, on first use, unless they carry
-    gradients.
+    whose gates are all 1 are not hooked unless `every_site` is set. Gates are read once, on first
+    use, unless they carry gradients.
     """
     total = sum(site.heads for site in sites)
     if gates.ndim not in (2, 3) or gates.shape[1] != total:
@@ -57,7 +54,7 @@ def gating(
         ablation = None if ablations is None else ablations[site.index]
         idle = bias is None and not gates.requires_grad and bool((gates[:, heads] == 1).all())
         if every_site or not idle:
-            gate = _Gate(site, heads, gates, ablation, bias, passes)
+            gate = _Gate(site, heads, gates, ablation, bias)
             by_module.setdefault(site.module, {})[site.call] = gate
     running = _RunningPass()
     named = dict(plain(module).named_modules())
@@ -112,7 +109,6 @@ class _Gate:
     gates: Tensor  # of all sites; sliced on use, so that gradients reach the caller's tensor
     ablation: Tensor | None
     bias: Tensor | None
-    passes: Passes
     _ready: dict[tuple[torch.device, torch.dtype], tuple[Tensor, Tensor | None]] = field(
         default_factory=dict
     )
@@ -126,10 +122,8 @@ class _Gate:
         g, b = self._prepare(x)
         wide = self._wide.get((x.device, x.dtype))
         if wide is not None and x.ndim == 3 and len(wide) in (1, len(x)):
-            return x * wide if self.passes == "all" or x.shape[1] == 1 else x
+            return x * wide
         by_row = to_rows(x, site.order, rows or g.shape[0])  # (rows, tokens, width)
-        if self.passes == "single tokens" and by_row.shape[1] != 1:
-            return x
         self._require_fit("Gates", g, by_row)
         self._require_fit("Ablations" if self.bias is None else "Biases", b, by_row)
         z = by_row[..., site.span].unflatten(-1, (site.heads, site.size))

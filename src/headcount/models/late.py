@@ -84,13 +84,23 @@ def may_run_late(module: nn.Module) -> bool:
     """Whether nothing in the model depends on where tokens lie in a pass, rather than on their ids.
 
     A short proof would not see it: windows in masks of the model's own, and rotations that change
-    with the length of the text.
+    with the length of the text (`depends_on_length`).
     """
+    if depends_on_length(module):
+        return False
     for part in plain(module).modules():
-        if any(kind in str(getattr(part, "rope_type", "")) for kind in ("dynamic", "longrope")):
-            return False
         for mask in part.buffers(recurse=False):
             square = mask.ndim >= 2 and mask.shape[-1] == mask.shape[-2] > 1
             if square and mask.dtype == torch.bool and not mask[..., -1, :].all():
                 return False
     return True
+
+
+def depends_on_length(module: nn.Module) -> bool:
+    """Whether a token is rotated by another angle if more tokens follow in the same pass.
+
+    Then keys from a shorter pass cannot be reused in a longer one, and prompts of different lengths
+    cannot run side by side. A short proof does not see it: it happens beyond a certain length.
+    """
+    kinds = [str(getattr(part, "rope_type", "")) for part in plain(module).modules()]
+    return any(name in kind for kind in kinds for name in ("dynamic", "longrope"))

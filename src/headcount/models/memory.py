@@ -13,7 +13,7 @@ from headcount.models.model import Model
 Result = TypeVar("Result")
 
 
-def out_of_memory(error: RuntimeError) -> bool:
+def out_of_memory(error: Exception) -> bool:
     """Whether a device or the machine ran out of memory."""
     text = str(error).lower()
     return (

@@ -16,17 +16,24 @@ from headcount.figures.html import frame, table
 from headcount.heads import HeadLayout
 from headcount.models.bundled import full_name
 from headcount.models.fast_paths import FastPaths
-from headcount.models.fingerprint import checksum, fingerprint_tensors, fingerprint_tokenizer
+from headcount.models.fingerprint import (
+    checksum,
+    fingerprint_tensors,
+    fingerprint_tokenizer,
+    settings_of,
+)
 from headcount.models.forward_modes import PASSES, exactly
 from headcount.models.load import load_pretrained
 from headcount.models.proof import Proof, prove, require_language_model
 from headcount.models.prove_fast_paths import prove_fast_paths, prove_late, prove_scored_logits
 from headcount.models.remember_proof import Memory
 from headcount.models.sites import HeadSite, input_device, plain
-from headcount.system.fingerprint import fingerprint_files
-from headcount.system.transformers_compat import attention_configs
+from headcount.system.fingerprint import as_json, fingerprint_files
+from headcount.system.transformers_compat import attention_configs, kernel_of
 from headcount.tasks.encoding import Encoded, encode, own_prefix
 from headcount.tasks.task import Task, quoted
+
+SLOTS = "_slots"  # under this name a model keeps the slots of its last decoding (`slots_for`)
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,16 +56,20 @@ class Model:
     # The arguments of `load_model`, so that a worker process can load the same model.
     origin: Mapping[str, Any] | None = field(default=None, repr=False)
     memory: Memory | None = field(default=None, repr=False)  # what is remembered of its proofs
+    # Which ways of decoding were proven on this model, by name.
+    proven: dict[str, bool] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
         known = None if self.memory is None else self.memory.checksum
         vars(self)["_checksum"] = known or checksum(plain(self.module))
+        vars(self)["_setup"] = self._setup_now()
 
     def notice_changes(self) -> None:
         """Forget the identity of the model if somebody has changed its weights or settings.
 
         Values that a store keeps for the old ones are then no longer found.
         """
+        self.forget_changed()
         identity = vars(self).get("identity")
         if identity is None and self.weight_files is None:
             return  # it will be made from the weights as they are then
@@ -68,6 +79,21 @@ class Model:
             vars(self).pop("identity", None)
         elif identity and identity["kernel"] != self.kernel:
             del vars(self)["identity"]
+
+    def forget_changed(self) -> None:
+        """Forget fast paths that were proven with other settings, kernels or devices."""
+        now = self._setup_now()
+        if now != vars(self)["_setup"]:
+            vars(self)["_setup"] = now
+            self.proven.clear()
+            for name in ("fast_paths", "scores_alone", "late", "device", "dtype", "spread", SLOTS):
+                vars(self).pop(name, None)
+
+    def _setup_now(self) -> Any:
+        module = plain(self.module)
+        kernels = [str(kernel_of(config)) for config in attention_configs(self.module)]
+        where = {(parameter.device, parameter.dtype) for parameter in module.parameters()}
+        return as_json(settings_of(module)), kernels, where
 
     def __repr__(self) -> str:
         return f"<Model {self.name}: {', '.join(self._facts().values())}>"
@@ -205,13 +231,18 @@ class Model:
 
     @property
     def hooked(self) -> bool:
-        """Whether hooks of the caller's own may change what the model computes.
+        """Whether hooks of the caller's own, or a replaced `forward`, may change what is computed.
 
         A hook before the whole model sees its arguments, and is taken for one that only watches.
+        Accelerate replaces `forward` too, where it offloads weights: that changes nothing.
         """
         top, *inner = plain(self.module).modules()
         inside = any(module._forward_hooks or module._forward_pre_hooks for module in inner)
-        return inside or bool(top._forward_hooks)
+        replaced = any(
+            "forward" in vars(module) and not hasattr(module, "_hf_hook")
+            for module in (top, *inner)
+        )
+        return inside or replaced or bool(top._forward_hooks)
 
     @cached_property
     def identity(self) -> dict[str, str]:

@@ -24,7 +24,14 @@ from headcount.models.fast_paths import (
 )
 from headcount.models.forward_modes import empty_cache, exactly
 from headcount.models.gate import gating
-from headcount.models.late import at_positions, late_gates, late_inputs, may_run_late, read_only
+from headcount.models.late import (
+    at_positions,
+    depends_on_length,
+    late_gates,
+    late_inputs,
+    may_run_late,
+    read_only,
+)
 from headcount.models.sites import HeadSite, accepted, coarsest_dtype, probe_prompt, run
 from headcount.models.slices import tolerance
 
@@ -198,6 +205,8 @@ class _Prover:
 
     def caches(self, paths: FastPaths) -> bool:
         """Whether a shared prefix, kept in the cache, and the rest reproduce whole passes."""
+        if depends_on_length(self.module):
+            return False
         ids = self.ids.clone()
         split = ids.shape[1] // 2
         ids[1, :split] = ids[0, :split]

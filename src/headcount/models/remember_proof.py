@@ -1,9 +1,10 @@
 """Remember proofs: a model that was proven on this machine need not be proven in every process.
 
 A proof is a function of the model's weights, settings and code, of the versions of the libraries,
-and of the device. Its key is a checksum of them all, functions that somebody has replaced included,
-so a remembered proof is the one that would be found again. A model that is more than its key (with
-hooks of the user's own, or a `forward` that was replaced on one module) is proven anew each time.
+and of the device. Its key is a checksum of them all, so a remembered proof is the one that would be
+found again. Only code of known libraries can be told by a checksum. A model that runs anything else
+(hooks of the user's own, a `forward` that was replaced on one module, an attention function or a
+class from elsewhere, a function of a library that somebody has replaced) is proven anew each time.
 `HEADCOUNT_PROOFS=off` remembers nothing.
 """
 
@@ -12,10 +13,11 @@ from __future__ import annotations
 import os
 import platform
 import sys
+import sysconfig
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from types import CodeType, FunctionType
 from typing import Any, Literal
@@ -23,6 +25,7 @@ from typing import Any, Literal
 import torch
 import transformers
 from torch import nn
+from transformers import PreTrainedModel
 
 from headcount.models.fast_paths import FastPaths, Trunk
 from headcount.models.fingerprint import checksum
@@ -34,6 +37,8 @@ from headcount.system.remembered import remember, remembered
 from headcount.system.transformers_compat import attention_configs, attention_function, kernel_of
 
 FILE = "proofs.json"
+LIBRARIES = ("transformers", "headcount", "peft")  # whose code is part of the key
+INSTALLED = tuple(sysconfig.get_paths()[name] for name in ("stdlib", "purelib", "platlib"))
 KEPT = 50  # models: each takes some 10 kB
 SLOW = 0.25  # seconds: a proof that took less is not worth a line in the file
 
@@ -62,8 +67,10 @@ class Memory:
             self._keep(begin)
 
     def holds(self) -> bool:
-        """Whether nobody has changed since then what a module computes."""
-        return self.key is not None and not any(map(_is_changed, self.module.modules()))
+        """Whether the model is still the one that was proven."""
+        if self.key is None:
+            return False
+        return self.key == proof_key(self.module, checksum(plain(self.module)))
 
     def find(self, what: Literal["paths", "scores_alone"], prove: Callable[[], Any]) -> Any:
         """One of the facts beside the proof: what is remembered, or what is proven now."""
@@ -92,14 +99,15 @@ def proof_key(module: nn.Module, sums: Checksum) -> str | None:
         for name, t in (*module.named_parameters(), *module.named_buffers())
     ]
     device, kernels = input_device(module), [kernel_of(c) for c in attention_configs(module)]
-    functions = [getattr(kind, "forward", None) for kind in {type(child) for child in children}]
-    functions += [attention_function(str(kernel)) for kernel in kernels]
-    seen: set[int] = set()
+    try:
+        code = _code_of_all(children, [str(kernel) for kernel in kernels])
+    except _ForeignCodeError:
+        return None
     facts = {
         "weights": [sums[0], sums[1].decode()],
         "tensors": tensors,
         "modules": [[name, _name(type(child))] for name, child in module.named_modules()],
-        "code": digest("".join(sorted(code for f in functions for code in _code_of(f, seen)))),
+        "code": digest(code),
         "files": {name: _file_state(name) for name in {type(c).__module__ for c in children}},
         "kernels": kernels,
         "device": torch.cuda.get_device_name(device)
@@ -130,23 +138,53 @@ def _name(kind: type) -> str:
     return f"{kind.__module__}.{kind.__qualname__}"
 
 
+class _ForeignCodeError(Exception):
+    """A function or class that no checksum can tell."""
+
+
+def _code_of_all(children: Sequence[nn.Module], kernels: Sequence[str]) -> str:
+    """What all methods of the modules and their attention functions do, as compiled."""
+    kinds = {base for child in children for base in type(child).__mro__}
+    functions = [
+        getattr(value, "__func__", getattr(value, "fget", value))
+        for kind in kinds
+        # The classes on which all models are built have hundreds of methods for other purposes.
+        if not kind.__module__.startswith("torch.") and kind not in PreTrainedModel.__mro__
+        for value in vars(kind).values()
+    ]
+    found = [f for f in functions if isinstance(f, FunctionType)]
+    attention = [attention_function(kernel) for kernel in kernels]
+    if any(f is not None and not isinstance(f, FunctionType) for f in attention):
+        raise _ForeignCodeError
+    seen: set[int] = set()
+    return "".join(
+        sorted(code for f in [*found, *filter(None, attention)] for code in _code_of(f, seen))
+    )
+
+
 def _code_of(function: Any, seen: set[int]) -> Iterator[str]:
     """What a function does, as compiled: its own code, and that of the functions that it calls.
 
-    A user may have replaced one of them, in this process only. Functions outside of the libraries'
-    modelling code, such as those of torch, are known by the versions.
+    A user may have replaced one of them, in this process only. Functions of other installed
+    packages, such as torch, are taken as they are.
     """
-    while function is not None:  # a decorated function has the original inside
-        code: CodeType | None = getattr(function, "__code__", None)
-        if code is None or id(code) in seen:
+    while isinstance(function, FunctionType):  # a decorated function has the original inside
+        code, home = function.__code__, str(function.__module__)
+        if id(code) in seen:
+            return
+        if home.split(".")[0] not in LIBRARIES:
+            file = getattr(sys.modules.get(home), "__file__", None)
+            if file is None or not file.startswith(INSTALLED):
+                raise _ForeignCodeError
             return
         seen.add(id(code))
-        yield f"{function.__module__}.{function.__qualname__}"
+        yield f"{function.__module__}.{function.__qualname__} {function.__defaults__!r}"
         yield from _bytecode(code)
         for name in code.co_names:
             called = function.__globals__.get(name)
-            if isinstance(called, FunctionType) and not called.__module__.startswith("torch"):
-                yield from _code_of(called, seen)
+            if isinstance(called, partial):
+                raise _ForeignCodeError
+            yield from _code_of(called, seen)
         function = getattr(function, "__wrapped__", None)
 
 

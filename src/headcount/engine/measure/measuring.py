@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 
 from headcount.engine.measure.ablations import Ablation, make_ablation
 from headcount.engine.measure.batch import Batch, make_batches, shared_start
@@ -310,9 +310,19 @@ def work_ahead(
     layout: HeadLayout,
     examples: Sequence[Encoded],
     missing: Bool[np.ndarray, "sets examples"],
+    positions: str = "all",
 ) -> Work:
-    """The tokens of the missing values, and how many of them late starts and prefixes leave out."""
+    """The tokens of the missing values, and how many of them fast paths leave out.
+
+    These are late starts and prefixes or, where gates act at late positions only, whatever comes
+    before these.
+    """
     lengths = np.array([example.length for example in examples])
+    if positions != "all":
+        last = late_lengths(examples, positions)
+        earlier = ((lengths - last) * missing.any(axis=0)).sum()  # run once for all head sets
+        tokens, late_tokens = ((missing * some).sum() for some in (lengths, last))
+        return Work(int(tokens), max(0, int(tokens - late_tokens - earlier)))
     sites, starts = len(layout.counts), np.array(first_sites(gates, layout))
     late = np.where(starts < sites, starts / sites, 0)[:, None]  # the share before the first head
     groups: dict[tuple[int, int], list[int]] = {}
@@ -328,3 +338,10 @@ def work_ahead(
     gated = missing[starts < sites].any(axis=0)
     recorded = lengths[gated].sum()  # fast paths begin with a pass of the whole model
     return Work(int((missing * lengths).sum()), max(0, int(skipped.sum() - recorded)))
+
+
+def late_lengths(examples: Sequence[Encoded], positions: str) -> Int[np.ndarray, "examples"]:
+    """How many tokens of each example run once for each head set, if late passes are possible."""
+    plan = Plan(1, late=True)
+    lengths = [(len(example.prompt), len(example.target)) for example in examples]
+    return np.array([sum(n) - 1 - plan.late_start(positions, *n) for n in lengths])

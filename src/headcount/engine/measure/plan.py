@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from headcount.engine.measure.batch import LONG, Batch
+from headcount.engine.measure.compiled import can_compile
 from headcount.engine.measure.positions import acting
 from headcount.engine.measure.rates import (
     Speed,
@@ -49,10 +50,10 @@ class Plan:
         shared = batch.shared_prefix()
         return shared if shared >= SHORTEST_PREFIX else 0
 
-    def at_positions(self, late: bool) -> Plan:
-        """The plan where gates act at some positions only; `late`: whether the model is proven."""
+    def at_positions(self, model: Model) -> Plan:
+        """The plan where gates act at some positions only: late passes, if the model is proven."""
+        late = self.fast_paths.cache and model.late
         paths = replace(self.fast_paths, cache=False)
-        late = late and self.fast_paths.cache
         return replace(self, fast_paths=paths, compile=False, late=late)
 
     def late_start(self, positions: str, prompt: int, target: int) -> int:
@@ -170,7 +171,11 @@ def best_plan(model: Model, work: Work | None = None, *, tokens: int | None = No
         tokens or default_tokens(model),
         proven_paths(model) if proves else FastPaths(head=model.scores_alone),
         fold=True,
-        compile=on_gpu and proves and not model.spread and worth_compiling(work, speed),
+        compile=on_gpu
+        and proves
+        and not model.spread
+        and can_compile(model.sites)
+        and worth_compiling(work, speed),
         free=int(speed.launch / speed.token) if speed.token else 0,
         long_tokens=int(BUSY / (2 * parameters)) if on_gpu else None,
     )

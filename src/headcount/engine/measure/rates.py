@@ -71,23 +71,23 @@ def speed_of(model: Model) -> Speed:
     key, on_gpu = _device_key(model), model.device.type == "cuda"
     parameters = sum(p.numel() for p in model.module.parameters())
     guess = 2 * parameters / (GPU_RATE if on_gpu else CPU_RATE * torch.get_num_threads())
-    less = RELATIVE_TIMES["compiled"]
+    share = RELATIVE_TIMES["compiled"]
     known = {
         what: remembered_number(RATES, f"{key} / {what}")
         for what in ("passes", "compiled", "proof", "compile")
     }
     token, compiled = known["passes"], known["compiled"]
     if token is None:
-        token = guess if compiled is None else compiled / less
+        token = guess if compiled is None else compiled / share
     if compiled is None:  # small models, far from the guess, gain most
-        compiled = min(less * token, guess)
+        compiled = min(share * token, guess)
     launch = GPU_LAUNCH * len(model.sites) if on_gpu else 0.0
     proof = PROOF_PASSES * max(launch, PROOF_TOKENS * token)
-    prove = 0.0 if model.known_paths is not None else _or(known["proof"], proof)
-    return Speed(token, compiled, launch, prove, _or(known["compile"], COMPILE_SECONDS))
+    prove = 0.0 if model.known_paths is not None else _known_or(known["proof"], proof)
+    return Speed(token, compiled, launch, prove, _known_or(known["compile"], COMPILE_SECONDS))
 
 
-def _or(known: float | None, guess: float) -> float:
+def _known_or(known: float | None, guess: float) -> float:
     return guess if known is None else known
 
 
@@ -181,8 +181,9 @@ def timing(model: Model, tokens: int, kind: Kind = "passes") -> Iterator[None]:
     key = _device_key(model)
     if compiling > 0 and kind == "compiled":
         remember(RATES, f"{key} / compile", compiling)
-    if seconds >= SHORTEST_RUN and tokens:
-        new = max(seconds - compiling, 0.0) / tokens
+    # Torch may report more time of compiling than has passed, if it compiles in several threads.
+    if seconds >= SHORTEST_RUN and tokens and seconds > compiling:
+        new = (seconds - compiling) / tokens
         # The average of the old rate and the new one: a single odd run does not decide alone.
         old = remembered_number(RATES, f"{key} / {kind}")
         remember(RATES, f"{key} / {kind}", new if old is None else (old + new) / 2)

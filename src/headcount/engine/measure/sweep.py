@@ -12,7 +12,8 @@ from jaxtyping import Bool, Float, Int
 
 from headcount.engine.measure.ablations import Ablation, make_ablation
 from headcount.engine.measure.head_sets import Expected, HeadSets, Label, OnHeadSets
-from headcount.engine.measure.plan import Plan, default_tokens
+from headcount.engine.measure.measuring import late_lengths
+from headcount.engine.measure.plan import default_tokens
 from headcount.engine.measure.positions import check_acting
 from headcount.engine.write.writing import Scope, Writing, check_scope
 from headcount.errors import HeadcountError, counted, unknown
@@ -126,9 +127,9 @@ class Sweep(OnHeadSets):
     @cached_property
     def gated_lengths(self) -> Int[np.ndarray, "rows"]:
         """How many tokens of each row run once for each head set."""
-        plan = Plan(1, late=self.positions != "all" and self.model.late)
-        lengths = [(len(row.prompt), len(row.target)) for row in self.rows]
-        return np.array([sum(n) - 1 - plan.late_start(self.positions, *n) for n in lengths])
+        if self.positions != "all" and self.model.late:
+            return late_lengths(self.rows, self.positions)
+        return np.array([row.length for row in self.rows])
 
     def make_ablation(self, tokens: int | None = None) -> Ablation:
         """The ablation of masked heads; up to `tokens` tokens run at once to compute it."""

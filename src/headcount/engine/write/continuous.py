@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property
-from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
@@ -78,6 +78,7 @@ class Continuous:
                     raise too_large(self.prefix.model, length) from None
                 count //= 2
                 vars(self).pop("slots", None)
+                gc.collect()
                 torch.cuda.empty_cache()
 
     def _affordable(self, rows: int) -> int:
@@ -115,7 +116,6 @@ class Continuous:
             self._run(busy, steps)
             for slot in self._collect(busy, steps, waiting):
                 empty.append(slot)
-        check_finite(torch.where(self.slots.broken, torch.nan, 0.0), self.prefix.model)
 
     def _run(self, busy: dict[int, _Busy], steps: int) -> None:
         if not steps:
@@ -142,6 +142,7 @@ class Continuous:
         most = self.decoding.max_new_tokens
         if self.ended is None and all(text.new < most for text in busy.values()):
             return []
+        check_finite(torch.where(self.slots.broken, torch.nan, 0.0), self.prefix.model)
         written = self.slots.written.cpu().numpy()
         rows = {
             slot: written[slot, text.length - 1 :][: min(text.new, most)].tolist()
@@ -200,20 +201,19 @@ def _logits_at(model: Model, ids: Tensor, cache: object, last: Tensor) -> Tensor
     return logits[:, 0] if model.fast_paths.head else logits[rows, last]
 
 
-_PROVEN: WeakKeyDictionary[Model, dict[bool, bool]] = WeakKeyDictionary()
-
-
 def decodes_in_slots(model: Model, gated: bool) -> bool:
     """Whether the logits of steps in slots are those of whole passes (tested once per model)."""
     if not may_use_slots(model, gated):
         return False
-    known = _PROVEN.setdefault(model, {})
-    if gated not in known:
+    way = "slots, gated" if gated else "slots"
+    if way not in model.proven:
         try:
-            known[gated] = _agrees(model, gated)
-        except Exception:  # a model that fails in slots decodes in another way
-            known[gated] = False
-    return known[gated]
+            model.proven[way] = _agrees(model, gated)
+        except Exception as error:  # a model that fails in slots decodes in another way
+            if out_of_memory(error):
+                return False  # for now: the memory may be free next time
+            model.proven[way] = False
+    return model.proven[way]
 
 
 @torch.no_grad()

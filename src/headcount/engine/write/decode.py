@@ -31,6 +31,7 @@ from headcount.engine.write.stopping import Generation, Stopping, cut
 from headcount.errors import HeadcountError
 from headcount.heads import gates_by_label
 from headcount.models.gate import gating
+from headcount.models.late import depends_on_length
 from headcount.models.memory import too_large
 from headcount.models.model import Model, check_model
 from headcount.models.sites import plain, probe_prompt
@@ -79,6 +80,7 @@ def generate(
         raise HeadcountError("Give a list of prompts, even if there is only one.")
     decoding = make_settings("generate", Decoding, settings)
     decoding.check(check_model(model))
+    model.forget_changed()
     new = decoding.max_new_tokens
     ids = [_ids(model, prompt, new) for prompt in prompts]
     gates = None if heads is None else _gates(model, heads, len(ids))
@@ -200,6 +202,8 @@ def ignores_padding(model: Model) -> bool:
     A model may ignore padding in a single pass and yet count it while decoding, where `generate`
     does not pass the positions.
     """
+    if depends_on_length(model.module):
+        return False
     ids = tuple(probe_prompt(model.module, 1)[0].tolist())
 
     def logits(prompts: list[Prompt]) -> Sequence[Tensor]:

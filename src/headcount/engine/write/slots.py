@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import Any
+from weakref import proxy
 
 import torch
 from jaxtyping import Float, Int
@@ -24,7 +25,7 @@ from headcount.models.forward_modes import empty_cache
 from headcount.models.fused import fused_kernels
 from headcount.models.gpu_kernels import attend, can_attend
 from headcount.models.memory import out_of_memory
-from headcount.models.model import Model
+from headcount.models.model import SLOTS, Model
 from headcount.models.sites import accepted, plain, probe_prompt
 from headcount.system.fingerprint import as_json
 from headcount.system.transformers_compat import attention_configs, kernel_of, other_attention
@@ -72,7 +73,9 @@ class _SlotLayer(DynamicLayer):
 
     def __init__(self, slots: Slots, keys: Tensor, values: Tensor) -> None:
         super().__init__()
-        self.slots, self.is_initialized = slots, True
+        # A weak reference, so that memory is free as soon as nobody needs the slots.
+        self.slots: Slots = proxy(slots)
+        self.is_initialized = True
         self.tables = [  # a row for each position of each slot: (slots · positions, numbers)
             x.new_zeros(slots.count * slots.capacity, x.shape[1] * x.shape[3])
             for x in (keys, values)
@@ -96,10 +99,13 @@ class Slots:
     """The state of all slots: tokens, positions, gates, keys and values."""
 
     def __init__(self, model: Model, count: int, capacity: int) -> None:
-        self.model, self.count, self.capacity = model, count, capacity
+        self.model: Model = proxy(model)  # which keeps the slots of its last decoding itself
+        self.count, self.capacity = count, capacity
         self.length = capacity  # how many positions attention reads in the running step
-        limit = model.context_limit
-        self.last = capacity - 1 if limit is None else min(capacity, limit) - 1
+        # Rows that have ended run on until somebody looks: they stay at the last place, which no
+        # text reaches, and the model sees no position beyond its context.
+        self.last = capacity - 1
+        self.last_position = min(capacity, model.context_limit or capacity) - 1
         device = model.device
         self.starts = torch.arange(count, device=device) * capacity
         self.ids = torch.zeros(count, 1, dtype=torch.long, device=device)
@@ -220,7 +226,8 @@ class Slots:
         module, at = self.model.module, self.positions[:, None]
         self.places = self.starts + self.positions
         mask = at[:, None, None] if self.own_kernel else self._mask(at)
-        options = {"position_ids": at, "attention_mask": mask, "past_key_values": self.cache}
+        seen = at.clamp(max=self.last_position)
+        options = {"position_ids": seen, "attention_mask": mask, "past_key_values": self.cache}
         output = module(input_ids=self.ids, **accepted(module, use_cache=True, **options))
         logits: Tensor = output.logits[:, -1]
         best, tokens = logits.max(-1)
@@ -283,7 +290,7 @@ def slots_for(model: Model, count: int, positions: int) -> Slots:
     tensors = (*module.parameters(), *module.buffers())
     places = hash(tuple(t.data_ptr() for t in tensors))
     name = (count, capacity, places, as_json(settings_of(module)))
-    kept: tuple[Any, Slots] | None = vars(model).pop("_slots", None)
+    kept: tuple[Any, Slots] | None = vars(model).pop(SLOTS, None)
     if kept is None or kept[0] != name:
         kept = None  # frees its memory before more is taken
         kept = name, Slots(model, count, capacity)
@@ -291,5 +298,5 @@ def slots_for(model: Model, count: int, positions: int) -> Slots:
     slots.free()
     size = sum(int(layer.keys.nbytes + layer.values.nbytes) for layer in slots.layers)
     if model.device.type == "cuda" and size <= KEPT * torch.cuda.mem_get_info(model.device)[1]:
-        vars(model)["_slots"] = kept
+        vars(model)[SLOTS] = kept
     return slots

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
@@ -144,9 +143,6 @@ def pad_left(
     return ids, _Padding(mask.to(device), positions.to(device))
 
 
-_PROVEN: WeakKeyDictionary[Model, dict[str, bool]] = WeakKeyDictionary()
-
-
 def padding_ignored(
     model: Model, way: str, pair: list[Prompt], logits: Callable[[list[Prompt]], Sequence[Tensor]]
 ) -> bool:
@@ -155,7 +151,7 @@ def padding_ignored(
     The second prompt is shorter, so that it is padded next to the first. Tested once per model and
     `way` of decoding; `logits` decodes prompts in that way and returns the logits of each step.
     """
-    known = _PROVEN.setdefault(model, {})
+    known = model.proven
     if way not in known:
         try:
             both = zip(logits(pair), logits(pair[1:]), strict=True)

@@ -27,7 +27,7 @@ from headcount.engine.measure.positions import read_positions
 from headcount.engine.measure.rates import Kind, timing
 from headcount.engine.measure.stored_table import StoredTable
 from headcount.engine.measure.sweep import Sweep, Values
-from headcount.engine.write.writing import Answers, Scope, Writing, check_scope
+from headcount.engine.write.writing import Answers, Scope, Writing
 from headcount.errors import HeadcountError
 from headcount.metrics import Metric, get_metric
 from headcount.metrics.chance import chance_of
@@ -167,7 +167,7 @@ class Lab:
 
     def write(self, writing: Writing) -> Answers:
         """The texts that a request asks for."""
-        check_scope(writing.scope)
+        writing.check()
         model, head_sets = writing.model, writing.head_sets
         context = self._context(model, writing.context)
         stored = replace(self._stored(context, writing), texts=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from argparse import Namespace
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,7 @@ from headcount.cli.parser import parse_settings
 from headcount.curves import CurveRequest, CurveSettings
 from headcount.engine.measure.head_sets import HeadSetEntry, HeadSets
 from headcount.engine.measure.positions import read_positions
-from headcount.engine.measure.sweep import Sweep, Values
+from headcount.engine.measure.sweep import Sweep, Values, whole_model
 from headcount.errors import HeadcountError
 from headcount.figures.agreement import plot_agreement
 from headcount.figures.style import save_figure
@@ -70,25 +70,18 @@ def rank(arguments: Namespace) -> Answer:
         raise HeadcountError(f"Cannot print the top {arguments.top} heads: ask for at least 1.")
     with lab_model_and_task(arguments) as (lab, model, task):
         ranking = Ranking.of(model, task, arguments.ranking, **chosen)
-        whole = _whole(model, task, ranking.settings.get("metric", "accuracy"))
+        metric = get_metric(ranking.settings.get("metric", "accuracy"))
+        whole = whole_model(model, task, metric, "ranking")
         if forecast := announce(arguments, lab, [ranking, whole]):
             return forecast
         scores, at_chance = ranking.result(lab), lab.measure(whole).at_chance
-    if at_chance:
-        scores = replace(scores, parameters={**scores.parameters, "note": at_chance})
+    scores = scores.with_note(at_chance)
     text = _best_heads(scores, arguments.top, task.split("ranking").clusters)
     notes = [at_chance] * bool(at_chance)
     if arguments.out:
         scores.save(arguments.out)
         text += f"\n\nThe scores of all {scores.layout.total} heads: {arguments.out}"
     return Answer(scores.to_json(), "\n\n".join([text, *notes]), notes)
-
-
-def _whole(model: Model, task: Task, metric: str) -> Sweep:
-    """The whole model on the ranking split, by accuracy where chance by this metric is unknown."""
-    chosen = get_metric(metric)
-    known = chosen if chance_of(chosen, task) else get_metric("accuracy")
-    return Sweep(model, task, known, HeadSets.of([], model.layout), "ranking")
 
 
 def _best_heads(scores: HeadScores, top: int, clusters: np.ndarray) -> str:
@@ -179,8 +172,10 @@ def compare(arguments: Namespace) -> Answer:
             for name, scores in ready.items()
             if scores is None
         }
-        if forecast := announce(arguments, lab, rankings.values()):
+        whole = whole_model(model, task, get_metric("accuracy"), "ranking")
+        if forecast := announce(arguments, lab, [*rankings.values(), whole]):
             return forecast
+        notes = [note] if (note := lab.measure(whole).at_chance) else []
         by_name = {
             name: rankings[name].result(lab) if scores is None else scores
             for name, scores in ready.items()
@@ -194,6 +189,7 @@ def compare(arguments: Namespace) -> Answer:
     result = agreement(by_name, arguments.counts, clusters=by_example)
     figure = plot_agreement(result.to_json(), title=f"{task.name} · {model.name}")
     facts = {"model": model.name, "task": task.name, "task_settings": dict(task.parameters)}
+    facts |= {"notes": notes}
     document = {**facts, **result.to_json(), "versions": versions()}
     with replacing_files(arguments.out) as folder:
         picture = Path(arguments.out) / save_figure(figure, folder)[0].name
@@ -201,7 +197,8 @@ def compare(arguments: Namespace) -> Answer:
         for name, scores in by_name.items():
             scores.save(folder / f"scores-{name}.json")
     others = ", ".join(["agreement.json", *(f"scores-{name}.json" for name in by_name)])
-    return Answer(document, f"{result}\n\nThe picture: {picture}\nIn the same folder: {others}")
+    text = f"{result}\n\nThe picture: {picture}\nIn the same folder: {others}"
+    return Answer(document, "\n\n".join([text, *notes]), notes)
 
 
 def _read_rankings(rankings: Sequence[str]) -> dict[str, HeadScores | None]:

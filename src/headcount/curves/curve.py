@@ -23,7 +23,7 @@ from jaxtyping import Float
 from headcount.engine.measure.cost import Counter
 from headcount.engine.measure.head_sets import HeadSetEntry, HeadSets, Pending, head_gates
 from headcount.engine.measure.positions import read_positions
-from headcount.engine.measure.sweep import Sweep, Values
+from headcount.engine.measure.sweep import Sweep, Values, whole_model
 from headcount.engine.write.writing import Scope
 from headcount.errors import HeadcountError, unknown
 from headcount.figures.curves import draw_curve
@@ -75,6 +75,7 @@ class Curve:
     scores: HeadScores
     mode: Mode
     left_out: tuple[str, ...] = ()  # sentences about points that could not be made
+    at_chance: str = ""  # one sentence if the whole model is not clearly better than chance
 
     @property
     def raw(self) -> dict[tuple[str, int], Float[np.ndarray, "draws examples"]]:
@@ -95,11 +96,6 @@ class Curve:
     def clusters(self) -> np.ndarray:
         """The cluster of each example."""
         return self.values.clusters
-
-    @property
-    def at_chance(self) -> str:
-        """One sentence if the whole model is measured and not clearly better than chance."""
-        return self.values.at_chance
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -341,12 +337,15 @@ class CurveRequest:
             self.ranking.count(counter)
         else:
             scores = fitting(self.ranking, self.model)
-        empty = HeadSets.of(np.ones(self.model.layout.total), self.model.layout)
-        counter.sweep(self._sweep(empty), self.entries(scores))
+        sweep = self._sweep(HeadSets.of([], self.model.layout))
+        sweep.check()
+        counter.sweep(sweep, self.entries(scores))
+        counter.sweep(whole_model(self.model, self.task, self.metric))
 
     def result(self, lab: Lab) -> Curve:
         """Rank on the ranking split, then mask (or keep) more and more heads on the test split."""
         points, left_out = self.points  # refuses before anything is measured
+        self._sweep(HeadSets.of([], self.model.layout)).check()
         ranking = self.ranking
         scores = ranking.result(lab) if isinstance(ranking, Ranking) else ranking
         table = HeadSets.build(self.model.layout, self.entries(fitting(scores, self.model)))
@@ -370,7 +369,10 @@ class CurveRequest:
                     unmatched=float(np.mean(unmatched)),
                 )
             )
-        return Curve(tuple(drawn), values, scores, self.settings.mode, left_out)
+        whole = values
+        if not values.tells_chance:
+            whole = lab.measure(whole_model(self.model, self.task, self.metric))
+        return Curve(tuple(drawn), values, scores, self.settings.mode, left_out, whole.at_chance)
 
 
 def curve(

@@ -17,7 +17,7 @@ from jaxtyping import Float, Int
 from headcount.curves.explained import Explained, explained_effect
 from headcount.engine.measure.cost import Counter
 from headcount.engine.measure.head_sets import HeadSetEntry, HeadSets, Pending, head_gates
-from headcount.engine.measure.sweep import Sweep, Values
+from headcount.engine.measure.sweep import Sweep, Values, whole_model
 from headcount.errors import HeadcountError
 from headcount.heads import HeadScores
 from headcount.lab import Lab
@@ -113,7 +113,8 @@ class KeepRequest:
             ranking.count(counter)
             if (known := ranking.known(counter.store)) is not None:
                 scores[order] = known
-        empty = HeadSets.of(np.ones(self.model.layout.total), self.model.layout)
+        empty = HeadSets.of([], self.model.layout)
+        counter.sweep(whole_model(self.model, self.task, self.metric))
         for ablation in self.ablations:
             counter.sweep(self._sweep(ablation, empty), self.entries(ablation, scores))
 
@@ -128,7 +129,10 @@ class KeepRequest:
             entries = self.entries(ablation, scores)
             table = HeadSets.build(self.model.layout, entries, self.prompts)
             values[ablation] = lab.measure(self._sweep(ablation, table))
-        return Kept(self, values, scores)
+        whole = next(iter(values.values()))
+        if not whole.tells_chance:
+            whole = lab.measure(whole_model(self.model, self.task, self.metric))
+        return Kept(self, values, scores, whole.at_chance)
 
 
 @dataclass(frozen=True, eq=False)
@@ -138,11 +142,7 @@ class Kept:
     request: KeepRequest
     values: Mapping[str, Values]
     scores: Mapping[str, HeadScores]
-
-    @property
-    def at_chance(self) -> str:
-        """One sentence if the whole model is not clearly better than chance, else an empty text."""
-        return next(iter(self.values.values())).at_chance
+    at_chance: str = ""  # one sentence if the whole model is not clearly better than chance
 
     @cached_property
     def explained(self) -> dict[tuple[str, str], Explained]:

@@ -110,7 +110,12 @@ class HeadScores:
         for head, value, *ends in self._table():
             lines.append(f"{head:>8}{value:>11}" + "".join(f"  {text}" for text in ends))
         rest = self.layout.total - (len(lines) - 1)
-        return "\n".join([*lines, f"… and {rest} others"] if rest else lines)
+        lines += [f"… and {rest} others"] * bool(rest)
+        return "\n".join([*lines, *filter(None, [self.parameters.get("note")])])
+
+    def with_note(self, note: str) -> HeadScores:
+        """The scores with a sentence that a reader must know; the same scores if it is empty."""
+        return replace(self, parameters={**self.parameters, "note": note}) if note else self
 
     def plot(self, ax: Axes | None = None, *, title: str = "") -> Axes:
         """Draw a map of the scores, layer by head, into `ax` or into a new figure.

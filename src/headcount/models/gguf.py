@@ -45,7 +45,10 @@ def read_gguf(path: Path, **options: Any) -> tuple[Any, Any, dict[str, Any]]:
     forget_quantiser(model)
     if header.get("tokenizer.ggml.pre") in SINGLE_DIGITS:
         split_digits(tokenizer)
-    if isinstance(add_bos := header.get("tokenizer.ggml.add_bos_token"), bool):
+    # Without the flag, a SentencePiece vocabulary begins with BOS, as llama.cpp has it.
+    sentencepiece = True if header.get("tokenizer.ggml.model") == "llama" else None
+    add_bos = header.get("tokenizer.ggml.add_bos_token", sentencepiece)
+    if isinstance(add_bos, bool):
         begin_with_bos(tokenizer, add_bos)
     return model, tokenizer, report
 

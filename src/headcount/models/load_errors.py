@@ -29,8 +29,8 @@ CASES = {
     "the network, or give a folder, a .gguf file or a bundled name ({bundled}).",
     "trust_remote_code": "{spec} brings its own code, which is not run unless you allow it: read "
     "that code, then load the model with trust_remote_code.",
-    "Unrecognized configuration class": "{spec} is not a causal language model, and headcount "
-    "measures only those.",
+    r"Unrecognized configuration class|'\w+Config' object has no attribute": "{spec} is not a "
+    "causal language model, and headcount measures only those.",
     "does not recognize this architecture|Unrecognized model in": "This version of transformers "
     "does not know the architecture of {spec}: update it with pip install -U transformers.",
     "GGUF model with architecture": "transformers cannot read GGUF files of the architecture of "

@@ -187,6 +187,8 @@ class Model:
         for example in examples:
             what = f'Example {quoted(example.example.id)} of the task "{task.name}"'
             self.check_readable((*example.prompt, *example.target[:-1]), what)
+            for answer in (example.target, *example.foils, *example.also):
+                self.check_known(answer, what)
             if example.corrupted is not None:
                 corrupted = (*example.corrupted, *example.target[:-1])
                 self.check_readable(corrupted, f"{what}, corrupted,")
@@ -199,10 +201,25 @@ class Model:
                 f"{what} has {len(ids)} tokens, more than the {self.context_limit} that "
                 f"{self.name} can read: shorten it or leave it out."
             )
-        if self.vocabulary is not None and any(not 0 <= i < self.vocabulary for i in ids):
+        self.check_known(ids, what)
+
+    def check_room(self, tokens: int, new: int) -> None:
+        """Refuse a prompt that leaves too little room for new tokens."""
+        limit = self.context_limit
+        if limit is not None and limit < tokens + new - 1:  # the model never reads the last token
             raise HeadcountError(
-                f"{what} has the token id {max(ids)}, and {self.name} knows {self.vocabulary} "
-                "token ids: give the model its own tokenizer."
+                f"A prompt of {tokens} tokens and {new} new ones do not fit into the {limit} that "
+                f"{self.name} can read: shorten the prompt or ask for fewer new tokens."
+            )
+
+    def check_known(self, ids: Sequence[int], what: str) -> None:
+        """Refuse token ids that the model does not know."""
+        count = self.vocabulary
+        unknown = next((i for i in ids if count is not None and not 0 <= i < count), None)
+        if unknown is not None:
+            raise HeadcountError(
+                f"{what} has the token id {unknown}, and {self.name} knows {count} token ids: give "
+                "the model its own tokenizer."
             )
 
     @cached_property

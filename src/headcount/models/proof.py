@@ -79,6 +79,8 @@ def require_language_model(given: Any) -> None:
     """Refuse what is not a module with embeddings of tokens, and say what to give instead."""
     kind = type(given).__name__
     if not isinstance(given, nn.Module):
+        if hasattr(given, "proof"):
+            raise HeadcountError(f"This {kind} is wrapped already: use it as it is.")
         inside = isinstance(getattr(given, "model", None), nn.Module)  # a pipeline
         advice = "its .model" if inside else "one from transformers"
         raise HeadcountError(f"A {kind} is not a language model: give {advice}.")
@@ -118,6 +120,12 @@ def _plain_pass(
         raise HeadcountError(
             f"{type(plain(module)).__name__} gives logits at {logits.shape[1]} positions for a "
             f"prompt of {ids.shape[1]} tokens (a soft prompt?): headcount needs one per token."
+        )
+    known = plain(module).get_input_embeddings().weight.shape[0]  # type: ignore[operator]
+    if logits.shape[2] < known // 2:  # some vocabularies are padded on one side only
+        raise HeadcountError(
+            f"{type(plain(module)).__name__} gives {logits.shape[2]} logits for {known} tokens (a "
+            "classifier?): give a causal language model."
         )
     if not logits.isfinite().all():
         raise HeadcountError(

@@ -28,6 +28,7 @@ from headcount.metrics import Metric, get_logit_metric, logit_metrics
 from headcount.metrics.answers import AnswerRows, answer_rows
 from headcount.models.gate import gating
 from headcount.models.model import Model
+from headcount.rankings.prove_derivative import require_derivative
 from headcount.rankings.ranking import Settings, examples_key
 from headcount.system.progress import progress as progress_bar
 from headcount.tasks import Encoded, Task, require_corrupted
@@ -158,6 +159,7 @@ def _derivatives(
             f'The metric "{chosen.key}" has no derivative to rank heads by: use one of {usable}.'
         )
     examples = model.encode(task.split("ranking"))
+    require_derivative(model)
     points, weights = np.ones(1), np.ones(1)
     if steps:
         # Gauss–Legendre points: for smooth functions they err far less than equal steps.

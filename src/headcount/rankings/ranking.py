@@ -10,10 +10,11 @@ from typing import Any
 
 from headcount.engine.measure.cost import Counter
 from headcount.engine.measure.plan import MEASUREMENT
+from headcount.engine.measure.sweep import whole_model
 from headcount.errors import HeadcountError
 from headcount.heads import HeadScores
 from headcount.lab import Lab, check_asked, lab_for
-from headcount.metrics import METRICS
+from headcount.metrics import METRICS, get_metric
 from headcount.models.model import Model
 from headcount.registry import Factory, Registry, check_made, own_code
 from headcount.store import Store
@@ -128,7 +129,7 @@ def rank(
     """Score every head of `model` for `task`, on the task's ranking split.
 
     `ranking` is a name, a function of model and task, or scores. Scores that the lab's store holds
-    are not computed again.
+    are not computed again. If the whole model is at chance, the parameter "note" says so.
 
     >>> from headcount import load_model, make_task, rank
     >>> model = load_model("smollm2-135m-q4")
@@ -138,7 +139,10 @@ def rank(
     """
     check_asked(model, task)
     if isinstance(ranking, str):
-        return Ranking.of(model, task, ranking, **settings).result(lab_for(lab, model))
+        asked, own = Ranking.of(model, task, ranking, **settings), lab_for(lab, model)
+        metric = get_metric(asked.settings.get("metric", "accuracy"))
+        whole = own.measure(whole_model(model, task, metric, "ranking"))
+        return asked.result(own).with_note(whole.at_chance)
     if settings:
         raise HeadcountError(
             f"Settings ({', '.join(settings)}) go with the name of a ranking: leave them out for "

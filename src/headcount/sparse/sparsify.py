@@ -78,6 +78,12 @@ def sparsify(
     shared = Path(control or out / "control")  # holds the tokens too
     module = plain(model.module)
     module.eval()  # no dropout: what is trained is what is measured
+    limit = model.context_limit
+    if limit is not None and settings.block > limit:
+        raise HeadcountError(
+            f"Blocks of {settings.block} tokens are longer than the {limit} that {model.name} can "
+            "read: choose a smaller --block."
+        )
     with _sparse(model):
         pass  # refuse a model that cannot be sparse before the slow work starts
     data = _read_text(model, text, settings, shared, how)

@@ -19,9 +19,9 @@ from headcount.engine.write.writing import Scope, Writing, check_scope
 from headcount.errors import HeadcountError, counted, unknown
 from headcount.figures.style import figure_of, shown
 from headcount.figures.values import draw_values
-from headcount.metrics import Metric
+from headcount.metrics import Metric, get_metric
 from headcount.metrics.answers import AnswerRows, answer_rows
-from headcount.metrics.chance import Chance
+from headcount.metrics.chance import Chance, chance_of
 from headcount.metrics.text import TextMetric
 from headcount.models.model import Model
 from headcount.registry import own_code
@@ -91,6 +91,8 @@ class Sweep(OnHeadSets):
                 f"The metric {metric.key} lets the model write, which works only with zero "
                 'ablation: leave the ablation at "zero".'
             )
+        else:
+            self.writing().check()
 
     def count(self, counter: Counter) -> None:
         """Tell the counter what will be measured."""
@@ -148,6 +150,17 @@ class Sweep(OnHeadSets):
             return self.writing().context() | facts | {"right_answers": "all"} | own
         where = {} if self.positions == "all" else {"positions": self.positions}
         return self.facts(self.metric.key, ablation) | self.metric.store_facts | where | own
+
+
+def whole_model(
+    model: Model, task: Task, metric: Metric | TextMetric, split: Split = "test"
+) -> Sweep:
+    """A sweep of the whole model alone, which tells whether it is better than chance.
+
+    It is by accuracy if nobody can tell chance by this metric.
+    """
+    chosen = metric if chance_of(metric, task) else get_metric("accuracy")
+    return Sweep(model, task, chosen, HeadSets.of([], model.layout), split)
 
 
 @dataclass(frozen=True, eq=False)
@@ -216,6 +229,11 @@ class Values:
         estimate: Any = accuracy_interval if self.metric.binary else bootstrap
         interval: Interval = estimate(values, clusters=self.clusters)
         return interval
+
+    @property
+    def tells_chance(self) -> bool:
+        """Whether the whole model is among the head sets, and chance by the metric is known."""
+        return self.chance is not None and bool((self.head_sets.gates == 1).all(1).any())
 
     @cached_property
     def at_chance(self) -> str:

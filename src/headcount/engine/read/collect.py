@@ -40,6 +40,8 @@ def each_length(
     """
     if not sequences or not all(sequences):
         raise HeadcountError("Give at least one sequence, each with at least one token.")
+    for ids in sequences:
+        model.check_readable(ids, "A sequence")
     by_length: dict[int, list[int]] = {}
     for index, ids in enumerate(sequences):
         by_length.setdefault(len(ids), []).append(index)
@@ -67,8 +69,6 @@ def run_through(
     gates: Float[np.ndarray, "heads"] | None = None,
 ) -> None:
     """Run one pass over sequences of equal length under a head set; hooks read what they need."""
-    for sequence in sequences:
-        model.check_readable(sequence, "A sequence")
     ids = torch.tensor([list(sequence) for sequence in sequences], device=model.device)
     with ExitStack() as stack:
         if model.scores_alone:

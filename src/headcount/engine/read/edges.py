@@ -33,6 +33,8 @@ def open_edges(
     sequences = [model.tokenizer.encode(text) for text in texts]
     if not sequences or not all(sequences):
         raise HeadcountError("Give at least one text, each with at least one token.")
+    for ids in sequences:
+        model.check_readable(ids, "A text")
     names = {id(child): name for name, child in plain(model.module).named_modules()}
     attentions = attentions_of(model.module)
     opened = torch.zeros(model.layout.total, dtype=torch.float64)

@@ -173,12 +173,8 @@ def _ids(model: Model, prompt: str | Sequence[int], new: int) -> Prompt:
     ids = one_bos(model.tokenizer, ids) if isinstance(prompt, str) else ids
     if not ids:
         raise HeadcountError("A prompt has no tokens: write at least one word.")
-    limit = model.context_limit
-    if limit is not None and limit < len(ids) + new - 1:  # the model never reads the last token
-        raise HeadcountError(
-            f"A prompt of {len(ids)} tokens and {new} new ones do not fit into the {limit} that "
-            f"{model.name} can read: shorten the prompt or ask for fewer new tokens."
-        )
+    model.check_known(ids, "A prompt")
+    model.check_room(len(ids), new)
     return ids
 
 

@@ -56,6 +56,12 @@ class Writing(OnHeadSets):
     sampled: Sampled = field(default_factory=Sampled)
     redistribution: Redistribution | None = None
 
+    def check(self) -> None:
+        """Refuse what cannot be written, before anything runs."""
+        check_scope(self.scope)
+        for example in self.examples:
+            self.model.check_room(len(example.prompt), self.task.max_new_tokens)
+
     def context(self) -> dict[str, Any]:
         """Everything that determines a text, except for gates and example."""
         task = self.task

@@ -56,6 +56,7 @@ from headcount.rankings.causal_gates.training import (
     improbability,
     stored_rows,
 )
+from headcount.rankings.prove_derivative import require_derivative
 from headcount.rankings.ranking import Settings, examples_key
 from headcount.store import Store
 from headcount.system.files import canonical, digest
@@ -210,6 +211,7 @@ class StagedFit:
                     rows.note(event)
 
             if units:
+                require_derivative(self.model)
                 tokens = self.tokens(rows)
                 lab.run(self.model, self.job(rows), units, keep, tokens=tokens, kind="gradients")
         return rows

@@ -34,7 +34,7 @@ UNDEFINED = (
 def judge_claims(outcome: Outcome, internals: Internals | None) -> list[Claim]:
     """All claims about one model: about its accuracy and about its internals.
 
-    Those about accuracy are not comparable where the model is at chance without an insert.
+    They are not comparable where the model is at chance without an insert.
     """
     claims = []
     for series, published in PUBLISHED.items():
@@ -42,15 +42,14 @@ def judge_claims(outcome: Outcome, internals: Internals | None) -> list[Claim]:
             f"{outcome.model}: {series} raises accuracy (measured: accuracy with the insert − "
             "without it, paired by problem)"
         )
-        claim = Claim.of_all(text, published, [outcome.difference(series)], above=0)
-        if outcome.at_chance:
-            reason = f"With all heads, the model is at chance on {outcome.task}."
-            claim = claim.because(reason, "not comparable")
-        claims.append(claim)
+        claims.append(Claim.of_all(text, published, [outcome.difference(series)], above=0))
     if internals is not None:
         for series in internals.series:  # no series if nothing was inserted
             about = internals, series, f"{outcome.model}: {series}"
             claims += [*_peaks(*about), _span(*about), *_scaling(*about)]
+    if outcome.at_chance:
+        reason = f"With all heads, the model is at chance on {outcome.task}."
+        return [claim.because(reason, "not comparable") for claim in claims]
     return claims
 
 

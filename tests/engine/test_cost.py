@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -158,7 +159,7 @@ def test_rates_of_long_runs_are_remembered(
     monkeypatch.setattr(rates, "timed_pass", lambda *_: 0.5)
     assert rates.seconds_per_token(llama) == 0.5
     assert rates.seconds_per_token(llama, "gradients") == 1.5
-    monkeypatch.setattr(rates.time, "perf_counter", lambda: next(clock))
+    monkeypatch.setattr(rates, "time", SimpleNamespace(perf_counter=lambda: next(clock)))
     for expected in (0.1, 0.2, 0.2):  # the last is too short to tell
         with rates.timing(llama, 100):
             pass
@@ -176,7 +177,7 @@ def test_a_cache_folder_that_cannot_be_written_ends_no_run(
     (tmp_path / "file").touch()
     clock = iter([0.0, 10.0] * 2)
     monkeypatch.setattr(rates, "timed_pass", lambda *_: 0.5)
-    monkeypatch.setattr(rates.time, "perf_counter", lambda: next(clock))
+    monkeypatch.setattr(rates, "time", SimpleNamespace(perf_counter=lambda: next(clock)))
     monkeypatch.setenv("HEADCOUNT_CACHE", str(tmp_path / "file" / "folder"))  # cannot be made
     with rates.timing(llama, 100):
         pass

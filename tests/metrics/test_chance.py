@@ -10,7 +10,7 @@ from planted import plant
 from tiny import tiny_model
 from toy import toy_task, toy_tokenizer
 
-from headcount import Example, Task, curve, evaluate, wrap
+from headcount import Example, Task, curve, evaluate, rank, wrap
 from headcount.metrics import get_metric
 from headcount.metrics.chance import Chance, chance_of
 from headcount.stats import Interval, wilson
@@ -102,9 +102,21 @@ def test_a_curve_at_chance_says_so_everywhere(mode: str, whole: int) -> None:
     assert str(drawn).endswith(drawn.at_chance)
     assert drawn.at_chance.split(" (")[0] in drawn._repr_html_()
     assert drawn.figure().axes[0].get_title().endswith("\nat chance")
+    # Also where the whole model is no point of the curve, or chance by its metric is unknown.
     without = curve(model, task, counts=[2], series=["top"], mode=mode)
-    assert without.at_chance == ""
-    assert "at chance" not in without.figure().axes[0].get_title()
+    assert without.at_chance == drawn.at_chance
+    for metric in ("logprob", "logprob_per_token"):
+        assert "Accuracy" in curve(model, task, counts=[2], metric=metric, mode=mode).at_chance
+
+
+@pytest.mark.parametrize("ranking", ["attribution", "random"])
+def test_a_ranking_at_chance_says_so(ranking: str) -> None:
+    model, task = wrap(tiny_model("llama"), toy_tokenizer(), name="tiny"), toy_task(40)
+    scores = rank(model, task, ranking)
+    assert scores.parameters["note"].startswith("The whole model is at chance: Accuracy")
+    assert str(scores).endswith(scores.parameters["note"])
+    planted = plant(needed=["0.1"], n=48)
+    assert "note" not in rank(planted.model, planted.task, ranking).parameters
 
 
 def test_the_commonest_answer_is_that_of_the_whole_task() -> None:

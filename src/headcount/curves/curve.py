@@ -32,6 +32,7 @@ from headcount.figures.style import SERIES, figure_of, shown
 from headcount.heads import HeadLayout, HeadScores, check_counts
 from headcount.lab import Lab, check_asked, lab_for
 from headcount.metrics import Metric, get_metric
+from headcount.metrics.chance import chance_of
 from headcount.metrics.text import TextMetric
 from headcount.models.model import Model
 from headcount.rankings import Ranking, fitting, rank
@@ -340,7 +341,10 @@ class CurveRequest:
         sweep = self._sweep(HeadSets.of([], self.model.layout))
         sweep.check()
         counter.sweep(sweep, self.entries(scores))
-        counter.sweep(whole_model(self.model, self.task, self.metric))
+        whole = 0 if self.settings.mode == "mask" else self.model.layout.total
+        measured = chance_of(self.metric, self.task) and whole in {c for _, c in self.points[0]}
+        if not measured:
+            counter.sweep(whole_model(self.model, self.task, self.metric))
 
     def result(self, lab: Lab) -> Curve:
         """Rank on the ranking split, then mask (or keep) more and more heads on the test split."""

@@ -22,6 +22,7 @@ from headcount.errors import HeadcountError
 from headcount.heads import HeadScores
 from headcount.lab import Lab
 from headcount.metrics import Metric
+from headcount.metrics.chance import chance_of
 from headcount.models.model import Model
 from headcount.rankings import Ranking
 from headcount.tasks import Task
@@ -114,7 +115,8 @@ class KeepRequest:
             if (known := ranking.known(counter.store)) is not None:
                 scores[order] = known
         empty = HeadSets.of([], self.model.layout)
-        counter.sweep(whole_model(self.model, self.task, self.metric))
+        if chance_of(self.metric, self.task) is None:
+            counter.sweep(whole_model(self.model, self.task, self.metric))
         for ablation in self.ablations:
             counter.sweep(self._sweep(ablation, empty), self.entries(ablation, scores))
 

@@ -30,7 +30,7 @@ from headcount.models.remember_proof import Memory
 from headcount.models.sites import HeadSite, input_device, plain
 from headcount.system.fingerprint import as_json, fingerprint_files
 from headcount.system.transformers_compat import attention_configs, kernel_of
-from headcount.tasks.encoding import Encoded, encode, own_prefix
+from headcount.tasks.encoding import Encoded, encode, front_ids, own_prefix
 from headcount.tasks.task import Task, quoted
 
 SLOTS = "_slots"  # under this name a model keeps the slots of its last decoding (`slots_for`)
@@ -289,6 +289,12 @@ class Model:
             return str(self.tokenizer.decode(list(own_prefix(self.tokenizer, "a"))))
         except HeadcountError:
             return None
+
+    def prefix_of(self, task: Task) -> str | None:
+        """What stands in front of a task's texts; None in a chat, whose template decides."""
+        if task.chat:
+            return None
+        return str(self.tokenizer.decode(list(front_ids(self.tokenizer, task))))
 
     @property
     def facts(self) -> dict[str, Any]:

@@ -109,6 +109,7 @@ class Ranking:
             "model": self.model.name,
             "task": self.task.name,
             "task_settings": dict(self.task.parameters),
+            "prefix": self.model.prefix_of(self.task),
             **self.settings,
             **scores.parameters,
         }

@@ -39,6 +39,7 @@ def curve_study(
                 "version": task.version,
                 "settings": dict(task.parameters),
                 "bos": task.bos,
+                "prefix": model.prefix_of(task),
                 "chat": task.chat,
                 "ranking examples": len(task.split("ranking")),
                 "test examples": len(task.split("test")),

@@ -129,13 +129,12 @@ def test_the_head_that_is_drawn() -> None:
     assert not wide.chosen
 
 
-def test_accuracy_at_chance_is_not_comparable_and_attention_is() -> None:
+def test_nothing_is_comparable_at_chance() -> None:
     found = outcome([0] * 55 + [1] * 5, [1] * 60)
     fine, lost = (replace(found, chance=Chance(level, "by hand")) for level in (0.01, 0.1))
     assert fine.at_chance == ""
     assert [claim.verdict for claim in judge_claims(fine, None)] == ["supported"] * 2
     assert "is not clearly above 0.1 (by hand)." in lost.at_chance
     claims = judge_claims(lost, internals(peak=0.5))
-    assert [claim.verdict for claim in claims[:2]] == ["not comparable"] * 2
+    assert {claim.verdict for claim in claims} == {"not comparable"}
     assert claims[0].reason == "With all heads, the model is at chance on task."
-    assert "not comparable" not in {claim.verdict for claim in claims[2:]}

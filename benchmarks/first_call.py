@@ -46,6 +46,7 @@ from shapes import SHAPES, shape_problem
 import headcount.rankings.attribution  # noqa: F401  imported before the clock starts
 from headcount import Lab, evaluate, rank, wrap
 from headcount.engine.measure.rates import _compile_seconds as compile_seconds
+from headcount.errors import counted
 
 WAYS = ("plain", "first", "again")
 ATTRIBUTION = 0  # in the place of a number of head sets
@@ -66,7 +67,7 @@ class Cell:
     @property
     def work(self) -> str:
         """The work in words."""
-        return f"{self.sets} head sets" if self.sets else "attribution"
+        return counted(self.sets, "head set") if self.sets else "attribution"
 
 
 def draw_sets(problem: Problem, count: int, off: int) -> list[HeadSet]:

@@ -122,7 +122,7 @@ def passes(shape: str, rows: int, tokens: int, rate: float) -> list[dict]:
 
     usual = error(naive(module, ids, gates16))
     taken = seconds(lambda: naive(module, ids, gates16))
-    note("naive hooks", taken, tokens, error=usual)
+    note("plain hooks", taken, tokens, error=usual)
     for name, compiled in (("headcount", False), ("headcount, compiled", True)):
         gated = GatedPass(model, ids, Plan(1 << 20, model.fast_paths, compile=compiled))
         begin = time.perf_counter()

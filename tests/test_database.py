@@ -215,15 +215,47 @@ def test_a_sound_database_of_another_program_is_refused_and_left_alone(tmp_path:
     with pytest.raises(HeadcountError, match=r"another program.*set HEADCOUNT_STORE"):
         Store(path)
     assert path.read_bytes() == before
-    assert not list(tmp_path.glob("*.damaged-*"))
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_database_that_another_program_has_open_is_left_alone(tmp_path: Path) -> None:
+    """Opened by SQLite as usual, its log would be merged."""
+    path, copy = tmp_path / "theirs.sqlite", tmp_path / "copy"
+    copy.mkdir()
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        connection.execute("CREATE TABLE theirs (x)")
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("INSERT INTO theirs VALUES (1)")
+        for ending in ("", "-wal"):  # as after a crash
+            (copy / f"s.sqlite{ending}").write_bytes(Path(f"{path}{ending}").read_bytes())
+    before = {file.name: file.read_bytes() for file in copy.iterdir()}
+    with pytest.raises(HeadcountError, match="another program"):
+        Store(copy / "s.sqlite")
+    assert {file.name: file.read_bytes() for file in copy.iterdir()} == before
 
 
 def test_a_store_of_a_newer_version_is_refused_and_left_alone(path: Path) -> None:
     set_format(database.VERSION + 1)(path)
+    Path(f"{path}.lock").unlink(missing_ok=True)
     before = path.read_bytes()
     with pytest.raises(HeadcountError, match=r"newer version of headcount .*HEADCOUNT_STORE"):
         Store(path)
     assert path.read_bytes() == before
+    assert list(path.parent.iterdir()) == [path]
+
+
+def test_a_store_whose_tables_are_still_in_its_log_is_opened(path: Path, tmp_path: Path) -> None:
+    """As after a process that was killed at once: the file itself is that of nobody."""
+    killed = tmp_path / "killed"
+    killed.mkdir()
+    with Store(tmp_path / "new.sqlite"):
+        for ending in ("", "-wal"):
+            file = Path(f"{tmp_path / 'new.sqlite'}{ending}")
+            (killed / f"s.sqlite{ending}").write_bytes(file.read_bytes())
+    assert b"HEAD" not in (killed / "s.sqlite").read_bytes()
+    with Store(killed / "s.sqlite") as store:
+        fill(store)
+    assert not list(killed.glob("*.damaged-*"))
 
 
 @pytest.mark.parametrize(
@@ -244,7 +276,7 @@ def test_a_file_that_never_was_a_store_is_refused_and_left_alone(
         with pytest.raises(HeadcountError, match=r"notes.txt is not a store, and .*left as it is"):
             Store(path)
     assert path.read_bytes() == content
-    assert not list(tmp_path.glob("*.damaged-*"))
+    assert list(tmp_path.iterdir()) == [path]
 
 
 def test_what_is_no_file_is_no_store(tmp_path: Path) -> None:

@@ -18,13 +18,21 @@ from planted import Plant, plant
 
 from headcount import Curve, HeadScores, curve
 from headcount.claims import Claim
+from headcount.cli import main
 from headcount.errors import HeadcountError
 from headcount.figures.head_map import draw_head_map
 from headcount.report import find_results, read_result
 from headcount.report.curve_study import curve_study
 from headcount.report.study import Study
 from headcount.system.files import to_json
-from headcount.system.folders import READY, UNFINISHED, locked_folder
+from headcount.system.folders import (
+    MARK,
+    READY,
+    UNFINISHED,
+    locked_folder,
+    make_marked,
+    replacing_files,
+)
 
 PICTURES = ["figure.png", "figure.svg", "figure.pdf"]
 TABLES = ["curves.csv", "heads.csv", "values.csv.gz"]
@@ -127,7 +135,7 @@ def test_a_name_that_is_a_folder_is_refused_and_nothing_changes(tmp_path: Path) 
     assert contents(tmp_path) == {"figure.png": b"mine"}
 
 
-def test_killed_while_files_are_moved_the_next_reader_moves_the_rest(
+def test_killed_while_files_are_moved_the_next_writer_moves_the_rest(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     other_study().save(tmp_path / "whole")
@@ -154,19 +162,86 @@ def test_killed_while_files_are_moved_the_next_reader_moves_the_rest(
             other_study().save(folder)
         monkeypatch.setattr(os, "replace", move)
         assert not (folder / "run.json").exists()  # no half result passes for a whole one
+        before = contents(folder)
+        assert find_results(folder) == [folder]
+        with pytest.raises(HeadcountError, match=r"interrupted: run the command .* again"):
+            read_result(folder)
+        assert contents(folder) == before  # readers move nothing
         if moves % 2:
-            assert find_results(tmp_path / str(moves)) == [folder]
-            assert read_result(folder).study == "other"
+            with pytest.raises(OSError, match="full"), replacing_files(folder):
+                raise OSError("full")  # what was decided before is finished all the same
         else:
             other_study().save(folder)
         assert contents(folder) == wanted
+        assert read_result(folder).study == "other"
+
+
+def test_killed_after_the_last_file_was_moved_the_result_stays(tmp_path: Path) -> None:
+    write(tmp_path)
+    before = contents(tmp_path)
+    (tmp_path / READY).mkdir()
+    make_marked(tmp_path / READY)
+    with pytest.raises(OSError, match="full"), replacing_files(tmp_path):
+        raise OSError("full")
+    assert contents(tmp_path) == before
+
+
+@pytest.mark.parametrize("forged", [False, True])
+def test_nothing_is_moved_for_a_folder_of_a_stranger(
+    tmp_path: Path, forged: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Neither through a link to elsewhere, nor out of one, whoever reads or writes."""
+    folder, elsewhere = tmp_path / "theirs", tmp_path / "elsewhere"
+    write(folder)
+    elsewhere.mkdir()
+    (elsewhere / "rc").write_text("mine")
+    (folder / "sub").symlink_to(elsewhere)
+    ready = folder / READY
+    (ready / "files" / "sub").mkdir(parents=True)
+    (ready / "sub").mkdir()
+    if forged:
+        (ready / MARK).write_text(str(ready.stat().st_ino))
+    for place in (ready / "files" / "sub" / "rc", ready / "sub" / "rc"):
+        place.write_text("theirs")
+    before = contents(tmp_path)
+    assert main(["report", str(folder), "--out", str(tmp_path / "p.html")]) == 2
+    with pytest.raises(HeadcountError, match=r"not made by headcount|is a link"):
+        write(folder)
+    assert contents(tmp_path) == before
+
+
+@pytest.mark.parametrize("name", [READY, UNFINISHED])
+def test_a_link_in_place_of_the_hidden_folder_is_not_followed(tmp_path: Path, name: str) -> None:
+    folder, mine = tmp_path / "theirs", tmp_path / "mine"
+    write(folder)
+    mine.mkdir()
+    make_marked(mine)
+    (mine / "files" / "notes.txt").write_text("mine")
+    (folder / name).symlink_to(mine)
+    before = contents(tmp_path)
+    assert main(["report", str(folder), "--out", str(tmp_path / "p.html")]) in (0, 2)
+    (tmp_path / "p.html").unlink(missing_ok=True)
+    with pytest.raises(HeadcountError, match="not made by headcount here"):
+        write(folder)
+    assert contents(tmp_path) == before
+
+
+def test_a_result_is_not_written_through_a_link(tmp_path: Path) -> None:
+    folder, elsewhere = tmp_path / "out", tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    folder.mkdir()
+    (folder / "scores").symlink_to(elsewhere)
+    with pytest.raises(HeadcountError, match="scores is a link or a file"):
+        write(folder)
+    assert list(elsewhere.iterdir()) == []
+    assert [path.name for path in folder.iterdir()] == ["scores"]
 
 
 def test_killed_while_writing_the_old_result_stays(tmp_path: Path) -> None:
     write(tmp_path)
     before = contents(tmp_path)
     (tmp_path / UNFINISHED).mkdir()
-    (tmp_path / UNFINISHED / "run.json").write_text("{")
+    (make_marked(tmp_path / UNFINISHED) / "run.json").write_text("{")
     assert find_results(tmp_path) == [tmp_path]
     assert read_result(tmp_path).study == "curve"
     write(tmp_path)

@@ -419,6 +419,32 @@ def test_clear_does_not_follow_links(tiny: BundledModel, tmp_path: Path) -> None
         kept._remove(kept.CacheRow("precious", outside, 0, 0.0))
 
 
+def test_clear_leaves_what_headcount_did_not_make(tiny: BundledModel, tmp_path: Path) -> None:
+    folder = bundled_folder("tiny")
+    manifest = (folder / "manifest.json").read_text()
+    sizes = '"files": {"a": 1}'
+    texts = ['{"name": "x"}', f"{{{sizes}}}", "[]", "[" * 100_000, f'{{"model": "x", {sizes}}}']
+    texts += ['{"model": "x", "wheel_sha256": "y", "files": {"a": "b"}}']
+    for number, text in enumerate(texts):
+        (models_dir() / f"web-v1-{number}").mkdir()
+        (models_dir() / f"web-v1-{number}" / "manifest.json").write_text(text)
+    linked = models_dir() / "web-v1-99"
+    linked.mkdir()
+    (linked / "manifest.json").symlink_to(folder / "manifest.json")
+    hidden = [models_dir() / name for name in (".photos-2020-01.old", ".tiny-1.0-1.old")]
+    for path in hidden:
+        path.mkdir()
+        (path / "a.jpg").write_text("precious")
+        (path / "manifest.json").write_text(manifest)
+    before = set(left_in_cache())
+    assert [row.path for row in list_cache()] == [folder]
+    (folder / "config.json").unlink()
+    bundled_folder("tiny")  # made again, beside what has the name of something unfinished
+    clear_cache()
+    assert set(left_in_cache()) == before - {folder.name}
+    assert all((path / "a.jpg").exists() for path in hidden)
+
+
 def test_clear_waits_for_no_one(tiny: BundledModel) -> None:
     bundled_folder("tiny")
     with (

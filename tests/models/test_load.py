@@ -301,6 +301,11 @@ class TestFolders:
         (folder / "model.safetensors").unlink()
         assert "holds no weights" in refusal(folder)
 
+    @pytest.mark.parametrize("text", ["", "{", '{"a": ' + "9" * 5000 + "}", "[" * 100_000])
+    def test_with_settings_that_are_not_json(self, folder: Path, text: str) -> None:
+        (folder / "config.json").write_text(text)
+        assert "is damaged or cut short" in refusal(folder)
+
     def test_with_cut_weights(self, folder: Path) -> None:
         path = folder / "model.safetensors"
         path.write_bytes(path.read_bytes()[:-64])

@@ -6,6 +6,7 @@ import base64
 import gzip
 import hashlib
 import json
+import os
 import re
 import shlex
 import sys
@@ -309,6 +310,17 @@ def written(name: str, content: str | bytes) -> Callable[[Path], object]:
     return lambda folder: (folder / name).write_bytes(data)
 
 
+def piped(name: str) -> Callable[[Path], object]:
+    """Put a pipe, which nobody writes to, in place of a file."""
+
+    def change(folder: Path) -> None:
+        for path in (folder / name, (folder / name).with_suffix(".svg")):
+            path.unlink(missing_ok=True)
+        os.mkfifo(folder / name)
+
+    return change
+
+
 def first_head(old: str, new: str) -> Callable[[Path], object]:
     """Change the first row of heads.csv, which is about head 0.0."""
 
@@ -338,6 +350,10 @@ MALFORMED = [
     written("curves.csv", b"a,b\n\xff,1\n"),
     written("curves.csv", "a\n" + "x" * 11_000_000),
     written("agreed.csv.gz", b"no archive"),
+    written("agreed.csv.gz", gzip.compress(bytes(200_000_000))),
+    written("curves.csv", ",".join(map(str, range(10_001))) + "\n" + "1\n" * 1_000),
+    *map(piped, ("heads.csv", "curves.csv", "agreed.csv.gz", "claims.json", "run.json")),
+    *map(piped, ("figure.svg", "figure.png")),
     *(first_head(HEAD, f",{n},0,attribution,") for n in (10**9, 10**30, -1, "", "x", "1.5", 5)),
     *(first_head(HEAD, f",0,{n},attribution,") for n in (10**9, 10**30, -1, "", "x", 5)),
 ]
@@ -357,6 +373,7 @@ def test_malformed_folders_get_one_sentence(
     told = capsys.readouterr().err
     assert told.startswith("headcount: ")
     assert told.count("\n") == 1
+    assert not re.search(r"Expecting|set_int_max|codec|char \d|b'", told)
     assert not (tmp_path / "new.html").exists()
 
 

@@ -34,7 +34,10 @@ def test_the_same_articles_come_from_every_kind_of_file(tmp_path: Path) -> None:
         ("a.txt", b"\xff\xfe\xff", "not UTF-8 text"),
         ("a.txt.xz", b"not packed", "damaged"),
         ("a.jsonl", b'{"words": "x"}', "must hold one JSON object"),
-        ("a.jsonl", b"no json", "must hold one JSON object"),
+        *(
+            ("a.jsonl", content, r'must hold one JSON object with a "text" in each line\.$')
+            for content in (b"no json", b"9" * 5000, b"[" * 100_000)
+        ),
     ],
 )
 def test_unreadable_files_are_refused(tmp_path: Path, name: str, content: bytes, says: str) -> None:

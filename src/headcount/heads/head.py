@@ -32,8 +32,8 @@ class Head:
     def parse(cls, text: str) -> Head:
         """Read a head written as LAYER.HEAD, such as 3.4."""
         layer, dot, index = text.strip().partition(".")
-        if not (dot and layer.isdecimal() and index.isdecimal()):
-            raise HeadcountError(f'"{text}" is not a head: write LAYER.HEAD, such as 3.4.')
+        if not (dot and layer.isdecimal() and index.isdecimal() and len(layer + index) < 20):
+            raise HeadcountError(f'"{text[:40]}" is not a head: write LAYER.HEAD, such as 3.4.')
         return cls(int(layer), int(index))
 
 

@@ -39,8 +39,8 @@ CASES = {
     "eager.",
     "ignore_mismatched_sizes": "The weights of {spec} do not have the shapes that its config.json "
     "gives: one of the two belongs to another model.",
-    "SafetensorError|JSONDecodeError|UnicodeDecodeError": "A file of {spec} is damaged or cut "
-    "short: {again}.",
+    "SafetensorError|JSONDecodeError|UnicodeDecodeError|RecursionError|set_int_max_str_digits": "A "
+    "file of {spec} is damaged or cut short: {again}.",
     "OutOfMemoryError|MemoryError": "{spec} does not fit into memory: choose dtype bfloat16, a "
     "device map, or a smaller model.",
 }

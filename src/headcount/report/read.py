@@ -6,21 +6,22 @@ import csv
 import gzip
 import io
 import json
+import os
 import zlib
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from headcount.errors import HeadcountError
-from headcount.system.files import checked_path
-from headcount.system.folders import READY, RECORD, UNFINISHED, finish_replacing
+from headcount.system.files import checked_path, read_limited, why_not_json
+from headcount.system.folders import READY, RECORD, UNFINISHED
 
 HEAD_COLUMNS = ("model", "task", "layer", "head", "score", "value", "low", "high")
 Rows = Sequence[Mapping[str, str]]
 LARGE = 400_000  # bytes: of a larger SVG file, the page shows the PNG file instead
+MOST_CELLS = 10_000_000  # of a table: more need gigabytes of memory
 # The entries of run.json that a page needs, and their types.
 RUN: dict[str, type] = {
     **dict.fromkeys(("study", "title", "command"), str),
@@ -49,10 +50,13 @@ class Result:
 
 
 def read_result(folder: str | Path, *, seen_from: str | Path | None = None) -> Result:
-    """Read the folder that a study or a curve has written."""
+    """Read the folder that a study or a curve has written; nothing in it is changed."""
     folder = checked_path(folder)
-    with suppress(OSError):  # a folder that cannot be written is read as it is
-        finish_replacing(folder)
+    if os.path.lexists(folder / READY):
+        raise HeadcountError(
+            f"The files of {folder} are being replaced, or that was interrupted: run the command "
+            "that makes them again."
+        )
     run = _json(folder, RECORD)
     known = isinstance(run, dict) and {"study", "versions"} <= run.keys()
     known = known and all(isinstance(run.setdefault(key, RUN[key]()), RUN[key]) for key in RUN)
@@ -83,10 +87,10 @@ def read_result(folder: str | Path, *, seen_from: str | Path | None = None) -> R
 def find_results(folder: str | Path) -> list[Path]:
     """The folder itself if it holds a result, else all folders below it that hold one."""
     folder = checked_path(folder)
-    places = [path.parent for path in sorted(folder.rglob(RECORD))]
-    # In a folder whose files were about to be replaced, the record is in a hidden folder.
-    places = [place.parent if place.name == READY else place for place in places]
-    results = [place for place in dict.fromkeys(places) if place.name != UNFINISHED]
+    # A folder whose files were about to be replaced may have no record: reading it says so.
+    paths = [*folder.rglob(RECORD), *folder.rglob(READY)]
+    hidden = {READY, UNFINISHED}
+    results = sorted({path.parent for path in paths if hidden.isdisjoint(path.parent.parts)})
     if folder in results:
         return [folder]
     if not results:
@@ -114,20 +118,20 @@ def _picture(folder: Path, name: object) -> tuple[str, bytes] | None:
     """The SVG file, which is sharp in print, or the PNG file if the SVG file is large."""
     drawing, picture = _inside(folder, f"{name}.svg"), _inside(folder, f"{name}.png")
     if drawing.exists() and (drawing.stat().st_size <= LARGE or not picture.exists()):
-        return "image/svg+xml", drawing.read_bytes()
-    return ("image/png", picture.read_bytes()) if picture.exists() else None
+        return "image/svg+xml", read_limited(drawing)
+    return ("image/png", read_limited(picture)) if picture.exists() else None
 
 
 def _json(folder: Path, name: str) -> Any:
     path = _inside(folder, name)
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        return json.loads(read_limited(path).decode("utf-8"))
     except FileNotFoundError:
         raise HeadcountError(f"There is no result in {folder}: it has no {name}.") from None
-    except RecursionError:
-        raise HeadcountError(f"Cannot read {path}: it is nested too deeply.") from None
-    except ValueError as error:  # no UTF-8, no JSON, or a number of thousands of digits
-        raise HeadcountError(f"Cannot read {path}: {error}.") from error
+    except (ValueError, RecursionError) as error:
+        raise HeadcountError(
+            f"Cannot read {path}: it is not JSON ({why_not_json(error)})."
+        ) from error
 
 
 def _is_model(facts: object) -> bool:
@@ -168,15 +172,24 @@ def _csv(folder: Path, name: str) -> list[dict[str, str]]:
     path, packed = _inside(folder, name), _inside(folder, f"{name}.gz")
     if not path.exists() and not packed.exists():
         return []
+    path = path if path.exists() else packed
     csv.field_size_limit(10_000_000)
+    rows, cells = [], 0
     try:
-        data = path.read_bytes() if path.exists() else gzip.decompress(packed.read_bytes())
-        rows = list(csv.DictReader(io.StringIO(data.decode("utf-8"), newline="")))
+        text = io.StringIO(read_limited(path).decode("utf-8"), newline="")
+        for row in csv.DictReader(text):
+            if None in row:
+                raise HeadcountError(
+                    f"Cannot read {path}: a row has more cells than there are columns."
+                )
+            rows.append(row)
+            cells += len(row)
+            if cells > MOST_CELLS:
+                raise HeadcountError(f"Cannot read {path}: it has more than {MOST_CELLS:,} cells.")
     except (EOFError, gzip.BadGzipFile, zlib.error, csv.Error, UnicodeDecodeError) as error:
-        read = path if path.exists() else packed
-        raise HeadcountError(f"Cannot read {read}: {error}.") from error
-    if any(None in row for row in rows):
-        raise HeadcountError(f"Cannot read {path}: a row has more cells than there are columns.")
+        raise HeadcountError(
+            f"Cannot read {path}: it is damaged, or not a table in UTF-8."
+        ) from error
     return rows
 
 

@@ -58,9 +58,9 @@ def read_facts(folder: Path) -> SparseFacts:
     try:
         facts = SparseFacts(**json.loads((folder / FACTS).read_text("utf-8")))
         float(facts.gate_bias), float(facts.scale), dict(facts.shards)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, RecursionError) as error:
         raise HeadcountError(
-            f"{folder / FACTS} is damaged or of another version ({error}): copy it again."
+            f"{folder / FACTS} is damaged or of another version: copy it again."
         ) from error
     if facts.format != FORMAT:
         raise HeadcountError(f"{folder} was made by a newer headcount: update yours.")

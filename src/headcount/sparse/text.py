@@ -84,12 +84,10 @@ def read_articles(path: str | Path) -> list[str]:
         else:
             articles = text.replace("\r\n", "\n").split("\n\n")
     except (lzma.LZMAError, UnicodeDecodeError) as error:
+        raise HeadcountError(f"{path} is damaged or not UTF-8 text: give a text file.") from error
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise HeadcountError(
-            f"{path} is damaged or not UTF-8 text ({error}): give a text file."
-        ) from error
-    except (ValueError, KeyError, TypeError) as error:
-        raise HeadcountError(
-            f'{path} must hold one JSON object with a "text" in each line ({error}).'
+            f'{path} must hold one JSON object with a "text" in each line.'
         ) from error
     return [article.strip() for article in articles if article.strip()]
 

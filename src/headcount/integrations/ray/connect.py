@@ -122,7 +122,10 @@ def _reason(address: str, error: Exception) -> str:
 def _require_answer(address: str) -> None:
     """Refuse an address where no Ray answers; Ray itself would try for many minutes."""
     host, colon, port = address.rpartition(":")
-    if not (colon and host and port.isdigit() and 0 < int(port) < 65536) or "/" in host:
+    if (
+        not (colon and host and port.isdecimal() and len(port) < 6 and 0 < int(port) < 65536)
+        or "/" in host
+    ):
         raise HeadcountError(
             f'"{address}" is not the address of a Ray cluster: give HOST:PORT, such as '
             "10.0.0.1:6379, or auto for the cluster of this machine, or nothing, with --ray at the "

@@ -247,7 +247,11 @@ def test_other_architectures_train_too(tmp_path: Path, text: Path, name: str) ->
     assert np.isfinite(outcome.sparse.loss)
 
 
-def test_bad_settings_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
+def test_bad_settings_are_refused_before_a_model_is_loaded(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("headcount.models.model.load_model", None)
+    monkeypatch.chdir(tmp_path)
     for options, says in (
         (["--steps", "0"], "steps must be at least 1"),
         (["--set", "wramp=1"], 'no setting "wramp"'),
@@ -256,9 +260,27 @@ def test_bad_settings_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
         (["--set", "pressure=-0.1"], "pressure cannot be negative"),
         (["--own", "1.5"], "own must be a share from 0 to 1"),
         (["--own", "0.99", "--batch", "4"], "must leave blocks of the given text"),
+        (["--rank", "99999999"], "rank must be at most 100,000"),
+        (["--batch", "99999999"], "batch must be at most 100,000"),
+        (["--tolerance", "nan"], "tolerance must be a finite number, not nan"),
+        (["--lr", "inf"], "lr must be a finite number, not inf"),
+        (["--set", "lr=fast"], "lr must be a number above 0, not 'fast'"),
+        (["--seed", "-1"], "seed cannot be negative"),
+        (["--held-out", "-1"], "held-out must be at least 1"),
+        (["--rows", "-1"], "rows must be at least 1, not -1"),
+        (["--minutes", "nan"], "minutes must be at least 0, not nan"),
+        (["--minutes", "-1"], "minutes must be at least 0, not -1"),
+        ([], "There is no file x.txt"),
+        (["--text", "x.pdf"], "x.pdf is not a text file"),
     ):
         assert main(["sparsify", "--text", "x.txt", "--out", "y", *options]) == 2
         assert says in capsys.readouterr().err
+
+
+def test_a_rank_above_the_width_of_the_model_is_refused(tmp_path: Path, text: Path) -> None:
+    with pytest.raises(HeadcountError, match="choose a --rank of at most 32, or 0"):
+        sparsify(tiny(), text, tmp_path / "out", replace(SMALL, rank=33))
+    assert not (tmp_path / "out").exists()
 
 
 # filelock may be there: transformers itself does not run without.

@@ -7,6 +7,7 @@ from argparse import Namespace
 from dataclasses import asdict, fields
 from itertools import groupby
 from pathlib import Path
+from typing import Any
 
 from headcount.cli.common import Answer, gates_from, model_from
 from headcount.cli.parser import chosen_settings, parse_settings
@@ -20,9 +21,11 @@ from headcount.models.sites import HeadSite, plain
 from headcount.models.token_checks import check_bos, token_warnings
 from headcount.registry import check_setting
 from headcount.sparse.settings import Settings
-from headcount.sparse.sparsify import Sparsified
+from headcount.sparse.sparsify import Sparsified, working_in
 from headcount.sparse.sparsify import sparsify as make_sparse_model
-from headcount.system.files import write_csv
+from headcount.sparse.text import text_file
+from headcount.sparse.train import Running
+from headcount.system.files import checked_path, write_csv
 
 
 def doctor(arguments: Namespace) -> Answer:
@@ -121,8 +124,18 @@ def sparsify(arguments: Namespace) -> Answer:
     known = {item.name: item.default for item in fields(Settings)}
     for name, value in chosen.items():
         chosen[name] = check_setting("sparsify", name, value, known)
-    settings = Settings(**chosen)
-    model, out = model_from(arguments), Path(arguments.out)
+    settings, out = Settings(**chosen), checked_path(arguments.out)
+    how: dict[str, Any] = {
+        "minutes": arguments.minutes,
+        "rows": arguments.rows,
+        "compile": arguments.compile,
+        "progress": not (arguments.quiet or arguments.json),
+        "say": (lambda text: None) if arguments.json else (lambda text: print(text, flush=True)),
+    }
+    Running(**how)  # bad values, a missing text, and a folder in use are refused before loading
+    text_file(arguments.text)
+    with working_in(out):
+        model = model_from(arguments)
     told = {"source": arguments.text_source, "licence": arguments.text_licence}
     here = Path(arguments.model).expanduser()
     outcome = make_sparse_model(
@@ -134,11 +147,7 @@ def sparsify(arguments: Namespace) -> Answer:
         base=arguments.base or str(here.resolve() if here.exists() else arguments.model),
         attribution={"name": Path(arguments.text).name} | {k: v for k, v in told.items() if v},
         control=arguments.control,
-        minutes=arguments.minutes,
-        rows=arguments.rows,
-        compile=arguments.compile,
-        progress=not (arguments.quiet or arguments.json),
-        say=(lambda text: None) if arguments.json else (lambda text: print(text, flush=True)),
+        **how,
     )
     if outcome is None:
         return Answer({"finished": False}, "")

@@ -24,7 +24,7 @@ from headcount.models.load_errors import plain_errors
 from headcount.models.load_options import LoadOptions
 from headcount.sparse.make_sparse import gate_bias, make_sparse
 from headcount.sparse.tunable import merge
-from headcount.system.files import digest, file_digest, write_json
+from headcount.system.files import digest, file_digest, replacing, write_json
 from headcount.system.fingerprint import fingerprint_files
 
 FACTS = "sparse.json"
@@ -83,8 +83,8 @@ def write_adapters(folder: Path, tensors: Mapping[str, Tensor]) -> dict[str, str
     checksums = {}
     for number, shard in enumerate(shards, 1):
         path = folder / f"adapters-{number}.safetensors"
-        save_file(shard, path)
-        path.chmod(0o644)  # safetensors lets only the owner read
+        with replacing(path) as temporary:
+            save_file(shard, temporary)
         checksums[path.name] = file_digest(path)
     return checksums
 

@@ -12,6 +12,12 @@ from headcount.registry import setting
 Constraint = Literal["control", "original"]
 
 OWN_ROUNDS = 6  # epochs over the model's own text
+COUNTS = (
+    *("steps", "block", "batch", "check_every", "evaluate_every"),
+    *("constraint_blocks", "final_blocks", "held_out", "constraint_articles"),
+)
+SHARES = ("distil", "average", "dense_share", "anneal", "warm_up", "noise", "own")
+MOST = {"steps": 10**7, "block": 10**6, "batch": 10**5, "rank": 10**5, "seed": 2**63 - 1}
 
 
 @dataclass(frozen=True)
@@ -50,22 +56,9 @@ class Settings:
     seed: int = setting(0, "seed of batches, adapters and gates")
 
     def __post_init__(self) -> None:
-        for item in fields(self):
-            value, default = getattr(self, item.name), item.default
-            if isinstance(default, int | float) and type(value) not in (int, type(default)):
-                raise HeadcountError(f"{item.name} must be a number, not {value!r}.")
-        counts = ("steps", "block", "batch", "check_every", "evaluate_every")
-        for name in (*counts, "constraint_blocks", "final_blocks"):
-            if getattr(self, name) < 1:
-                raise HeadcountError(f"{name.replace('_', '-')} must be at least 1.")
+        self._check_numbers()
         if self.block < 2:
             raise HeadcountError("block must be at least 2: the first token predicts the second.")
-        for name in ("distil", "average", "dense_share", "anneal", "warm_up", "noise", "own"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise HeadcountError(f"{name.replace('_', '-')} must be a share from 0 to 1.")
-        for name in ("rank", "tolerance", "pressure"):
-            if getattr(self, name) < 0:
-                raise HeadcountError(f"{name} cannot be negative.")
         if self.own_rows == self.batch:
             raise HeadcountError(
                 "own must leave blocks of the given text in each step: lower own or raise batch."
@@ -76,10 +69,31 @@ class Settings:
             )
         if self.evaluate_every % self.check_every:
             raise HeadcountError("evaluate-every must be a multiple of check-every.")
-        if self.lr is not None and self.lr <= 0:
-            raise HeadcountError("lr must be above 0.")
+        if self.lr is not None and (type(self.lr) not in (int, float) or self.lr <= 0):
+            raise HeadcountError(f"lr must be a number above 0, not {self.lr!r}.")
         if self.constraint not in get_args(Constraint):
             raise unknown("constraint", self.constraint, get_args(Constraint))
+
+    def _check_numbers(self) -> None:
+        """Refuse numbers that make no sense whatever the other settings are."""
+        for item in fields(self):
+            value, default = getattr(self, item.name), item.default
+            if isinstance(default, int | float) and type(value) not in (int, type(default)):
+                raise HeadcountError(f"{item.name} must be a number, not {value!r}.")
+            if isinstance(value, float) and not math.isfinite(value):
+                raise HeadcountError(f"{item.name} must be a finite number, not {value}.")
+        for name in COUNTS:
+            if getattr(self, name) < 1:
+                raise HeadcountError(f"{name.replace('_', '-')} must be at least 1.")
+        for name in SHARES:
+            if not 0 <= getattr(self, name) <= 1:
+                raise HeadcountError(f"{name.replace('_', '-')} must be a share from 0 to 1.")
+        for name in ("rank", "tolerance", "pressure", "seed"):
+            if getattr(self, name) < 0:
+                raise HeadcountError(f"{name} cannot be negative.")
+        for name, most in MOST.items():
+            if getattr(self, name) > most:
+                raise HeadcountError(f"{name} must be at most {most:,}.")
 
     @property
     def learning_rate(self) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,10 @@ from headcount.sparse.objective import Loss
 from headcount.sparse.settings import Settings
 from headcount.sparse.text import Text, load_text, write_own_text
 from headcount.sparse.train import Best, Run, Running
-from headcount.sparse.tunable import Tunable, Values
+from headcount.sparse.tunable import Tunable, Values, layer_width
+from headcount.system.bundled import is_disk_full
+from headcount.system.files import checked_path
+from headcount.system.folders import locked_folder
 
 
 @dataclass(frozen=True)
@@ -74,48 +77,90 @@ def sparsify(
     minutes, rows, compile, save_seconds, progress, say.
     """
     settings, how = settings or Settings(), Running(**running)
-    out = Path(out)
-    shared = Path(control or out / "control")  # holds the tokens too
-    module = plain(model.module)
-    module.eval()  # no dropout: what is trained is what is measured
-    limit = model.context_limit
+    out = checked_path(out)
+    shared = checked_path(control or out / "control")  # holds the tokens too
+    _check_fit(model, settings)
+    with working_in(out), ExitStack() as making_control:
+        if shared.resolve() != out.resolve():
+            making_control.enter_context(working_in(shared))
+        data = _read_text(model, text, settings, shared, how)
+        if data is None:
+            return None
+        identity = {"weights": model.identity["weights"], "text": data.source}  # of the dense model
+        if data.own is not None:
+            identity["own_text"] = data.own_digest
+        with (
+            _sparse(model) as attentions,
+            Tunable(plain(model.module), settings) as tunable,
+            drawing(attentions, pressure=settings.pressure) as draws,
+        ):
+            of_control = identity | settings.of_control()
+            dense = Run(tunable, data, settings, shared, of_control, how, attentions)
+            if not dense.finish():
+                return None
+            making_control.close()  # from here on, other runs may use the control too
+            controlled = dense.average if settings.average else tunable.copy()
+            run = _sparse_run(dense, controlled, out / "work" / "sparse", identity)
+            run.draws = draws
+            tunable.put(tunable.fresh)
+            if not run.finish():
+                return None
+            outcome, values = _evaluate(run, dense, controlled)
+            facts = _write(out, model, tunable, values)
+        training = {"settings": asdict(settings), **outcome.facts()}
+        name = facts.base and (base or facts.base)
+        about_text = _about_text(data, attribution or {})
+        write_facts(out, replace(facts, base=name, training=training, text=about_text))
+    return outcome
+
+
+@contextmanager
+def working_in(folder: Path) -> Iterator[None]:
+    """Keep other runs out of a folder, which is made if need be; a full disk is told plainly."""
+    with ExitStack() as stack:
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            stack.enter_context(locked_folder(folder, wait=False))
+        except BlockingIOError as error:
+            raise HeadcountError(
+                f"Another run of headcount sparsify is at work in {folder}: wait until it ends, or "
+                "choose another folder."
+            ) from error
+        try:
+            yield
+        except Exception as error:
+            if not is_disk_full(error):
+                raise
+            raise HeadcountError(
+                f"The disk of {folder} is full: free some space and run the same command again, "
+                "which continues from the last checkpoint."
+            ) from error
+
+
+def _check_fit(model: Model, settings: Settings) -> None:
+    """Refuse what this model cannot do before the slow work starts."""
+    limit, module = model.context_limit, plain(model.module)
     if limit is not None and settings.block > limit:
         raise HeadcountError(
             f"Blocks of {settings.block} tokens are longer than the {limit} that {model.name} can "
             "read: choose a smaller --block."
         )
+    module.eval()  # no dropout: what is trained is what is measured
     with _sparse(model):
-        pass  # refuse a model that cannot be sparse before the slow work starts
-    data = _read_text(model, text, settings, shared, how)
-    if data is None:
-        return None
-    identity = {"weights": model.identity["weights"], "text": data.source}  # of the dense model
+        pass  # refuses a model that cannot be sparse
+    if settings.rank and settings.rank > (width := layer_width(module)):
+        raise HeadcountError(
+            f"A rank of {settings.rank} is above the width of the layers of {model.name}: choose "
+            f"a --rank of at most {width}, or 0 to train all weights."
+        )
+
+
+def _about_text(data: Text, attribution: Mapping[str, str]) -> dict[str, Any]:
+    """The text as sparse.json describes it."""
+    about = {"articles_sha256": data.source, "tokens": data.train.size, **attribution}
     if data.own is not None:
-        identity["own_text"] = data.own_digest
-    with (
-        _sparse(model) as attentions,
-        Tunable(module, settings) as tunable,
-        drawing(attentions, pressure=settings.pressure) as draws,
-    ):
-        of_control = identity | settings.of_control()
-        dense = Run(tunable, data, settings, shared, of_control, how, attentions)
-        if not dense.finish():
-            return None
-        controlled = dense.average if settings.average else tunable.copy()
-        run = _sparse_run(dense, controlled, out / "work" / "sparse", identity)
-        run.draws = draws
-        tunable.put(tunable.fresh)
-        if not run.finish():
-            return None
-        outcome, values = _evaluate(run, dense, controlled)
-        facts = _write(out, model, tunable, values)
-    text_facts = {"articles_sha256": data.source, "tokens": data.train.size, **(attribution or {})}
-    if data.own is not None:
-        text_facts |= {"own_blocks": len(data.own), "own_sha256": data.own_digest}
-    training = {"settings": asdict(settings), **outcome.facts()}
-    name = facts.base and (base or facts.base)
-    write_facts(out, replace(facts, base=name, training=training, text=text_facts))
-    return outcome
+        about |= {"own_blocks": len(data.own), "own_sha256": data.own_digest}
+    return about
 
 
 def _read_text(

@@ -14,6 +14,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
+from io import BytesIO
 from itertools import count
 from pathlib import Path
 from typing import Any, cast
@@ -29,7 +30,7 @@ from headcount.models.memory import out_of_memory, too_large
 from headcount.models.model import Model
 from headcount.models.sites import accepted, plain
 from headcount.sparse.settings import Settings
-from headcount.system.files import digest, replacing
+from headcount.system.files import checked_path, digest, replacing, write_file
 from headcount.system.progress import progress as progress_bar
 
 Blocks = Int[np.ndarray, "blocks tokens"]
@@ -60,6 +61,18 @@ class Text:
         return digest(np.ascontiguousarray(self.own, dtype="<i4").tobytes())
 
 
+def text_file(path: str | Path) -> Path:
+    """The path of a text; one that is missing or of another kind is refused."""
+    path = checked_path(path)
+    if not path.name.endswith(SUFFIXES):
+        raise HeadcountError(
+            f"{path} is not a text file: its name must end in {', '.join(SUFFIXES)}."
+        )
+    if not path.is_file():
+        raise HeadcountError(f"There is no file {path}: check the path.")
+    return path
+
+
 def read_articles(path: str | Path) -> list[str]:
     """The articles of a .txt or .txt.xz file (blank lines between them) or a .jsonl file ("text").
 
@@ -68,13 +81,7 @@ def read_articles(path: str | Path) -> list[str]:
     >>> read_articles(file)
     ['One.\\nStill one.', 'Two.']
     """
-    path = Path(path)
-    if not path.name.endswith(SUFFIXES):
-        raise HeadcountError(
-            f"{path} is not a text file: its name must end in {', '.join(SUFFIXES)}."
-        )
-    if not path.is_file():
-        raise HeadcountError(f"There is no file {path}: check the path.")
+    path = text_file(path)
     try:
         data = path.read_bytes()
         text = (lzma.decompress(data) if path.suffix == ".xz" else data).decode("utf-8")
@@ -229,8 +236,10 @@ def write_own_text(
                     continue
                 new += len(batch)
                 if file is not None:
-                    with replacing(file) as temporary, temporary.open("wb") as stream:
-                        np.save(stream, batch.astype(np.int32))
+                    # Through memory: NumPy's own error at a full disk does not say so.
+                    stream = BytesIO()
+                    np.save(stream, batch.astype(np.int32))
+                    write_file(file, stream.getvalue())
             written.append(batch)
             done += len(batch)
             bar.update(len(batch))

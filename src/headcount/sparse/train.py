@@ -33,6 +33,7 @@ from headcount.sparse.settings import Settings
 from headcount.sparse.text import Text, training_batches
 from headcount.sparse.tunable import Tunable, Values
 from headcount.system.files import replacing, write_file
+from headcount.system.interrupts import HeldSignals, holding_signals
 from headcount.system.progress import duration
 from headcount.system.progress import progress as progress_bar
 from headcount.system.transformers_compat import replaced
@@ -70,6 +71,8 @@ class Running:
     def __post_init__(self) -> None:
         if self.rows is not None and self.rows < 1:
             raise HeadcountError(f"rows must be at least 1, not {self.rows}.")
+        if self.minutes is not None and not self.minutes >= 0:  # NaN is not, either
+            raise HeadcountError(f"minutes must be at least 0, not {self.minutes}.")
         endless = self.minutes is None
         self.deadline = math.inf if endless else time.monotonic() + 60 * (self.minutes or 0)
 
@@ -96,6 +99,7 @@ class Run:
     best: Best | None = None
     best_values: Values = field(default_factory=dict)
     log: list[dict[str, float]] = field(default_factory=list)
+    losses: list[Tensor] = field(default_factory=list)  # of the steps since the last check
 
     def __post_init__(self) -> None:
         settings = self.settings
@@ -112,11 +116,15 @@ class Run:
         self.checked = self.text.constraint[: settings.constraint_blocks]
 
     def finish(self) -> bool:
-        """Train from the saved state to the last step; False if the time ran out."""
+        """Train from the saved state to the last step; False if the time ran out.
+
+        An interruption waits for the end of the step, after which the state is saved.
+        """
         self._resume()
         how, steps, device = self.how, self.settings.steps, self.tunable.device
         compiles = device.type != "cpu" if how.compile is None else how.compile
         with ExitStack() as stack:
+            held = stack.enter_context(holding_signals(self._tell_interruption))
             shown = progress_bar(self.label, steps, show=how.progress, unit="step")
             bar = stack.enter_context(shown)
             bar.update(self.step)
@@ -126,8 +134,8 @@ class Run:
             if compiles and self.attentions:
                 compiling = compiled(self.tunable.module, self.attentions, how.say)
                 self.loss_of = stack.enter_context(compiling)(objective.training_loss)
-            in_time = self._train_on(bar)
-        self._save()
+            in_time = self._train_on(bar, held)
+            self._save()
         if not in_time:
             how.say(
                 f"Time is up at step {self.step} of {steps} of the {self.label} run, which is kept "
@@ -135,23 +143,31 @@ class Run:
             )
         return in_time
 
-    def _train_on(self, bar: Any) -> bool:
+    def _tell_interruption(self) -> None:
+        self.how.say(
+            "Interrupted: the current step is finished and saved first (interrupt again to stop at "
+            "once, and to continue later from the last checkpoint)."
+        )
+
+    def _train_on(self, bar: Any, held: HeldSignals) -> bool:
         """Train the remaining steps; False if the time ran out."""
         settings, how = self.settings, self.how
         saved = began = time.monotonic()
         first = self.step
         rows = (settings.batch, settings.own_rows)
         source = training_batches(self.text, *rows, settings.seed, first)
-        losses: list[Tensor] = []
         while self.step < settings.steps:
             ids = torch.from_numpy(next(source)).to(self.tunable.device)
-            losses.append(self._step_in_memory(ids))
+            self.losses.append(self._step_in_memory(ids))
             self.step += 1
+            if self._is_check():
+                self._check_constraint()
+            if held.pending:  # before anything is printed: the terminal may be closed
+                self._save()
+                held.release()
             bar.update(1)
-            if self.step % settings.check_every and self.step < settings.steps:
-                continue
-            self._check_constraint(losses)
-            bar.set_postfix_str(self._line())
+            if self._is_check():
+                bar.set_postfix_str(self._line())
             if self._is_report() and bar.disable:  # a visible bar shows the same
                 left = (time.monotonic() - began) / max(1, self.step - first)
                 left *= settings.steps - self.step
@@ -242,7 +258,7 @@ class Run:
             draw.seed = None
         return objective.measure(run, blocks, rows, self.draws, device)
 
-    def _check_constraint(self, losses: list[Tensor]) -> None:
+    def _check_constraint(self) -> None:
         """Measure the loss on the constraint's text; update violation, best weights and log."""
         settings = self.settings
         bias = gate_bias(settings, self.step - 1) if self.sparse else None
@@ -256,7 +272,7 @@ class Run:
             self.multiplier.observe(now.loss, self._limit() - settings.margin)
         row = {
             "step": self.step,
-            "train_loss": float(torch.stack(losses).mean()),
+            "train_loss": float(torch.stack(self.losses).mean()),
             "constraint_loss": now.loss,
             "open_edges": now.edges,
             "multiplier": self.multiplier.value,
@@ -265,7 +281,7 @@ class Run:
             "averaged_loss": float("nan"),
             "averaged_edges": float("nan"),
         }
-        losses.clear()
+        self.losses.clear()
         if self._is_report():
             averaged = self.measure(self.average, self.checked, bias)
             row |= {"averaged_loss": averaged.loss, "averaged_edges": averaged.edges}
@@ -290,6 +306,9 @@ class Run:
         if self.best is None or new.order < self.best.order:
             self.best = new
             self.best_values = {name: value.clone() for name, value in values.items()}
+
+    def _is_check(self) -> bool:
+        return self.step % self.settings.check_every == 0 or self.step == self.settings.steps
 
     def _is_report(self) -> bool:
         return self.step % self.settings.evaluate_every == 0 or self.step == self.settings.steps
@@ -318,6 +337,7 @@ class Run:
             "multiplier": asdict(self.multiplier),
             "best": None if self.best is None else asdict(self.best),
             "log": self.log,
+            "losses": [float(loss) for loss in self.losses],
         }
         save_state(self.folder, facts, tensors)
 
@@ -340,6 +360,8 @@ class Run:
         self.tunable.put(parts["weight"])
         self.average, self.best_values = parts["average"], parts["best"]
         self.step, self.log = facts["step"], facts["log"]
+        # States of earlier versions, saved right after a check, have no losses.
+        self.losses = list(torch.tensor(facts.get("losses", []), device=device))
         self.multiplier = Multiplier(**facts["multiplier"])
         self.best = None if facts["best"] is None else Best(**facts["best"])
         if self.step < self.settings.steps:

@@ -92,6 +92,12 @@ def block_layers(module: nn.Module) -> list[str]:
     return layers
 
 
+def layer_width(module: nn.Module) -> int:
+    """The width of the widest layer that adapters are attached to: no adapter needs more ranks."""
+    weights = (linear_weight(module.get_submodule(name)) for name in block_layers(module))
+    return max(min(weight.shape) for weight in weights if weight is not None)
+
+
 @torch.no_grad()
 def merge(module: nn.Module, tensors: Mapping[str, Tensor], scale: float) -> None:
     """Add adapters (NAME.down, NAME.up) to the weights of the layers that they are named after."""

@@ -200,9 +200,10 @@ def _plain_errors(model: BundledModel) -> Iterator[None]:
 
 def is_disk_full(error: BaseException) -> bool:
     """Whether `error` means that a disk is full; safetensors says so only in its message."""
-    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+    full = (errno.ENOSPC, errno.EDQUOT)
+    if isinstance(error, OSError) and error.errno in full:
         return True
-    return f"(os error {errno.ENOSPC})" in str(error)
+    return any(f"(os error {number})" in str(error) for number in full)
 
 
 def lock_path(folder: Path) -> Path:

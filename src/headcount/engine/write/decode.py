@@ -102,10 +102,10 @@ def generate(
     ):
         if ids and uses_slots(model, gated=gates is not None):
             job.continuous(share, finish).run(job.longest_first(), rows or MOST_SLOTS)
-            return [results[number] for number in range(len(ids))]
-        run, batches = _choose_decoder(job, rows or rows_at_once(model, ids, new), share)
-        for batch in _that_fit(job, lambda batch: keep(run, batch), batches):
-            bar.update(len(batch))
+        else:
+            run, batches = _choose_decoder(job, rows or rows_at_once(model, ids, new), share)
+            for batch in _that_fit(job, lambda batch: keep(run, batch), batches):
+                bar.update(len(batch))
     return [results[number] for number in range(len(ids))]
 
 

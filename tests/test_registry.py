@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ import pytest
 
 from headcount import HeadcountError
 from headcount.errors import did_you_mean
-from headcount.registry import Factory, Registry
+from headcount.registry import Factory, Registry, make_settings
 
 
 @pytest.fixture
@@ -107,6 +108,45 @@ def test_settings_of_the_wrong_kind_are_refused(
     with pytest.raises(HeadcountError) as caught:
         registry["walk"].bind(**settings)
     assert words in str(caught.value)
+
+
+@dataclass(frozen=True)
+class Walk:
+    seed: int = 0
+    seeds: int = 1
+    pace: int = 1
+
+    def __post_init__(self) -> None:
+        if self.pace < 1:
+            raise HeadcountError("A walk needs a pace.")
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"seed": -1}, 'The setting "seed" of tour must be at least 0, not -1.'),
+        ({"seed": 2**63}, "must be at most"),
+        ({"seeds": -1}, "must be at least 0"),
+        ({"seeds": 10**8}, 'The setting "seeds" of tour must be at most 10,000, not 100,000,000.'),
+        ({"pace": 0}, "A walk needs a pace."),
+        ({"pace": 9}, "No pace of 9."),
+    ],
+)
+def test_values_that_no_factory_can_use_are_refused_when_bound(
+    registry: Registry[Any], settings: dict[str, int], words: str
+) -> None:
+    def check(bound: Mapping[str, Any]) -> None:
+        if bound["pace"] == 9:
+            raise HeadcountError("No pace of 9.")
+
+    registry.register("tour", "Touring", config=Walk, check=check)(lambda settings: settings)
+    assert registry["tour"].bind(seed=2**63 - 1, seeds=10_000)["pace"] == 1
+    with pytest.raises(HeadcountError) as caught:
+        registry["tour"].bind(**settings)
+    assert words in str(caught.value)
+    if "pace" not in settings:
+        with pytest.raises(HeadcountError):
+            make_settings("tour", Walk, settings)
 
 
 def test_without_settings_there_are_none(registry: Registry[Any]) -> None:

@@ -33,6 +33,10 @@ _KINDS: dict[type, tuple[str, tuple[type, ...]]] = {
     float: ("a number", (Real,)),
     str: ("a text", (str, os.PathLike)),
 }
+LARGEST_SEED = 2**63 - 1  # what PyTorch and NumPy both take
+MOST_SEEDS = 10_000  # draws, fits or runs: far more than any interval needs
+# The smallest and the largest value of settings that mean the same wherever they occur.
+_BOUNDS = {"seed": (0, LARGEST_SEED), "seeds": (0, MOST_SEEDS)}
 
 
 @dataclass(frozen=True)
@@ -45,6 +49,7 @@ class Factory(Generic[T]):
     config: type | None = None  # a dataclass of settings, where they are many
     count: Callable[..., None] | None = None  # rankings: tells a counter what will run
     context: Callable[..., dict[str, Any]] | None = None  # rankings: what else determines scores
+    check: Callable[[Mapping[str, Any]], None] | None = None  # refuses settings of no use
 
     def arguments(self, settings: Mapping[str, Any]) -> dict[str, Any]:
         """Bound settings as the factory takes them: by name, or as one config."""
@@ -71,13 +76,18 @@ class Factory(Generic[T]):
     def bind(self, **chosen: Any) -> dict[str, Any]:
         """Return all parameters with `chosen` in place.
 
-        One that is unknown, or of another kind than its default, is refused by name.
+        One that is unknown, or of another kind than its default, is refused by name; so is a value
+        that the factory cannot use, before a model is loaded for it.
         """
         known = self.defaults()
         checked = {
             name: check_setting(self.key, name, value, known) for name, value in chosen.items()
         }
-        return {**known, **checked}
+        bound = {**known, **checked}
+        self.arguments(bound)  # a config checks its own values
+        if self.check is not None:
+            self.check(bound)
+        return bound
 
 
 def setting(default: Any, text: str, *, option: str = "", choices: Sequence[str] = ()) -> Any:
@@ -120,6 +130,8 @@ def make_settings(owner: str, config: type[T], chosen: Mapping[str, Any]) -> T:
 def check_setting(owner: str, name: str, value: Any, known: Mapping[str, Any]) -> Any:
     """The value of a setting; one that is unknown, or of another kind than its default, is refused.
 
+    So is a seed, or a number of seeds, beyond its bounds.
+
     >>> check_setting("square", "side", 3, {"side": 2})
     3
     """
@@ -137,7 +149,13 @@ def check_setting(owner: str, name: str, value: Any, known: Mapping[str, Any]) -
         raise HeadcountError(
             f'The setting "{name}" of {owner} is {kind}, such as {known[name]!r}, not {value!r}.'
         )
-    return default(value)  # plain values, as logs can hold them
+    plain: Any = default(value)  # as logs can hold it
+    if default is int and name in _BOUNDS:
+        least, most = _BOUNDS[name]
+        if not least <= plain <= most:
+            bound = f"at least {least}" if plain < least else f"at most {most:,}"
+            raise HeadcountError(f'The setting "{name}" of {owner} must be {bound}, not {plain:,}.')
+    return plain
 
 
 def check_config(owner: str, config: Any) -> None:

@@ -143,6 +143,53 @@ def test_lines_with_unequal_corrupted_prompts_are_left_out(tmp_path: Path) -> No
     assert (len(task), task.parameters["left_out"]) == (9, 1)
 
 
+def with_equal(tmp_path: Path, equal: int, unequal: int, *, lines: bool) -> str:
+    """A file in which the last `equal` corrupted prompts are the prompts."""
+    records = prompts(unequal)["prompts"]
+    for record in records[len(records) - equal :]:
+        record["corrupt"] = record["clean"]
+    if not lines:
+        return write(tmp_path, {"prompts": records})
+    file = tmp_path / "mine.jsonl"
+    renamed = [
+        {"prompt": p["clean"], "target": p["answers"][0], "corrupted": p["corrupt"]}
+        for p in records
+    ]
+    file.write_text("".join(f"{json.dumps(line)}\n" for line in renamed))
+    return str(file)
+
+
+@pytest.mark.parametrize("lines", [True, False])
+def test_corrupted_prompts_that_are_the_prompts_are_left_out_with_the_same_count(
+    tmp_path: Path, lines: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    whole = make_task(with_equal(tmp_path, 0, 0, lines=lines), words())
+    file = with_equal(tmp_path, 1, 1, lines=lines)
+    task = make_task(file, words())
+    assert [e.id for e in task] == [e.id for e in whole][1:-1]
+    assert task.parameters["left_out"] == 2
+    assert "2 of the 10 examples of" in caplog.messages[-1]
+    require_corrupted(encode(task, words()))
+    assert {e.id for e in task.split("test")} <= {e.id for e in whole.split("test")}
+    # A smaller part of the file counts its own lines only.
+    assert (
+        "left_out"
+        not in make_task(with_equal(tmp_path, 1, 0, lines=lines), words(), n=9).parameters
+    )
+
+
+@pytest.mark.parametrize("lines", [True, False])
+@pytest.mark.parametrize(("equal", "unequal"), [(3, 0), (1, 2)])
+def test_above_a_fifth_the_first_that_is_the_prompt_is_named(
+    tmp_path: Path, lines: bool, equal: int, unequal: int
+) -> None:
+    file = with_equal(tmp_path, equal, unequal, lines=lines)
+    with pytest.raises(HeadcountError) as refused:
+        make_task(file, words())
+    place = f"line {11 - equal}: the example" if lines else f"prompt {11 - equal}"
+    assert str(refused.value).startswith(f"{file}, {place} has a corrupted prompt that is equal")
+
+
 @pytest.mark.parametrize("lines", [True, False])
 def test_a_file_of_cogqa_gets_a_hint(tmp_path: Path, lines: bool) -> None:
     record = {"question": "Who?", "answer": "he", "generated": []}

@@ -11,6 +11,7 @@ from headcount.curves import Curve
 from headcount.curves import curve as make_curve
 from headcount.models.model import load_model
 from headcount.report.curve_study import curve_study
+from headcount.system.folders import check_place
 from headcount.tasks import make_task
 
 MODEL = "smollm2-135m-q4"
@@ -27,6 +28,7 @@ def demo(arguments: Namespace) -> Answer | None:
 
         demo_all(arguments)
         return None
+    out = check_place(arguments.out or "out/demo")
     say = (lambda text: None) if arguments.json else print
     say(f"Loading {MODEL} (the first time, its 93 MB are fetched and converted)")
     model = load_model(MODEL)
@@ -41,7 +43,7 @@ def demo(arguments: Namespace) -> Answer | None:
     claims = judge_claims(result)
     facts = {"model": MODEL, "examples": EXAMPLES, **SETTINGS}
     study = curve_study(result, model, task, facts, claims)
-    paths = study.save(arguments.out or "out/demo", "headcount demo", page="index.html")
+    paths = study.save(out, "headcount demo", page="index.html")
     return Answer(
         {"claims": [vars(claim) for claim in claims], "files": paths},
         "\n".join(["", str(result), "", *claim_lines(claims), files_text(paths)]),

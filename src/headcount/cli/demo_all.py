@@ -24,6 +24,7 @@ from headcount.report import read_result, write_page
 from headcount.report.study import versions
 from headcount.studies import PUBLISHED, study_kind
 from headcount.studies.description import Description, resume_key
+from headcount.system.folders import check_place
 from headcount.system.progress import duration
 
 PRESET = "quick"
@@ -99,7 +100,7 @@ class _Demo:
 
 def demo_all(arguments: Namespace) -> None:
     """Run the studies that are not finished, make all pages again, and print the verdicts."""
-    out, names, pages = Path(arguments.out or "out/demo-all"), list(PUBLISHED), []
+    out, names, pages = check_place(arguments.out or "out/demo-all"), list(PUBLISHED), []
     index, stream = out / "index.html", sys.stderr if arguments.json else sys.stdout
 
     def tell(text: str) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from argparse import Namespace
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -37,30 +37,40 @@ from headcount.metrics.chance import chance_of
 from headcount.models.model import Model
 from headcount.rankings import RANKINGS, Ranking, fitting
 from headcount.rankings.agreement import agreement
+from headcount.registry import make_settings
 from headcount.report.curve_study import curve_study
 from headcount.report.study import versions
 from headcount.stats import accuracy_interval, bootstrap
 from headcount.studies.masked_heads.study import check_functions
 from headcount.system.files import write_json
-from headcount.system.folders import replacing_files
-from headcount.tasks import FUNCTIONS, Task, make_task, task_factory
+from headcount.system.folders import check_place, replacing_files
+from headcount.tasks import FUNCTIONS, Task, check_file, make_task, task_factory
 from headcount.tasks.cognitive import DRAWS
 
 
 @contextmanager
-def lab_model_and_task(arguments: Namespace) -> Iterator[tuple[Lab, Model, Task]]:
-    """The lab, model and task of the arguments; refuses unknown tasks before it loads a model."""
-    make = task_factory(arguments.task, **parse_settings(arguments.set))
+def lab_model_and_task(
+    arguments: Namespace, *asked: Mapping[str, Any]
+) -> Iterator[tuple[Lab, Model, Task]]:
+    """The lab, model and task of the arguments; refuses unknown tasks before it loads a model.
+
+    So are files of examples without what the metric and the ablation of `asked` settings need.
+    """
+    of_task = parse_settings(arguments.set)
+    make = task_factory(arguments.task, **of_task)
+    for settings in asked:
+        metric = get_metric(settings.get("metric", "accuracy"))
+        foils_for = metric.key if getattr(metric, "needs_foils", False) else ""
+        corrupted = settings.get("ablation") == "corrupted"
+        check_file(arguments.task, of_task, foils_for=foils_for, corrupted=corrupted)
     with lab_from(arguments) as lab:
         model = model_from(arguments)
         yield lab, model, make(model.tokenizer)
 
 
 def ranking_settings(arguments: Namespace) -> dict[str, Any]:
-    """The settings of --ranking-set; refuses unknown ones before a model is loaded."""
-    chosen = parse_settings(arguments.ranking_set)
-    get_metric(RANKINGS[arguments.ranking].bind(**chosen).get("metric", "logprob"))
-    return chosen
+    """All settings of --ranking; refuses those that it cannot use before a model is loaded."""
+    return RANKINGS[arguments.ranking].bind(**parse_settings(arguments.ranking_set))
 
 
 def rank(arguments: Namespace) -> Answer:
@@ -68,7 +78,9 @@ def rank(arguments: Namespace) -> Answer:
     chosen = ranking_settings(arguments)
     if arguments.top < 1:
         raise HeadcountError(f"Cannot print the top {arguments.top} heads: ask for at least 1.")
-    with lab_model_and_task(arguments) as (lab, model, task):
+    if arguments.out:
+        check_place(arguments.out, file=True)
+    with lab_model_and_task(arguments, chosen) as (lab, model, task):
         ranking = Ranking.of(model, task, arguments.ranking, **chosen)
         metric = get_metric(ranking.settings.get("metric", "accuracy"))
         whole = whole_model(model, task, metric, "ranking")
@@ -103,7 +115,7 @@ def _best_heads(scores: HeadScores, top: int, clusters: np.ndarray) -> str:
 def ablate(arguments: Namespace) -> Answer | None:
     """Measure the model with all heads and under the head set, and the paired difference."""
     metric, positions = get_metric(arguments.metric), read_positions(arguments.positions)
-    with lab_model_and_task(arguments) as (lab, model, task):
+    with lab_model_and_task(arguments, vars(arguments)) as (lab, model, task):
         gates = gates_from(arguments, model)
         count = int((gates == float(arguments.keep)).sum())
         named = f"only {count} kept" if arguments.keep else f"{count} off"
@@ -136,22 +148,16 @@ def curve(arguments: Namespace) -> Answer:
     ready = HeadScores.load(arguments.ranking) if is_file else None
     of_ranking = {} if is_file else ranking_settings(arguments)
     metric = get_metric(arguments.metric)
-    chosen = CurveSettings(
-        counts=arguments.counts,
-        series=arguments.series,
-        seeds=arguments.seeds,
-        mode="keep" if arguments.keep else "mask",
-        ablation=arguments.ablation,
-        scope=arguments.scope,
-        epsilon=arguments.epsilon,
-        positions=arguments.positions,
-    )
-    with lab_model_and_task(arguments) as (lab, model, task):
+    names = ("counts", "series", "seeds", "ablation", "scope", "epsilon", "positions")
+    given = {name: getattr(arguments, name) for name in names}
+    given["mode"] = "keep" if arguments.keep else "mask"
+    chosen = make_settings("curve", CurveSettings, given)
+    check_place(arguments.out)
+    with lab_model_and_task(arguments, of_ranking, vars(arguments)) as (lab, model, task):
         ranking = ready or Ranking.of(model, task, arguments.ranking, **of_ranking)
         request = CurveRequest(model, task, ranking, metric, chosen)
         if forecast := announce(arguments, lab, [request]):
             return forecast
-        Path(arguments.out).mkdir(parents=True, exist_ok=True)  # refused before measuring
         result = request.result(lab)
     study = curve_study(result, model, task, asdict(chosen))
     paths = study.save(arguments.out, command_line(arguments))
@@ -162,16 +168,19 @@ def curve(arguments: Namespace) -> Answer:
 def compare(arguments: Namespace) -> Answer:
     """Show the table of agreement, and write picture, numbers and scores into a folder."""
     ready = _read_rankings(arguments.ranking)  # refuses before the model is loaded
-    with lab_model_and_task(arguments) as (lab, model, task):
+    chosen = {
+        name: RANKINGS[name].bind(**_seeds(name, arguments.seeds))
+        for name, scores in ready.items()
+        if scores is None
+    }
+    check_counts(arguments.counts or [])
+    check_place(arguments.out)
+    with lab_model_and_task(arguments, *chosen.values()) as (lab, model, task):
         if arguments.counts is not None:
             check_counts(arguments.counts, model.layout)
         for scores in filter(None, ready.values()):
             fitting(scores, model)  # refuses before anything is ranked
-        rankings = {
-            name: Ranking.of(model, task, name, **_seeds(name, arguments.seeds))
-            for name, scores in ready.items()
-            if scores is None
-        }
+        rankings = {name: Ranking(model, task, name, settings) for name, settings in chosen.items()}
         whole = whole_model(model, task, get_metric("accuracy"), "ranking")
         if forecast := announce(arguments, lab, [*rankings.values(), whole]):
             return forecast
@@ -232,6 +241,8 @@ def tasks(arguments: Namespace) -> Answer:
         raise HeadcountError(
             "This command takes the mean over all draws: leave the setting draw out."
         )
+    for name in functions:
+        task_factory(name, **chosen)  # refuses before a model is loaded
     with lab_from(arguments) as lab:
         model, metric = model_from(arguments), get_metric("exact_match")
         whole = HeadSets.of(model.layout.gates(off=[]), model.layout)

@@ -12,20 +12,23 @@ from typing import Any
 from headcount.cli.common import Answer, gates_from, model_from
 from headcount.cli.parser import chosen_settings, parse_settings
 from headcount.engine.write.decode import generate as decode
+from headcount.engine.write.settings import Decoding
 from headcount.errors import counted
 from headcount.figures.edges import plot_edges
 from headcount.figures.style import save_figure
+from headcount.models.export import check_new
 from headcount.models.export import export as export_model
 from headcount.models.model import Model
 from headcount.models.sites import HeadSite, plain
 from headcount.models.token_checks import check_bos, token_warnings
-from headcount.registry import check_setting
+from headcount.registry import check_setting, make_settings
 from headcount.sparse.settings import Settings
 from headcount.sparse.sparsify import Sparsified, working_in
 from headcount.sparse.sparsify import sparsify as make_sparse_model
 from headcount.sparse.text import text_file
 from headcount.sparse.train import Running
 from headcount.system.files import checked_path, write_csv
+from headcount.system.folders import check_place
 
 
 def doctor(arguments: Namespace) -> Answer:
@@ -90,23 +93,19 @@ def geometry(model: Model) -> list[str]:
 
 def generate(arguments: Namespace) -> Answer:
     """Continue each prompt."""
+    names = ("max_new_tokens", "scope", "temperature", "seed")
+    chosen: dict[str, Any] = {name: getattr(arguments, name) for name in names}
+    make_settings("generate", Decoding, chosen)  # refuses before a model is loaded
     model = model_from(arguments)
-    texts = decode(
-        model,
-        arguments.prompt,
-        gates_from(arguments, model),
-        max_new_tokens=arguments.max_new_tokens,
-        scope=arguments.scope,
-        temperature=arguments.temperature,
-        seed=arguments.seed,
-        progress=not arguments.quiet,
-    )
+    gates = gates_from(arguments, model)
+    texts = decode(model, arguments.prompt, gates, progress=not arguments.quiet, **chosen)
     whole = [prompt + text.text for prompt, text in zip(arguments.prompt, texts, strict=True)]
     return Answer([asdict(text) for text in texts], "\n".join(whole))
 
 
 def export(arguments: Namespace) -> Answer:
     """Fold the head set into the weights, write them, load them again, and compare logits."""
+    check_place(check_new(arguments.out))  # refuses before a model is loaded
     model = model_from(arguments)
     gates = gates_from(arguments, model)
     folder = export_model(model, gates, arguments.out)

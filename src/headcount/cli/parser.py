@@ -8,7 +8,7 @@ import inspect
 import re
 import sys
 from argparse import Namespace
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import Field, fields
 from typing import Any, NoReturn
@@ -40,9 +40,10 @@ class Parser(argparse.ArgumentParser):
     def option(self, name: str, value: str, text: str, default: Any = None, **how: Any) -> None:
         """Add an option with a value, which is a whole number if it is called N, a number if X.
 
-        The help ends with the default, where there is one.
+        One that is called TEXT is read as UTF-8. The help ends with the default, if there is one.
         """
-        kind, shown = {"N": int, "X": float}.get(value, str), default_text(default)
+        kinds: dict[str, Callable[[str], Any]] = {"N": int, "X": float, "TEXT": read_text}
+        kind, shown = kinds.get(value, str), default_text(default)
         help = f"{text} ({shown})" if shown else text
         self.add_argument(name, type=kind, metavar=value, default=default, help=help, **how)
 
@@ -102,6 +103,17 @@ class Parser(argparse.ArgumentParser):
         """The values that an argument can have, where they are limited."""
         named = (a for a in self._actions if name in (*a.option_strings, a.metavar, a.dest))
         return getattr(next(named, None), "choices", None) or ()
+
+
+def read_text(word: str) -> str:
+    """A word of the command line as text, also from a terminal whose encoding lacks its characters.
+
+    Python hands their bytes on as escapes (halves of surrogate pairs), which no model can read.
+    """
+    try:
+        return word.encode("utf-8", "surrogateescape").decode("utf-8")
+    except UnicodeError:
+        raise HeadcountError(f"{word!a} is not UTF-8: write it as UTF-8 text.") from None
 
 
 def add_settings(parser: Any, config: type) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from argparse import Namespace
 from dataclasses import asdict, fields
-from pathlib import Path
 from typing import Any
 
 from headcount.cli.common import (
@@ -18,6 +17,7 @@ from headcount.cli.common import (
 )
 from headcount.cli.parser import chosen_settings, parse_settings
 from headcount.studies import study_kind
+from headcount.system.folders import check_place
 
 
 def run(arguments: Namespace) -> Answer:
@@ -27,9 +27,7 @@ def run(arguments: Namespace) -> Answer:
     chosen = chosen_settings(arguments, kind.config) | pairs
     config = kind.configure(arguments.preset, **chosen)  # refuses before a model is loaded
     names = dict.fromkeys(arguments.model or kind.models)
-    out = Path(arguments.out or f"out/{arguments.study}")
-    if not arguments.dry_run:
-        out.mkdir(parents=True, exist_ok=True)  # refused before anything is measured
+    out = check_place(arguments.out or f"out/{arguments.study}")
     with lab_from(arguments) as lab:
         description = kind.describe([model_from(arguments, name) for name in names], config)
         if forecast := announce(arguments, lab, description.requests.values()):

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from jaxtyping import Float
 
+from headcount.engine.measure.ablations import check_ablation
 from headcount.engine.measure.cost import Counter
 from headcount.engine.measure.head_sets import HeadSetEntry, HeadSets, Pending, head_gates
 from headcount.engine.measure.positions import read_positions
@@ -246,6 +247,9 @@ class CurveSettings:
         for name in self.series:
             if name not in SERIES:
                 raise unknown("series", name, SERIES)
+        check_ablation(self.ablation)
+        if self.counts is not None:
+            check_counts(self.counts)
         if self.seeds < 1:
             raise HeadcountError(f"Random controls need at least one seed, not {self.seeds}.")
         if not np.isfinite(self.epsilon):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -264,17 +265,20 @@ def _not_heads(heads: Any, layout: HeadLayout) -> HeadcountError:
     )
 
 
-def check_counts(counts: Any, layout: HeadLayout) -> list[int]:
-    """Return `counts` sorted and without repeats, or refuse those that exceed the model's heads."""
+def check_counts(counts: Any, layout: HeadLayout | None = None) -> list[int]:
+    """Return `counts` sorted and without repeats, or refuse those that exceed the model's heads.
+
+    Without a layout, as long as no model is loaded, only what fits no model is refused.
+    """
     if isinstance(counts, str) or not isinstance(counts, Iterable):
         raise HeadcountError(
             f"Counts are a list of numbers of heads, such as [0, 4], not {counts!r}."
         )
     for count in counts:
-        whole = isinstance(count, Integral | float) and int(count) == count
-        if not whole or not 0 <= count <= layout.total:
-            raise HeadcountError(
-                f"Cannot choose {count} heads: this model has {layout.total} "
-                "(counts go from 0 to that number)."
-            )
+        whole = isinstance(count, Integral | float) and count % 1 == 0
+        if not whole or not 0 <= count <= (math.inf if layout is None else layout.total):
+            has = "counts are whole numbers, from 0 on"
+            if layout is not None:
+                has = f"this model has {layout.total} (counts go from 0 to that number)"
+            raise HeadcountError(f"Cannot choose {count} heads: {has}.")
     return sorted({int(count) for count in counts})

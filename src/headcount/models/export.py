@@ -24,6 +24,7 @@ from headcount.models.model import Model, check_model
 from headcount.models.proof import plain_weight
 from headcount.models.sites import HeadSite, coarsest_dtype, plain, probe_prompt, run
 from headcount.models.slices import tolerance
+from headcount.system.files import checked_path
 from headcount.system.transformers_compat import quiet_transformers
 
 # What transformers raises where a model cannot be saved, or cannot be loaded again.
@@ -78,6 +79,14 @@ def _weight(module: nn.Module, site: HeadSite) -> tuple[nn.Parameter, int]:
     raise HeadcountError(f"Cannot fold heads into {site.module}: {why}.")
 
 
+def check_new(folder: str | Path) -> Path:
+    """The path of a folder to write; one that holds something already is refused."""
+    target = checked_path(folder)
+    if target.exists() and (not target.is_dir() or any(target.iterdir())):
+        raise HeadcountError(f"{target} exists and is not an empty folder: choose another name.")
+    return target
+
+
 @torch.no_grad()
 def export(model: Model, heads: Any, folder: str | Path) -> Path:
     """Write the model with a head set folded in, as a folder that `from_pretrained` loads.
@@ -95,9 +104,7 @@ def export(model: Model, heads: Any, folder: str | Path) -> Path:
     from transformers import AutoModelForCausalLM
 
     gates = torch.from_numpy(as_gates(heads, check_model(model).layout)[None])
-    target = Path(folder)
-    if target.exists() and (not target.is_dir() or any(target.iterdir())):
-        raise HeadcountError(f"{target} exists and is not an empty folder: choose another name.")
+    target = check_new(folder)
     module: Any = plain(model.module)
     if not hasattr(module, "save_pretrained") or hasattr(module, "peft_config"):
         raise HeadcountError(

@@ -16,13 +16,14 @@ __all__ = ["RANKINGS", "Ranking", "fitting", "rank"]
 
 _enter = RANKINGS.register
 _enter("random", "Random", count=lambda *_: None)(random_ranking)
-_derivatives = {"count": attribution.count_derivatives}
+_derivatives = {"count": attribution.count_derivatives, "check": attribution.check_derivatives}
 _enter("attribution", "Attribution", **_derivatives)(attribution.attribution)
 _enter("integrated-gradients", "Integrated gradients", **_derivatives)(
     attribution.integrated_gradients
 )
-_enter("ablation", "Ablation", count=ablation.count_single_heads)(ablation.ablation)
-_enter("patching", "Patching", count=ablation.count_single_heads)(ablation.patching)
+_single = {"count": ablation.count_single_heads, "check": ablation.check_single_heads}
+_enter("ablation", "Ablation", **_single)(ablation.ablation)
+_enter("patching", "Patching", **_single)(ablation.patching)
 _probe = {"config": probe.ProbeSettings, "count": probe.count_probe}
 _enter("probe", "Probe", **_probe, context=probe.probe_context)(probe.probe)
 _enter("attention-induction", "Attention: induction", count=patterns.count_induction)(

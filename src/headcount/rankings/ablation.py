@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from headcount.engine.measure.ablations import check_ablation
 from headcount.engine.measure.cost import Counter
 from headcount.engine.measure.head_sets import HeadSetEntry, HeadSets
 from headcount.engine.measure.sweep import Sweep
@@ -46,6 +47,12 @@ def single_heads(model: Model, task: Task, metric: str, ablation: str) -> Sweep:
     ]
     table = HeadSets.build(model.layout, entries)
     return Sweep(model, task, get_metric(metric), table, "ranking", ablation)
+
+
+def check_single_heads(settings: Settings) -> None:
+    """Refuse an unknown metric or ablation."""
+    get_metric(settings["metric"])
+    check_ablation(settings["ablation"])
 
 
 def count_single_heads(counter: Counter, model: Model, task: Task, settings: Settings) -> None:

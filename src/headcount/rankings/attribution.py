@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from jaxtyping import Float
 
-from headcount.engine.measure.ablations import Ablation, make_ablation
+from headcount.engine.measure.ablations import Ablation, check_ablation, make_ablation
 from headcount.engine.measure.batch import Batch, make_batches
 from headcount.engine.measure.cost import Counter
 from headcount.engine.measure.executor import Emit, Unit
@@ -32,6 +32,8 @@ from headcount.rankings.prove_derivative import require_derivative
 from headcount.rankings.ranking import Settings, examples_key
 from headcount.system.progress import progress as progress_bar
 from headcount.tasks import Encoded, Task, require_corrupted
+
+MOST_STEPS = 1_000  # of the path: the points and weights of more take minutes to compute
 
 
 def attribution(
@@ -56,11 +58,38 @@ def integrated_gradients(
     For each example the scores of all heads sum to metric(all heads) − metric(no head), up to the
     error of the numerical integration; the result's parameters `sum` and `difference` hold the two.
     """
-    if steps < 1:
-        raise HeadcountError(f"Integrated gradients need at least 1 step, not {steps}.")
+    _check_steps(steps)
     samples, ends = _derivatives(model, task, metric, ablation, lab, steps)
     facts = {"sum": float(samples.sum(1).mean()), "difference": float(ends.mean())}
     return HeadScores.averaged(model.layout, samples, "integrated-gradients", facts)
+
+
+def check_derivatives(settings: Settings) -> None:
+    """Refuse a metric without a derivative, an unknown ablation, and too few or too many steps."""
+    _differentiable(settings["metric"])
+    check_ablation(settings["ablation"])
+    if "steps" in settings:
+        _check_steps(settings["steps"])
+
+
+def _check_steps(steps: int) -> None:
+    if steps < 1:
+        raise HeadcountError(f"Integrated gradients need at least 1 step, not {steps}.")
+    if steps > MOST_STEPS:
+        raise HeadcountError(
+            f"Integrated gradients take at most {MOST_STEPS:,} steps, not {steps:,}."
+        )
+
+
+def _differentiable(metric: str) -> Metric:
+    """The metric of this name, which must have a derivative."""
+    chosen = get_logit_metric(metric)
+    if not chosen.differentiable:
+        usable = ", ".join(m.key for m in logit_metrics() if m.differentiable)
+        raise HeadcountError(
+            f'The metric "{chosen.key}" has no derivative to rank heads by: use one of {usable}.'
+        )
+    return chosen
 
 
 def count_derivatives(counter: Counter, model: Model, task: Task, settings: Settings) -> None:
@@ -152,12 +181,7 @@ def _derivatives(
     model: Model, task: Task, metric: str, ablation: str, lab: Lab, steps: int = 0
 ) -> tuple[Float[np.ndarray, "examples heads"], Float[np.ndarray, "examples"]]:
     """The derivatives at gates of 1; with `steps`, their mean from 0 to 1 and the difference."""
-    chosen = get_logit_metric(metric)
-    if not chosen.differentiable:
-        usable = ", ".join(m.key for m in logit_metrics() if m.differentiable)
-        raise HeadcountError(
-            f'The metric "{chosen.key}" has no derivative to rank heads by: use one of {usable}.'
-        )
+    chosen = _differentiable(metric)
     examples = model.encode(task.split("ranking"))
     require_derivative(model)
     points, weights = np.ones(1), np.ones(1)

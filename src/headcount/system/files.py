@@ -35,6 +35,18 @@ def checked_path(path: str | Path) -> Path:
     return Path(path)
 
 
+def readable(text: str) -> str:
+    """A text from a command line, for files and figures.
+
+    Bytes that Python could not decode are escapes in it (halves of surrogate pairs), which no file
+    or figure can hold: they are read as UTF-8.
+
+    >>> readable("caf\\udcc3\\udca9.jsonl")
+    'café.jsonl'
+    """
+    return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+
+
 @contextmanager
 def replacing(path: str | Path) -> Iterator[Path]:
     """A temporary path to write to, which replaces `path` when the block ends.
@@ -58,7 +70,8 @@ def replacing(path: str | Path) -> Iterator[Path]:
 def write_file(path: str | Path, content: str | bytes) -> Path:
     """Write a file atomically: a reader sees either the old content or the new."""
     with replacing(path) as temporary:
-        temporary.write_bytes(content.encode() if isinstance(content, str) else content)
+        data = readable(content).encode() if isinstance(content, str) else content
+        temporary.write_bytes(data)
     return Path(path)
 
 

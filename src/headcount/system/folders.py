@@ -1,4 +1,4 @@
-"""Replace the files of a result folder all together or not at all, and lock a folder.
+"""Replace the files of a result folder all together or not at all; lock and check folders.
 
 New files are first written into a hidden folder inside. When all of them are there, that folder is
 renamed, and from then on the replacement is decided: its files are moved to their places, and a
@@ -9,9 +9,11 @@ that headcount did not write are never touched, and nothing is moved through a l
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import shutil
+import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -47,6 +49,23 @@ def delete_marked(folder: Path) -> None:
     """Delete a marked folder; the mark goes last, so that a killed process leaves it."""
     shutil.rmtree(folder / INSIDE, ignore_errors=True)
     shutil.rmtree(folder, ignore_errors=True)
+
+
+def check_place(path: str | Path, *, file: bool = False) -> Path:
+    """The path of a folder (or `file`) to write later; OSError if nothing can be written there.
+
+    It is tried in the nearest folder that exists, and leaves nothing behind.
+    """
+    path = checked_path(path)
+    try:
+        if file and path.is_dir():
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+        inside = path.absolute().parent if file else path.absolute()
+        nearest = next(place for place in (inside, *inside.parents) if os.path.lexists(place))
+        with tempfile.TemporaryDirectory(dir=nearest):
+            return path
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(path)) from None
 
 
 @contextlib.contextmanager

@@ -11,7 +11,7 @@ of sentences, or the JSON layout of clean and corrupt prompts):
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,8 @@ from headcount.tasks.cognitive import FUNCTIONS
 from headcount.tasks.encoding import (
     Encoded,
     encode,
+    no_corrupted,
+    no_foil,
     require_corrupted,
     require_foils,
 )
@@ -38,6 +40,7 @@ __all__ = [
     "Encoded",
     "Example",
     "Task",
+    "check_file",
     "encode",
     "make_task",
     "require_corrupted",
@@ -99,13 +102,8 @@ def make_task(spec: str | os.PathLike[str] | Task, model: Any, **settings: Any) 
 
 def task_factory(spec: str | os.PathLike[str], **settings: Any) -> Callable[[Tokenizer], Task]:
     """A function that makes the task; unknown names and settings and missing files are refused."""
-    key = os.fspath(spec)
-    if key.endswith(".json"):
-        key, settings = "circuit", {"path": key, **settings}
-    elif key.endswith(".jsonl") or os.path.basename(key) != key:
-        key, settings = "jsonl", {"path": key, **settings}
-    entry = TASKS[key]
-    parameters = entry.bind(**settings)
+    entry, parameters = _bound(spec, settings)
+    key = entry.key
     if parameters.get("path") and key != "hub":
         with opened(Path(parameters["path"])):
             pass  # refuse a missing file before a model is loaded
@@ -117,3 +115,37 @@ def task_factory(spec: str | os.PathLike[str], **settings: Any) -> Callable[[Tok
         return replace(made, parameters={**parameters, **made.parameters})
 
     return make
+
+
+def check_file(
+    spec: str | os.PathLike[str],
+    settings: Mapping[str, Any],
+    *,
+    foils_for: str = "",
+    corrupted: bool = False,
+) -> None:
+    """Refuse a file of examples that lacks foils for this metric, or corrupted prompts.
+
+    It is read as it is written, before a tokenizer is known. What other tasks have is known only
+    when they are made.
+    """
+    entry, parameters = _bound(spec, settings)
+    if entry.key not in ("jsonl", "circuit"):
+        return
+    examples = entry.function(None, **parameters).examples
+    if foils_for and not any(example.foils for example in examples):
+        raise no_foil(examples[0], foils_for)
+    if corrupted and all(example.corrupted is None for example in examples):
+        raise no_corrupted(examples[0])
+
+
+def _bound(
+    spec: str | os.PathLike[str], settings: Mapping[str, Any]
+) -> tuple[Factory[Task], dict[str, Any]]:
+    """The factory of a name or of a file, and all its settings; unknown ones are refused."""
+    key = os.fspath(spec)
+    if key.endswith(".json"):
+        key, settings = "circuit", {"path": key, **settings}
+    elif key.endswith(".jsonl") or os.path.basename(key) != key:
+        key, settings = "jsonl", {"path": key, **settings}
+    return TASKS[key], TASKS[key].bind(**settings)

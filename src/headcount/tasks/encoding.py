@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 from functools import cache, cached_property, partial
 from itertools import accumulate
@@ -232,14 +232,27 @@ class _Encoder:
         return piece
 
 
+def no_corrupted(example: Example) -> HeadcountError:
+    """The error for an example without a corrupted prompt."""
+    return HeadcountError(
+        f"Example {quoted(example.id)} has no corrupted prompt: choose a task that has them, or "
+        'another ablation, such as "zero".'
+    )
+
+
+def no_foil(example: Example, what: str) -> HeadcountError:
+    """The error for an example without a foil, which `what` needs."""
+    return HeadcountError(
+        f"Example {quoted(example.id)} has no foil, and {what} needs one: choose a task with "
+        "foils, or another metric."
+    )
+
+
 def require_corrupted(encoded: Iterable[Encoded]) -> None:
     """Refuse examples without a corrupted prompt that aligns, token by token, with the prompt."""
     for prompt in encoded:
         if prompt.corrupted is None:
-            raise HeadcountError(
-                f"Example {quoted(prompt.example.id)} has no corrupted prompt: choose a task that "
-                'has them, or another ablation, such as "zero".'
-            )
+            raise no_corrupted(prompt.example)
         if len(prompt.corrupted) != len(prompt.prompt):
             raise HeadcountError(
                 f"The corrupted prompt of example {quoted(prompt.example.id)} has "
@@ -255,19 +268,20 @@ def require_corrupted(encoded: Iterable[Encoded]) -> None:
             )
 
 
-def leave_out_unaligned(task: Task, tokenizer: Tokenizer) -> Task:
+def leave_out_unaligned(task: Task, tokenizer: Tokenizer, equal: Collection[str]) -> Task:
     """The task without examples whose corrupted prompt does not align with the prompt.
 
+    `equal` are the ids of further examples to leave out: their corrupted prompts are their prompts.
     The sentence that says how many also goes into the log. If more than `MOST_LEFT_OUT` of all
     examples would be left out, all stay, and ablations that need corrupted prompts refuse them.
     """
-    if all(example.corrupted is None for example in task):
+    if not equal and all(example.corrupted is None for example in task):
         return task
     encoder = _Encoder(task, tokenizer)
 
     def aligned(example: Example) -> bool:
         if example.corrupted is None:
-            return True
+            return example.id not in equal
         prompt, corrupted = (
             encoder.prompt(example, text) for text in (example.prompt, example.corrupted)
         )
@@ -298,10 +312,7 @@ def require_foils(encoded: Iterable[Encoded], what: str, *, whole: bool = False)
     for prompt in encoded:
         example = prompt.example
         if not prompt.foils:
-            raise HeadcountError(
-                f"Example {quoted(example.id)} has no foil, and {what} needs one: choose a task "
-                "with foils, or another metric."
-            )
+            raise no_foil(example, what)
         target = (*prompt.prompt, *prompt.target) if prompt.opens else prompt.target
         right = {target[:end]: example.target}
         right |= {ids[:end]: text for text, ids in zip(example.also, prompt.also, strict=True)}

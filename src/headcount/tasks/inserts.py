@@ -20,7 +20,7 @@ from typing import Literal, get_args
 
 from headcount.errors import HeadcountError, counted, unknown
 from headcount.tasks.encoding import Encoded, continuation_ids, decoded, encode
-from headcount.tasks.task import Task, Tokenizer, quoted
+from headcount.tasks.task import HALF_PAIR, NOT_UNICODE, Task, Tokenizer, quoted
 
 Place = Literal["before", "between", "end", "random", "none"]
 PLACES: tuple[Place, ...] = get_args(Place)
@@ -40,6 +40,8 @@ class Insert:
     def __post_init__(self) -> None:
         if self.place not in PLACES:
             raise unknown("place", self.place, PLACES)
+        if HALF_PAIR.search(self.text):
+            raise HeadcountError(f"The text of an insert is {NOT_UNICODE}: choose another text.")
         if not 0 <= self.length <= LONGEST:
             raise HeadcountError(
                 f"An insert has from 0 to {LONGEST:,} tokens, not {self.length}: ask for fewer."

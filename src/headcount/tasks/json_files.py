@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, TypeAlias
 
 from headcount.errors import HeadcountError
-from headcount.system.files import why_not_json
+from headcount.system.files import checked_path, why_not_json
 from headcount.tasks.task import HALF_PAIR, NOT_UNICODE, quoted
 
 LARGEST = 200_000_000  # bytes of a file that is read as a whole
@@ -23,7 +23,7 @@ Values: TypeAlias = Iterator[tuple[str, Any]]  # where each value is ("line 3"),
 def opened(path: Path) -> Iterator[BinaryIO]:
     """Open a file that a user named; refuse one that cannot be read."""
     try:
-        with path.open("rb") as file:
+        with checked_path(path).open("rb") as file:
             yield file
     except OSError as error:
         raise HeadcountError(

@@ -40,18 +40,21 @@ wrong_answers   the foils
 Other fields are ignored. The layout has no templates, so each prompt is a cluster of its own, and
 the mean ablation takes means over all positions.
 
-Both kinds of file: an example whose corrupted prompt has another number of tokens than its prompt
-is left out, for all ablations alike, if this concerns at most a fifth of the file.
+Both kinds of file: an example whose corrupted prompt has another number of tokens than its prompt,
+or is equal to it, is left out, for all ablations alike, if this concerns at most a fifth of the
+file.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from headcount.errors import HeadcountError, unknown
-from headcount.tasks.encoding import has_bos, leave_out_unaligned
+from headcount.system.files import readable
+from headcount.tasks.encoding import MOST_LEFT_OUT, has_bos, leave_out_unaligned
 from headcount.tasks.json_files import (
     Record,
     Values,
@@ -82,15 +85,49 @@ def jsonl(
 
     The first `n` lines are used, 0 means all.
     """
-    examples = [_example(record, where) for where, record in records(path, "examples", lines)]
+    equal: dict[str, str] = {}
+    examples = [
+        _checked(_example(record, where), f"{where}: the example", equal)
+        for where, record in records(path, "examples", lines)
+    ]
     kept = tuple(examples[: how_many(n, len(examples), path, "examples")])
-    task = Task(Path(path).stem, 1, kept, bos=bos, chat=chat)
-    if tokenizer is None:
-        return task
-    if kept[0].whole_text and bos == "auto":
+    task = Task(readable(Path(path).stem), 1, kept, bos=bos, chat=chat)
+    if tokenizer is not None and kept[0].whole_text and bos == "auto":
         rule: Bos = "always" if has_bos(tokenizer) else "never"
         return replace(task, bos=rule, parameters={"bos": rule})  # recorded with every result
-    return leave_out_unaligned(task, tokenizer)
+    return _aligned(task, tokenizer, equal)
+
+
+def _checked(example: Example, where: str, equal: dict[str, str]) -> Example:
+    """The example, unless it cannot be used.
+
+    Where the corrupted prompt is the prompt, `equal` gets the id of the example and `where` it is,
+    and the example loses its corrupted prompt.
+    """
+    if example.corrupted is not None and example.corrupted == example.prompt:
+        equal[example.id] = where
+        example = replace(example, corrupted=None)
+    return example.checked(where)
+
+
+def _aligned(task: Task, tokenizer: Tokenizer | None, equal: Mapping[str, str]) -> Task:
+    """The task without examples whose corrupted prompts do not fit; too many equal ones refuse it.
+
+    Without a tokenizer, only corrupted prompts that are equal to their prompts are known.
+    """
+    equal = {example.id: equal[example.id] for example in task if example.id in equal}
+    if tokenizer is not None:
+        task = leave_out_unaligned(task, tokenizer, equal)
+    elif len(equal) <= MOST_LEFT_OUT * len(task):
+        task = replace(task, examples=tuple(e for e in task if e.id not in equal))
+    stays = next((example.id for example in task if example.id in equal), None)
+    if stays is not None:
+        raise HeadcountError(
+            f"{equal[stays]} has a corrupted prompt that is equal to its prompt: change it (up to "
+            f"{MOST_LEFT_OUT:.0%} of the prompts of a file may be so, or differ in length, and are "
+            "left out)."
+        )
+    return task
 
 
 def _sentences(record: Record, where: str) -> Example:
@@ -122,7 +159,7 @@ def _example(record: Record, where: str) -> Example:
             fields[name] = str(value)
         elif value is not None or name in (*NEEDED, "id"):
             fields[name] = (exact_texts if name in LISTS else exact_text)(record, name, where)
-    return Example(**fields).checked(f"{where}: the example")
+    return Example(**fields)
 
 
 def refuse_cogqa(record: Any, where: str) -> None:
@@ -143,6 +180,7 @@ def clean_corrupt(
     The first `n` prompts are used, 0 means all.
     """
     prompts = list(records(path, "prompts", _prompts, ids=False))
+    equal: dict[str, str] = {}
     examples = []
     for where, record in prompts[: how_many(n, len(prompts), path, "prompts")]:
         answers, wrong = (
@@ -161,9 +199,8 @@ def clean_corrupt(
             corrupted=exact_text(record, "corrupt", where),
             also=answers[1:],
         )
-        examples.append(example.checked(where))
-    task = Task(Path(path).stem, 1, tuple(examples), bos=bos)
-    return task if tokenizer is None else leave_out_unaligned(task, tokenizer)
+        examples.append(_checked(example, where, equal))
+    return _aligned(Task(readable(Path(path).stem), 1, tuple(examples), bos=bos), tokenizer, equal)
 
 
 def _prompts(path: Path) -> Values:

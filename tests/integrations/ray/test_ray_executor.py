@@ -16,6 +16,7 @@ from contextlib import nullcontext
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -32,7 +33,7 @@ from headcount.engine.measure.head_sets import HeadSets
 from headcount.engine.measure.plan import best_plan
 from headcount.engine.write.writing import Writing
 from headcount.integrations.ray import ray_executor
-from headcount.integrations.ray.executor import RayExecutor, Size
+from headcount.integrations.ray.executor import RayExecutor, Size, check_workers
 from headcount.metrics import Metric
 from headcount.models.model import Model
 from headcount.rankings.causal_gates.fit import fit_gates
@@ -300,6 +301,20 @@ def test_a_full_cluster_is_not_waited_for_for_ever(
     assert [record.getMessage() for record in caplog.records] == [
         "Waiting for the cluster to have room for 99 CPUs."
     ]
+
+
+def test_far_more_workers_than_cores_are_refused() -> None:
+    alive = [{"Alive": True, "Resources": {"CPU": 2.0}}, {"Alive": True, "Resources": {}}]
+    dead = {"Alive": False, "Resources": {"CPU": 64.0}}
+    ray = SimpleNamespace(nodes=lambda: [*alive, dead])
+    check_workers(ray, 32)
+    with pytest.raises(HeadcountError, match=r"^100,000 workers are too many .* has 2 CPUs: give"):
+        check_workers(ray, 100_000)
+
+
+def test_the_executor_refuses_workers_before_a_model_is_loaded() -> None:
+    with pytest.raises(HeadcountError, match="too many"), ray_executor(workers=100_000):
+        raise AssertionError("opened")
 
 
 def test_the_command_joins_by_address(

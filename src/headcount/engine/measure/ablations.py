@@ -45,12 +45,17 @@ class Ablation:
     provide: Callable[[Batch], PerSite | None] = field(repr=False)
 
 
+def check_ablation(name: str) -> None:
+    """Refuse an unknown ablation."""
+    if name not in get_args(AblationName):
+        raise unknown("ablation", name, get_args(AblationName))
+
+
 def make_ablation(
     name: str, model: Model, examples: Sequence[Encoded], ranking: Sequence[Encoded], tokens: int
 ) -> Ablation:
     """Make an ablation for `examples`; a mean is taken over `ranking`, the ranking split."""
-    if name not in get_args(AblationName):
-        raise unknown("ablation", name, get_args(AblationName))
+    check_ablation(name)
     if name == "zero":
         return Ablation("zero", "zero", "zero", lambda batch: None)
     if name == "corrupted":

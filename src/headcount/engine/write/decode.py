@@ -38,6 +38,7 @@ from headcount.models.sites import plain, probe_prompt
 from headcount.registry import make_settings
 from headcount.system.progress import progress as progress_bar
 from headcount.tasks.encoding import one_bos
+from headcount.tasks.task import HALF_PAIR, NOT_UNICODE
 
 NOTHING_GATED = (
     'Scope "decode" does not gate the first new token, so with one new token these heads change '
@@ -169,6 +170,8 @@ def _batches(
 def _ids(model: Model, prompt: str | Sequence[int], new: int) -> Prompt:
     if isinstance(prompt, str) and model.tokenizer is None:
         raise HeadcountError("Give prompts as token ids: this model has no tokenizer.")
+    if isinstance(prompt, str) and HALF_PAIR.search(prompt):
+        raise HeadcountError(f"A prompt is {NOT_UNICODE}: write it as Unicode text.")
     ids = tuple(map(int, model.tokenizer.encode(prompt) if isinstance(prompt, str) else prompt))
     ids = one_bos(model.tokenizer, ids) if isinstance(prompt, str) else ids
     if not ids:

@@ -58,11 +58,13 @@ def ray_executor(
     connects = not ray.is_initialized()  # else the caller has joined a cluster, and will leave it
     if connects:
         _connect(ray, address)
-    from headcount.integrations.ray.executor import RayExecutor
+    from headcount.integrations.ray.executor import RayExecutor, check_workers
 
     pinned = os.environ.get("OMP_NUM_THREADS", "")
     executor = RayExecutor(ray, workers, threads or int(pinned if pinned.isdigit() else 0) or None)
     try:
+        if workers is not None:
+            check_workers(ray, workers)
         yield executor
     finally:
         executor.close()

@@ -11,7 +11,7 @@ from itertools import count
 from typing import Any
 
 from headcount.engine.measure.executor import Job, Unit
-from headcount.errors import HeadcountError
+from headcount.errors import HeadcountError, counted
 from headcount.integrations.ray.worker import LoadInstructions, Worker, versions
 from headcount.models.model import Model
 
@@ -21,6 +21,7 @@ PATIENCE = 180.0  # seconds within which the first worker must start
 SILENT = 20.0  # seconds of waiting before a message says so
 LOOK = 1.0  # seconds between two checks whether workers have started
 CORES = 4  # per worker without a GPU, if the cluster has enough
+MOST_PER_CORE = 16  # workers: each holds the whole model in memory
 
 
 @dataclass(frozen=True)
@@ -37,6 +38,16 @@ class Size:
         """What a worker needs, in words."""
         what = f"{self.cpus:g} CPU{'s' if self.cpus > 1 else ''}"
         return f"{what} and {self.gpus:g} GPU{'s' if self.gpus > 1 else ''}" if self.gpus else what
+
+
+def check_workers(ray: Any, workers: int) -> None:
+    """Refuse far more workers than the cluster has CPUs, before a model is loaded."""
+    cpus = sum(int(node["Resources"].get("CPU", 0)) for node in ray.nodes() if node["Alive"])
+    if cpus and workers > MOST_PER_CORE * cpus:
+        raise HeadcountError(
+            f"{workers:,} workers are too many for the Ray cluster, which has "
+            f"{counted(cpus, 'CPU')}: give at most {MOST_PER_CORE * cpus:,} --workers."
+        )
 
 
 def size_for(ray: Any, model: Model, workers: int | None, threads: int | None) -> Size:

@@ -58,6 +58,7 @@ from headcount.rankings.causal_gates.training import (
 )
 from headcount.rankings.prove_derivative import require_derivative
 from headcount.rankings.ranking import Settings, examples_key
+from headcount.registry import make_settings
 from headcount.store import Store
 from headcount.system.files import canonical, digest
 from headcount.system.progress import progress as progress_bar
@@ -351,7 +352,8 @@ def fit_gates(model: Model, task: Task, *, lab: Lab | None = None, **settings: A
     >>> gates.plus.shape
     (1, 270)
     """
-    return GateFit(model, task, FitSettings(**settings)).result(lab_for(lab, model))
+    chosen = make_settings("fit_gates", FitSettings, settings)
+    return GateFit(model, task, chosen).result(lab_for(lab, model))
 
 
 def facilitation(model: Model, task: Task, settings: RoleSettings, *, lab: Lab) -> HeadScores:

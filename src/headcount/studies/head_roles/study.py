@@ -39,6 +39,7 @@ from headcount.studies.head_roles.toggling import (
     RoleCurves,
     ToggleRequest,
 )
+from headcount.system.files import checked_path
 from headcount.tasks import Task, task_factory
 
 PUBLISHED = RoleSettings.updates  # updates in each stage
@@ -85,7 +86,10 @@ def describe(models: Sequence[Model], config: Config) -> Description:
 
 
 def check(config: Config) -> None:
-    """Refuse fits that cannot be made, and tasks that do not exist."""
+    """Refuse fits that cannot be made, and tasks and counts that do not exist."""
+    if config.counts is not None:
+        check_counts(config.counts)
+    checked_path(config.gates)
     fit_settings(config)
     for spec in config.tasks:
         if not isinstance(spec, Task):

@@ -13,6 +13,7 @@ from dataclasses import asdict
 from functools import partial
 
 from headcount.errors import HeadcountError, counted
+from headcount.heads import check_counts
 from headcount.metrics import get_logit_metric
 from headcount.models.model import Model
 from headcount.rankings import RANKINGS
@@ -74,7 +75,9 @@ def describe(models: Sequence[Model], config: Config) -> Description:
 
 
 def check(config: Config) -> None:
-    """Refuse tasks, rankings and metrics that do not exist."""
+    """Refuse tasks, rankings, metrics and counts that do not exist."""
+    if config.counts is not None:
+        check_counts(config.counts)
     for key in config.tasks:
         task_factory(key, **(config.task_settings or {}))
     for ranking in config.rankings:

@@ -43,10 +43,6 @@ class Config:
     def __post_init__(self) -> None:
         if not self.functions or not self.rankings:
             raise HeadcountError("masked-heads needs at least one function and one ranking.")
-        if self.counts is not None and not any(self.counts):
-            raise HeadcountError(
-                "masked-heads compares masked heads with the whole model: name a count above 0."
-            )
 
 
 PRESETS: dict[str, dict[str, Any]] = {

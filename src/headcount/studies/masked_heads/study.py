@@ -84,7 +84,11 @@ def describe(models: Sequence[Model], config: Config) -> Description:
 
 
 def check(config: Config) -> None:
-    """Refuse functions, rankings, metrics and settings of tasks that do not exist."""
+    """Refuse functions, rankings, metrics, counts and settings of tasks that do not exist."""
+    if config.counts is not None and not any(check_counts(config.counts)):
+        raise HeadcountError(
+            "masked-heads compares masked heads with the whole model: name a count above 0."
+        )
     _check_rankings(config.rankings)
     _metrics(config)
     for name in check_functions(config.functions):

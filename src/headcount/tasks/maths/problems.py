@@ -34,7 +34,7 @@ from pathlib import Path
 from typing import Literal, get_args
 
 from headcount.errors import HeadcountError, unknown
-from headcount.system.files import digest
+from headcount.system.files import digest, readable
 from headcount.tasks.cognitive.items import mathematics
 from headcount.tasks.few_shot import check_shots, task_of
 from headcount.tasks.hub import HubSettings, hub
@@ -178,7 +178,7 @@ def items_of_levels() -> dict[str, list[Item]]:
 
 def problems(tokenizer: Tokenizer, settings: ProblemFileSettings) -> Task:
     """Problems with answers, from a file in the layout of MATH-500 or of GSM8K."""
-    name = Path(settings.path).stem or "problems"
+    name = readable(Path(settings.path).stem) or "problems"
     return _with_our_shots(name, read_problems(settings.path), settings)
 
 

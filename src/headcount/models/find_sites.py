@@ -63,8 +63,11 @@ def find_sites(module: nn.Module) -> list[ProbedSite]:
         counting.run()
         if not counting.calls:
             raise HeadcountError(
-                f"{type(plain(module)).__name__} has no heads to measure: no softmax attention was "
-                "seen to run in it (linear attention and state-space layers have no heads)."
+                f"{type(plain(module)).__name__} has no heads that can be measured: no part of it "
+                "was seen to attend from token to token by torch's softmax or "
+                "scaled_dot_product_attention (linear attention and state-space layers have no "
+                "heads, and attention that is normalised by hand, as Reformer's is, cannot be "
+                "watched)."
             )
         rows = max(call.heads for call in counting.calls) + 1
         rows += rows == TOKENS  # rows and tokens must not be mistaken for each other
@@ -122,6 +125,8 @@ class _AttentionMode(TorchFunctionMode):
         queries, keys = scores.shape[-2:]
         if scores.ndim == 3 and scores.shape[0] == self.rows and keys != TOKENS:
             return False  # a router: (rows, tokens, experts)
+        if scores.ndim > 3 and scores.shape[1] != TOKENS:
+            return True  # also across patches; (rows, tokens, n, n) mixes n streams of each token
         return TOKENS <= queries <= keys  # sinks add keys, soft prompts add queries
 
     def _attention(self, tensor: Tensor, queries: int) -> Tensor:

@@ -215,7 +215,9 @@ def test_weights_of_other_shapes_are_refused_and_not_kept(
     monkeypatch.setenv(SWITCH, switch)
     gguf = write_gguf(tmp_path / "tiny.gguf", family=family, kv_heads=False)
     for _ in range(2):
-        with pytest.raises(HeadcountError, match=r"k_proj\.weight is 16 × 32, not .* × 32\).* key/"):
+        with pytest.raises(
+            HeadcountError, match=r"k_proj\.weight is 16 × 32, not .* × 32\).* key/"
+        ):
             load(gguf)
     assert list_cache() == []
 

@@ -14,7 +14,7 @@ import pytest
 import torch
 import transformers
 from custom import Attention, CustomLM, LateBypass, NothingAfter, RunTwice
-from tiny import tiny_model
+from tiny import tiny_config, tiny_model
 from torch import Tensor, nn
 from toy import toy_tokenizer
 from transformers import AttentionInterface
@@ -561,6 +561,10 @@ FOREIGN: dict[str, tuple[Callable[[], Any], str]] = {
     "classes": (lambda: transformers.BertForSequenceClassification(BERT), "one answer per text"),
     "pair": (lambda: transformers.BartForConditionalGeneration(BART), "has an encoder"),
     "vision": (lambda: transformers.ViTForImageClassification(VIT), "no table of token embeddings"),
+    "captions": (
+        lambda: transformers.BlipForConditionalGeneration(tiny_config("blip")),
+        "BlipForConditionalGeneration does not run on token ids alone",
+    ),
     "layer": (lambda: nn.Linear(3, 3), "Linear has no table of token embeddings"),
     "pipeline": (
         lambda: transformers.pipeline(

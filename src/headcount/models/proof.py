@@ -123,6 +123,11 @@ def _plain_pass(
             f"{type(plain(module)).__name__} gives no logits: give a language model with its head, "
             "such as the ...ForCausalLM class of the same model."
         ) from error
+    except (TypeError, ValueError) as error:  # it needs an image, say
+        raise HeadcountError(
+            f"{type(plain(module)).__name__} does not run on token ids alone: give a causal "
+            "language model."
+        ) from error
     if logits.shape[:2] != ids.shape:
         raise HeadcountError(
             f"{type(plain(module)).__name__} gives logits at {logits.shape[1]} positions for a "

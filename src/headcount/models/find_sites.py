@@ -58,7 +58,7 @@ def find_sites(module: nn.Module) -> list[ProbedSite]:
     """Return the head sites of `module` in the order in which they run, or refuse it by name."""
     # Which columns belong to which head does not depend on these kernels: all return heads in the
     # same place. A function that somebody else has registered may do anything, so it runs itself.
-    with other_attention(module, lambda _, kernel: "eager" if _is_unseen(kernel) else kernel):
+    with other_attention(module, _seen):
         counting = _Watcher(module, rows=2, disturb=False)
         counting.run()
         if not counting.calls:
@@ -76,8 +76,12 @@ def find_sites(module: nn.Module) -> list[ProbedSite]:
     return watcher.finish()
 
 
-def _is_unseen(kernel: str) -> bool:
-    return any(name in kernel for name in UNSEEN) or "/" in kernel  # a kernel of the hub
+def _seen(config: Any, kernel: str) -> str:
+    """The kernel itself, or eager attention in place of one that cannot be watched."""
+    from_the_hub = "/" in kernel
+    sparse = hasattr(config, "dense_kernel")  # headcount's own, which closes edges of a dense one
+    unseen = any(name in kernel for name in UNSEEN) or from_the_hub or sparse
+    return "eager" if unseen else kernel
 
 
 @dataclass

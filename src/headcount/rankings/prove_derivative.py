@@ -17,8 +17,8 @@ from headcount.models.model import Model
 from headcount.models.sites import accepted, coarsest_dtype, probe_prompt
 
 WITHOUT = "ablation or patching"  # rankings that need no derivative
-# Changes of the gates: the derivative must fit one of them. In small ones the model does not jump (to
-# another expert, or over the edges that sparse attention closes), in large ones nothing is rounded.
+# Changes of the gates: the derivative must fit one of them. Small ones cross no jump (to another
+# expert, or over an edge that sparse attention closes), large ones do not drown in rounding.
 STEPS = (1e-2, 1e-3, 3e-2, 1e-4)
 ERROR = 0.05  # relative to the derivative
 ROUNDING = 1e-6  # of logits, relative to their size

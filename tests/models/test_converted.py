@@ -204,3 +204,27 @@ def test_a_file_that_lacks_weights_is_not_kept(gguf: Path, monkeypatch: pytest.M
     with pytest.raises(HeadcountError, match=r"lacks weights .*lm_head"):
         load(gguf)
     assert list_cache() == []
+
+
+@pytest.mark.parametrize("family", ["llama-bpe", "gemma3", "qwen2-bpe"])
+@pytest.mark.parametrize("switch", ["on", "off"])
+def test_weights_of_other_shapes_are_refused_and_not_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, switch: str, family: str
+) -> None:
+    """Without their number, there are as many key/value heads as query heads."""
+    monkeypatch.setenv(SWITCH, switch)
+    gguf = write_gguf(tmp_path / "tiny.gguf", family=family, kv_heads=False)
+    for _ in range(2):
+        with pytest.raises(
+            HeadcountError, match=r"k_proj\.weight is 16 × 32, not .* × 32\).* key/"
+        ):
+            load(gguf)
+    assert list_cache() == []
+
+
+def test_as_many_key_heads_as_query_heads_need_no_setting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("checkpoints.KEYS", 4)
+    loaded = load(write_gguf(tmp_path / "tiny.gguf", kv_heads=False))
+    assert loaded.model.config.num_key_value_heads == 4

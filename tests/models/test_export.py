@@ -12,10 +12,15 @@ import torch
 from checkpoints import tiny_tokenizer
 from custom import Attention, CustomLM
 from fast_paths_of_model import left_behind
-from tiny import VOCAB, tiny_model
+from tiny import VOCAB, tiny_config, tiny_model
 from torch import Tensor, nn
 from toy import toy_tokenizer
-from transformers import AutoModelForCausalLM, AutoTokenizer, pipeline
+from transformers import (
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    LlavaForConditionalGeneration,
+    pipeline,
+)
 
 from headcount import Head, HeadcountError, export, gated, load_model, wrap
 from headcount.models.export import fold
@@ -67,6 +72,14 @@ def written_logits(folder: Path) -> Tensor:
 
 
 # What is written
+
+
+def test_a_model_of_images_and_text(tmp_path: Path) -> None:
+    model = wrap(LlavaForConditionalGeneration(tiny_config("llava")).eval(), toy_tokenizer())
+    gates = soft_gates(model)
+    written = load_model(export(model, gates, tmp_path / "written"), device="cpu")
+    plain = gated_logits(written, np.ones(model.layout.total))
+    torch.testing.assert_close(plain, gated_logits(model, gates), atol=1e-4, rtol=1e-4)
 
 
 @pytest.mark.parametrize("model_type", MODELS)

@@ -27,6 +27,7 @@ from checkpoints import (
 )
 from peft import LoraConfig
 from safetensors.torch import load_file, save_file
+from tiny import tiny_config
 
 from headcount.errors import HeadcountError
 from headcount.models import load
@@ -36,6 +37,7 @@ from headcount.models.fingerprint import fingerprint_tensors, fingerprint_tokeni
 from headcount.models.gguf import begin_with_bos, read_header
 from headcount.models.load import load_pretrained
 from headcount.models.load_errors import explain
+from headcount.models.model import load_model, wrap
 from headcount.system.fingerprint import fingerprint_files
 from headcount.tasks import Example, Task, encode
 
@@ -265,6 +267,30 @@ class TestNames:
         assert "is a file, but not a .gguf one" in refusal(folder / "model.safetensors")
 
 
+def save(folder: Path, model: transformers.PreTrainedModel) -> Path:
+    model.save_pretrained(folder)
+    tiny_tokenizer().save_pretrained(folder)
+    return folder
+
+
+PAIR = "is not a causal language model: it is an encoder-decoder ({}), and its encoder sees the "
+PAIR += "whole input"
+CLASSES = "was saved as {}, not as a causal language model: give a checkpoint of {}"
+BASE = "was saved without its language-model head ({}): give a checkpoint of {}"
+OTHER = {
+    saved: (kind, sentence.format(saved, wanted))
+    for saved, kind, sentence, wanted in (
+        ("BartForConditionalGeneration", "bart", PAIR, ""),
+        ("T5ForConditionalGeneration", "t5", PAIR, ""),
+        ("LlamaForSequenceClassification", "llama", CLASSES, "LlamaForCausalLM"),
+        ("LlamaForQuestionAnswering", "llama", CLASSES, "LlamaForCausalLM"),
+        ("BertForTokenClassification", "bert", CLASSES, "BertLMHeadModel"),
+        ("LlamaModel", "llama", BASE, "LlamaForCausalLM"),
+        ("GPTNeoXModel", "gpt_neox", BASE, "GPTNeoXForCausalLM"),
+    )
+}
+
+
 class TestFolders:
     def test_without_config(self, folder: Path) -> None:
         (folder / "config.json").unlink()
@@ -335,6 +361,43 @@ class TestFolders:
         folder = save_checkpoint(tmp_path / "other")
         transformers.T5Config().save_pretrained(folder)
         assert "is not a causal language model" in refusal(folder)
+
+    @pytest.mark.parametrize("saved", OTHER)
+    def test_of_a_model_without_a_causal_head(self, tmp_path: Path, saved: str) -> None:
+        kind, reason = OTHER[saved]
+        folder = save(tmp_path / "other", getattr(transformers, saved)(tiny_config(kind)))
+        assert refusal(folder) == f"{folder} {reason}."
+
+    def test_of_a_whole_musicgen(self, tmp_path: Path) -> None:
+        """Its decoder alone counts as a causal language model in transformers."""
+        folder = save_checkpoint(tmp_path / "other")
+        settings = transformers.MusicgenConfig(
+            text_encoder=tiny_config("t5").to_dict(),
+            audio_encoder=transformers.EncodecConfig().to_dict(),
+            decoder=transformers.MusicgenDecoderConfig().to_dict(),
+            architectures=["MusicgenForConditionalGeneration"],
+        )
+        settings.save_pretrained(folder)
+        assert "not a causal language model: it is an encoder-decoder (Musicgen" in refusal(folder)
+
+    def test_that_lacks_more_than_its_head(self, tmp_path: Path) -> None:
+        folder = save(tmp_path / "base", transformers.LlamaModel(tiny_config("llama")))
+        weights = load_file(folder / "model.safetensors")
+        del weights["norm.weight"]
+        save_file(weights, folder / "model.safetensors", {"format": "pt"})
+        assert "lacks weights of its model (missing, or of another" in refusal(folder)
+
+    def test_of_a_head_that_is_tied(self, tmp_path: Path) -> None:
+        folder = save(tmp_path / "base", transformers.GPT2Model(tiny_config("gpt2")))
+        assert type(load_pretrained(folder, device="cpu").model).__name__ == "GPT2LMHeadModel"
+
+    def test_of_a_model_of_images_and_text(self, tmp_path: Path) -> None:
+        module = transformers.LlavaForConditionalGeneration(tiny_config("llava"))
+        model = load_model(save(tmp_path / "llava", module), device="cpu")
+        assert type(model.module).__name__ == "LlavaForConditionalGeneration"
+        assert model.layout == wrap(module, None).layout
+        ids = torch.arange(5, 16)[None]
+        assert torch.equal(model.module(ids).logits, module.eval()(ids).logits)
 
     def test_of_an_unknown_architecture(self, folder: Path) -> None:
         (folder / "config.json").write_text('{"model_type": "brand_new"}')

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ import pytest
 import torch
 import transformers
 from custom import Attention, CustomLM, LateBypass, NothingAfter, RunTwice
-from tiny import tiny_model
+from tiny import tiny_config, tiny_model
 from torch import Tensor, nn
 from toy import toy_tokenizer
 from transformers import AttentionInterface
@@ -117,7 +117,7 @@ class TestRefusals:
         assert "blocks.0.attention: no linear output projection receives" in text
 
     def test_prompts_packed_into_one_row(self) -> None:
-        assert "has no heads to measure" in refusal(CustomLM(custom.Packed))
+        assert "has no heads that can be measured" in refusal(CustomLM(custom.Packed))
 
     def test_a_model_that_is_never_the_same(self) -> None:
         assert "equal prompts differ at blocks.0" in refusal(CustomLM(custom.Random))
@@ -137,7 +137,7 @@ class TestRefusals:
 
     def test_no_attention(self) -> None:
         text = refusal(CustomLM(custom.RunningMean))
-        assert text.startswith("CustomLM has no heads to measure: no softmax attention")
+        assert text.startswith("CustomLM has no heads that can be measured: no part of it")
 
     def test_most_heads_dead(self) -> None:
         model = CustomLM(custom.SoftmaxByHand)
@@ -451,20 +451,25 @@ class TestQuantised:
 
 
 class TestKernels:
-    @pytest.mark.parametrize("kernel", ["eager", "sdpa", "flex_attention", "my_own"])
+    @pytest.mark.parametrize("kernel", ["eager", "sdpa", "flex_attention"])
     def test_the_same_sites(self, kernel: str) -> None:
         reference = wrap(tiny_model("llama"), None)
         module = tiny_model("llama")
-        with my_own_kernel() if kernel == "my_own" else nullcontext():
-            module.set_attn_implementation(kernel)
-            before = fingerprint(module)
-            model = wrap(module, None)
-            assert str(fingerprint(module)) == str(before)
-            assert model.kernel == kernel
-            assert model.sites == reference.sites
-            gates = some_gates(model)
-            expected = logits(reference, gates)
-            torch.testing.assert_close(logits(model, gates), expected, atol=1e-4, rtol=1e-4)
+        module.set_attn_implementation(kernel)
+        before = fingerprint(module)
+        model = wrap(module, None)
+        assert str(fingerprint(module)) == str(before)
+        assert model.kernel == kernel
+        assert model.sites == reference.sites
+        gates = some_gates(model)
+        expected = logits(reference, gates)
+        torch.testing.assert_close(logits(model, gates), expected, atol=1e-4, rtol=1e-4)
+
+    def test_a_function_that_normalises_by_hand(self) -> None:
+        module = tiny_model("llama")
+        with my_own_kernel():
+            module.set_attn_implementation("my_own")
+            assert "attention that is normalised by hand" in refusal(module)
 
     def test_parts_keep_their_kernels(self) -> None:
         module = tiny_model("gemma3")
@@ -546,11 +551,20 @@ FOREIGN: dict[str, tuple[Callable[[], Any], str]] = {
     "name": (lambda: "gpt2", "A str is not a language model"),
     "base": (lambda: tiny_model("llama").model, r"LlamaModel gives no logits.*ForCausalLM"),
     "copies": (lambda: nn.DataParallel(tiny_model("llama")), r"DataParallel .*give its \.module"),
+    "weightless": (lambda: tiny_model("llama").to("meta"), "has no weights in memory"),
+    "tokens": (
+        lambda: transformers.LlamaForTokenClassification(tiny_model("llama").config),
+        "gives 2 logits for 101 tokens",
+    ),
     "encoder": (lambda: transformers.BertModel(BERT), "BertModel gives no logits"),
     "masked": (lambda: transformers.BertForMaskedLM(BERT), "BertForMaskedLM is not causal"),
     "classes": (lambda: transformers.BertForSequenceClassification(BERT), "one answer per text"),
     "pair": (lambda: transformers.BartForConditionalGeneration(BART), "has an encoder"),
     "vision": (lambda: transformers.ViTForImageClassification(VIT), "no table of token embeddings"),
+    "captions": (
+        lambda: transformers.BlipForConditionalGeneration(tiny_config("blip")),
+        "BlipForConditionalGeneration does not run on token ids alone",
+    ),
     "layer": (lambda: nn.Linear(3, 3), "Linear has no table of token embeddings"),
     "pipeline": (
         lambda: transformers.pipeline(

@@ -9,10 +9,12 @@ import pytest
 from tiny import tiny_model
 from toy import toy_task, toy_tokenizer
 
-from headcount import collect, curve, evaluate, rank, wrap
+from headcount import Lab, collect, curve, evaluate, rank, wrap
+from headcount.engine.measure.cost import Counter
 from headcount.engine.read.attention import attend
 from headcount.errors import HeadcountError
 from headcount.models.model import Model
+from headcount.rankings import Ranking
 from headcount.tasks import Task
 
 SENTENCE = r'Example "e\d+" of the task "toy-0" has 21 tokens, more than the 20 that llama can read'
@@ -71,6 +73,30 @@ def test_corrupted_prompts_count_too(model: Model, fits: Task) -> None:
     longer = tuple(replace(e, corrupted=f"{e.corrupted} ba") for e in fits.examples)
     with pytest.raises(HeadcountError, match="corrupted, has 21 tokens"):
         evaluate(model, replace(fits, examples=longer), [], metric="logprob")
+
+
+@pytest.mark.parametrize("ranking", ["attribution", "integrated-gradients"])
+@pytest.mark.parametrize("model_type", ["gpt2", "llama"])
+def test_long_wrong_answers_count_too(ranking: str, model_type: str) -> None:
+    tiny = tiny_model(model_type, max_position_embeddings=20)
+    model = wrap(tiny, toy_tokenizer(), name="tiny")
+    task = toy_task(8, lengths=[19], targets=[1])
+    longer = tuple(replace(e, foils=(f"{e.foils[0]} ba be",)) for e in task.examples)
+    task = replace(task, examples=longer)
+    with pytest.raises(HeadcountError, match=r'The answer ".* ba be" .* 21 tokens, more than the'):
+        rank(model, task, ranking, metric="logprob_difference")
+    asked = Ranking.of(model, task, ranking, metric="logprob_difference")
+    with pytest.raises(HeadcountError, match="21 tokens"):
+        asked.result(Lab(store=None))
+    with pytest.raises(HeadcountError, match="21 tokens"):
+        asked.count(Counter())
+
+
+@pytest.mark.parametrize("name", ASKED)
+def test_a_model_without_a_tokenizer_reads_no_task(fits: Task, name: str) -> None:
+    bare = wrap(tiny_model("llama"), None, name="bare")
+    with pytest.raises(HeadcountError, match="bare has no tokenizer to read the task with"):
+        ASKED[name](bare, fits)
 
 
 def test_token_ids_that_a_model_does_not_know_are_refused(fits: Task) -> None:

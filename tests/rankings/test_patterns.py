@@ -309,3 +309,10 @@ def test_retrieval_needs_the_answer_in_the_prompt() -> None:
     words = r'Only 2 of 3 prompts of the task "holding" \(67%\) hold their answer'
     with pytest.raises(HeadcountError, match=words):
         rank(built(), replace(task, examples=spoilt), "attention-retrieval")
+
+
+def test_retrieval_refuses_several_right_answers() -> None:
+    task = toy_task(6)
+    several = tuple(replace(example, also=(" ba",)) for example in task.examples)
+    with pytest.raises(HeadcountError, match=r'"e\d" has several right answers, and retrieval'):
+        rank(built(), replace(task, examples=several), "attention-retrieval")

@@ -22,6 +22,7 @@ from headcount.models.gate import gating
 from headcount.models.kinds import KINDS
 from headcount.models.model import Model, check_model
 from headcount.models.proof import plain_weight
+from headcount.models.saved_as import loading_class
 from headcount.models.sites import HeadSite, coarsest_dtype, plain, probe_prompt, run
 from headcount.models.slices import tolerance
 from headcount.system.files import checked_path
@@ -101,8 +102,6 @@ def export(model: Model, heads: Any, folder: str | Path) -> Path:
     >>> load_model(folder).layout.total
     270
     """
-    from transformers import AutoModelForCausalLM
-
     gates = torch.from_numpy(as_gates(heads, check_model(model).layout)[None])
     target = check_new(folder)
     module: Any = plain(model.module)
@@ -118,7 +117,8 @@ def export(model: Model, heads: Any, folder: str | Path) -> Path:
                 module.save_pretrained(made, state_dict={**module.state_dict(), **folded})
             if model.tokenizer is not None:
                 model.tokenizer.save_pretrained(made)
-            written = AutoModelForCausalLM.from_pretrained(made, dtype="auto").eval()
+            loader = loading_class(model.name, module.config.to_dict())
+            written = loader.from_pretrained(made, dtype="auto").eval()
             for kind in KINDS:
                 kind.loader.export(module, written, made)
         except NOT_WRITTEN as error:

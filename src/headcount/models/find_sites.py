@@ -58,13 +58,16 @@ def find_sites(module: nn.Module) -> list[ProbedSite]:
     """Return the head sites of `module` in the order in which they run, or refuse it by name."""
     # Which columns belong to which head does not depend on these kernels: all return heads in the
     # same place. A function that somebody else has registered may do anything, so it runs itself.
-    with other_attention(module, lambda _, kernel: "eager" if _is_unseen(kernel) else kernel):
+    with other_attention(module, _seen):
         counting = _Watcher(module, rows=2, disturb=False)
         counting.run()
         if not counting.calls:
             raise HeadcountError(
-                f"{type(plain(module)).__name__} has no heads to measure: no softmax attention was "
-                "seen to run in it (linear attention and state-space layers have no heads)."
+                f"{type(plain(module)).__name__} has no heads that can be measured: no part of it "
+                "was seen to attend from token to token by torch's softmax or "
+                "scaled_dot_product_attention (linear attention and state-space layers have no "
+                "heads, and attention that is normalised by hand, as Reformer's is, cannot be "
+                "watched)."
             )
         rows = max(call.heads for call in counting.calls) + 1
         rows += rows == TOKENS  # rows and tokens must not be mistaken for each other
@@ -73,8 +76,12 @@ def find_sites(module: nn.Module) -> list[ProbedSite]:
     return watcher.finish()
 
 
-def _is_unseen(kernel: str) -> bool:
-    return any(name in kernel for name in UNSEEN) or "/" in kernel  # a kernel of the hub
+def _seen(config: Any, kernel: str) -> str:
+    """The kernel itself, or eager attention in place of one that cannot be watched."""
+    from_the_hub = "/" in kernel
+    sparse = hasattr(config, "dense_kernel")  # headcount's own, which closes edges of a dense one
+    unseen = any(name in kernel for name in UNSEEN) or from_the_hub or sparse
+    return "eager" if unseen else kernel
 
 
 @dataclass
@@ -122,6 +129,8 @@ class _AttentionMode(TorchFunctionMode):
         queries, keys = scores.shape[-2:]
         if scores.ndim == 3 and scores.shape[0] == self.rows and keys != TOKENS:
             return False  # a router: (rows, tokens, experts)
+        if scores.ndim > 3 and scores.shape[1] != TOKENS:
+            return True  # also across patches; (rows, tokens, n, n) mixes n streams of each token
         return TOKENS <= queries <= keys  # sinks add keys, soft prompts add queries
 
     def _attention(self, tensor: Tensor, queries: int) -> Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import math
 import struct
@@ -43,6 +44,7 @@ def read_gguf(path: Path, **options: Any) -> tuple[Any, Any, dict[str, Any]]:
         )
     model, report = loaded
     forget_quantiser(model)
+    check_shapes(model, path)
     if header.get("tokenizer.ggml.pre") in SINGLE_DIGITS:
         split_digits(tokenizer)
     # Without the flag, a SentencePiece vocabulary begins with BOS, as llama.cpp has it.
@@ -51,6 +53,22 @@ def read_gguf(path: Path, **options: Any) -> tuple[Any, Any, dict[str, Any]]:
     if isinstance(add_bos, bool):
         begin_with_bos(tokenizer, add_bos)
     return model, tokenizer, report
+
+
+def check_shapes(model: Any, path: Path) -> None:
+    """Refuse weights of other shapes than the file's settings give; transformers takes them."""
+    import torch
+
+    with torch.device("meta"), quiet_transformers():
+        meant = type(model)(copy.deepcopy(model.config)).state_dict()
+    for name, weight in model.state_dict().items():
+        if name in meant and weight.shape != meant[name].shape:
+            shapes = [" × ".join(map(str, t.shape)) for t in (weight, meant[name])]
+            raise HeadcountError(
+                f"The weights of {path} do not have the shapes that its settings give ({name} is "
+                f"{shapes[0]}, not {shapes[1]}): the file lacks a setting, such as the number of "
+                "key/value heads (attention.head_count_kv), or has a wrong one."
+            )
 
 
 def forget_quantiser(model: Any) -> None:

@@ -28,6 +28,7 @@ from headcount.models.load_options import (
     has_accelerate,
     kernels_in,
 )
+from headcount.models.saved_as import check_head, loading_class
 from headcount.system.bundled import read_manifest
 from headcount.system.transformers_compat import quiet_transformers
 
@@ -259,7 +260,7 @@ def _adapter_base(folder: Path) -> str:
 
 def _from_pretrained(where: str, options: LoadOptions, **hub: Any) -> Loaded:
     """Load model and tokenizer with transformers; `hub` are further arguments for both."""
-    from transformers import AutoModelForCausalLM, PretrainedConfig
+    from transformers import PretrainedConfig
 
     # Some settings of a config prevail over the kernel that the user chooses, so all are checked.
     settings, _ = PretrainedConfig.get_config_dict(where, **hub)
@@ -270,10 +271,11 @@ def _from_pretrained(where: str, options: LoadOptions, **hub: Any) -> Loaded:
     if hub.get("local_files_only"):  # the search for adapters needs to be told separately
         extra["adapter_kwargs"] = {"local_files_only": True}
     with quiet_transformers():
-        loaded: Any = AutoModelForCausalLM.from_pretrained(
+        loaded: Any = loading_class(where, settings).from_pretrained(
             where, **extra, **options.for_transformers, **hub
         )
     model, report = loaded
+    check_head(where, settings, model, report["missing_keys"])
     unused = check_report(where, report)
     return Loaded(model, _tokenizer(where, hub), where, None, unused)
 

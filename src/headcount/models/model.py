@@ -183,6 +183,10 @@ class Model:
 
     def encode(self, task: Task) -> list[Encoded]:
         """The examples of a task as token ids; refuses those that the model cannot read."""
+        if self.tokenizer is None:
+            raise HeadcountError(
+                f"{self.name} has no tokenizer to read the task with: wrap the model with its own."
+            )
         examples = encode(task, self.tokenizer)
         for example in examples:
             what = f'Example {quoted(example.example.id)} of the task "{task.name}"'

@@ -72,6 +72,7 @@ def prove(module: nn.Module) -> Proof:
         _check_sites(alone, probed, [p.leak for p in probed], equal),
         _check_causal(module, logits, max(linear)),
     )
+    _require_vocabulary(module, logits)
     return Proof(sites, checks, find_mixers(module, sites))
 
 
@@ -91,6 +92,12 @@ def require_language_model(given: Any) -> None:
         raise HeadcountError(
             f"{kind} has an encoder, which sees the whole text, so answers would leak into their "
             "own scores: give a causal language model."
+        )
+    # Accelerate's hooks bring weights that it has offloaded into memory.
+    offloaded = any(hasattr(part, "_hf_hook") for part in given.modules())
+    if not offloaded and any(p.device.type == "meta" for p in given.parameters()):
+        raise HeadcountError(
+            f"{kind} has no weights in memory (it is on the meta device): load its weights first."
         )
     try:
         embeddings = plain(given).get_input_embeddings()  # type: ignore[operator]
@@ -116,16 +123,15 @@ def _plain_pass(
             f"{type(plain(module)).__name__} gives no logits: give a language model with its head, "
             "such as the ...ForCausalLM class of the same model."
         ) from error
+    except (TypeError, ValueError) as error:  # it needs an image, say
+        raise HeadcountError(
+            f"{type(plain(module)).__name__} does not run on token ids alone: give a causal "
+            "language model."
+        ) from error
     if logits.shape[:2] != ids.shape:
         raise HeadcountError(
             f"{type(plain(module)).__name__} gives logits at {logits.shape[1]} positions for a "
             f"prompt of {ids.shape[1]} tokens (a soft prompt?): headcount needs one per token."
-        )
-    known = plain(module).get_input_embeddings().weight.shape[0]  # type: ignore[operator]
-    if logits.shape[2] < known // 2:  # some vocabularies are padded on one side only
-        raise HeadcountError(
-            f"{type(plain(module)).__name__} gives {logits.shape[2]} logits for {known} tokens (a "
-            "classifier?): give a causal language model."
         )
     if not logits.isfinite().all():
         raise HeadcountError(
@@ -152,6 +158,16 @@ def _check_causal(
             "Give a causal language model (for a BERT-like one, is_decoder=True in its config)."
         )
     return check
+
+
+def _require_vocabulary(module: nn.Module, logits: Float[Tensor, "2 tokens vocab"]) -> None:
+    """Refuse a classifier of tokens; some vocabularies are padded on one side only."""
+    known = plain(module).get_input_embeddings().weight.shape[0]  # type: ignore[operator]
+    if logits.shape[2] < known // 2:
+        raise HeadcountError(
+            f"{type(plain(module)).__name__} gives {logits.shape[2]} logits for {known} tokens (a "
+            "classifier?): give a causal language model."
+        )
 
 
 def _check_ones(

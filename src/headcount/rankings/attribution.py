@@ -21,6 +21,7 @@ from headcount.engine.measure.cost import Counter
 from headcount.engine.measure.executor import Emit, Unit
 from headcount.engine.measure.forward import check_finite, frozen, measuring, score
 from headcount.engine.measure.plan import default_tokens
+from headcount.engine.measure.sweep import check_answers
 from headcount.errors import HeadcountError
 from headcount.heads import HeadScores
 from headcount.lab import Lab
@@ -96,6 +97,7 @@ def count_derivatives(counter: Counter, model: Model, task: Task, settings: Sett
     """Count a backward pass for each point of the path; integration also runs both of its ends."""
     examples, steps = model.encode(task.split("ranking")), settings.get("steps", 0)
     answers = answer_rows(get_logit_metric(settings["metric"]), examples)
+    check_answers(model, task, answers)
     tokens = sum(row.length for row in answers.rows)
     if settings["ablation"] == "corrupted":
         require_corrupted(examples)
@@ -192,6 +194,7 @@ def _derivatives(
     # A backward pass keeps the activations of every layer, so run half as many tokens at once.
     tokens = default_tokens(model) // 2
     job = DerivativeJob(examples, chosen, ablation, tokens, points, weights, bool(steps))
+    check_answers(model, task, job.answers)
     units = [
         Unit(
             examples_key(examples[place] for place in places),

@@ -21,6 +21,7 @@ from headcount.models.model import Model
 from headcount.models.sites import HeadSite, plain
 from headcount.rankings.ranking import Settings, ranking_tokens
 from headcount.tasks import Task
+from headcount.tasks.task import quoted
 
 
 def attention_induction(
@@ -102,10 +103,16 @@ def count_retrieval(counter: Counter, model: Model, task: Task, settings: Settin
 def answer_positions(task: Task, model: Model) -> list[list[int]]:
     """The positions of the answer's tokens in each prompt of the ranking split.
 
-    All occurrences count. Refuses a task with a prompt that does not contain its answer.
+    All occurrences count. Refuses a task with a prompt that does not contain its answer, and one
+    with several right answers, since the positions that predict are those of one answer.
     """
     positions = []
     for example in model.encode(task.split("ranking")):
+        if example.also:
+            raise HeadcountError(
+                f"Example {quoted(example.example.id)} has several right answers, and retrieval is "
+                "attention to the target alone: choose another ranking, such as attribution."
+            )
         word, prompt = example.example.target.strip(), example.prompt
         bare = tuple(model.tokenizer.encode(word, add_special_tokens=False))
         in_prompt: set[int] = set()

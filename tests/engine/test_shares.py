@@ -16,7 +16,7 @@ from test_evaluate import counted, soft_gates
 from tiny import tiny_model
 from toy import toy_task, toy_tokenizer
 
-from headcount import HeadcountError, Lab, Store, Task, evaluate, rank, wrap
+from headcount import HeadcountError, Lab, Store, Task, evaluate, wrap
 from headcount.engine.measure import measuring
 from headcount.engine.measure.ablations import make_ablation
 from headcount.engine.measure.batch import make_batches
@@ -27,6 +27,7 @@ from headcount.engine.measure.plan import PLAIN, Plan, best_plan
 from headcount.engine.write.writing import Answers, Sampled, Writing, WritingJob
 from headcount.metrics import METRICS, Metric, logit_metrics
 from headcount.models.model import Model
+from headcount.rankings import Ranking
 from headcount.rankings.attribution import DerivativeJob
 from headcount.rankings.causal_gates.fit import FitJob, fit_gates
 from headcount.studies.token_insertion.activations import ActivationRedistribution
@@ -250,9 +251,8 @@ def test_rankings_by_derivative_are_equal(
     module = import_module("headcount.rankings.attribution")  # a function goes by its name
     monkeypatch.setattr(module, "default_tokens", lambda model: 60)
     settings: dict[str, Any] = {"ablation": ablation, "metric": "logprob_difference"}
-    alone = rank(model, task, ranking, **settings, lab=Lab(progress=False))
-    here = Here()
-    shared = rank(model, task, ranking, **settings, lab=here.lab())
+    asked, here = Ranking.of(model, task, ranking, **settings), Here()
+    alone, shared = (asked.result(lab) for lab in (Lab(progress=False), here.lab()))
     assert np.array_equal(alone.samples, shared.samples)
     assert alone.parameters == shared.parameters
     assert len(here.units) > 2
@@ -286,7 +286,7 @@ def test_every_job_travels(model: Model, task: Task) -> None:
     evaluate(model, task, gates, metric="accuracy", lab=lab)
     settings = {"sampled": Sampled(temperature=0.5), "redistribution": ActivationRedistribution()}
     write(model, task, gates, lab, **settings)
-    rank(model, task, "attribution", lab=lab)
+    Ranking.of(model, task, "attribution").result(lab)
     fit_gates(model, task, updates=1, batch=2, seeds=2, lab=lab)
     kinds = (MeasuringJob, WritingJob, DerivativeJob, FitJob)
     assert tuple(type(job) for job in here.jobs) == kinds

@@ -265,7 +265,7 @@ def test_bad_settings_are_refused_before_a_model_is_loaded(
         (["--tolerance", "nan"], "tolerance must be a finite number, not nan"),
         (["--lr", "inf"], "lr must be a finite number, not inf"),
         (["--set", "lr=fast"], "lr must be a number above 0, not 'fast'"),
-        (["--seed", "-1"], "seed cannot be negative"),
+        (["--seed", "-1"], '"seed" of sparsify must be at least 0'),
         (["--held-out", "-1"], "held-out must be at least 1"),
         (["--rows", "-1"], "rows must be at least 1, not -1"),
         (["--minutes", "nan"], "minutes must be at least 0, not nan"),

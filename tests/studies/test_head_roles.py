@@ -260,7 +260,7 @@ def test_gates_that_diverge_are_a_sentence() -> None:
     module = tiny_model("llama")
     model = wrap(module, toy_tokenizer(), name="broken")
     with torch.no_grad():
-        module.lm_head.weight[7] = torch.nan
+        module.model.embed_tokens.weight[7] = torch.nan  # of a word that the task has
     with pytest.raises(HeadcountError, match=r"gates of broken on .* diverged.*NaN"):
         run_study("head-roles", model, tasks=(toy_task(40),), **SETTINGS)
 

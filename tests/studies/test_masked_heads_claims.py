@@ -141,7 +141,8 @@ def at_chance(panel: FunctionPanel) -> FunctionPanel:
     gates[curve.values.head_sets.rows["top", 0][0]] = 1
     sets = replace(curve.values.head_sets, gates=gates)
     values = replace(curve.values, head_sets=sets, chance=Chance(0.95, "by hand"))
-    return replace(panel, by_ranking={"by hand": replace(curve, values=values)})
+    lost = replace(curve, values=values, at_chance=values.at_chance)
+    return replace(panel, by_ranking={"by hand": lost})
 
 
 def test_a_panel_at_chance_is_left_out_of_claims() -> None:

@@ -37,7 +37,7 @@ from headcount.models.slices import is_projection, linear_limit, read_slices, ro
 from headcount.system.transformers_compat import other_attention
 
 # Kernels of their own, which never call a torch function that can be watched.
-UNSEEN = ("flash", "flex", "paged", "sparse")
+UNSEEN = ("flash", "flex", "paged")
 
 
 @dataclass(frozen=True)

@@ -67,8 +67,8 @@ def _is_right(model: Model) -> bool:
         weights = torch.randn(len(whole), generator=generator).to(whole.device)
         (slopes,) = torch.autograd.grad(whole @ weights, gates)
     slope = float((slopes * direction).sum())
-    # In half precision small changes drown in rounding. The edges of sparse attention open and shut
-    # by jumps, for which its derivative has a substitute.
+    # In half precision small changes drown in rounding. In a large sparse model even the smallest
+    # change opens or shuts some edge: such a jump has no derivative.
     exact = coarsest_dtype(model.module) in (torch.float32, torch.float64)
     if not exact or model.kernel.startswith(SPARSE):
         return bool(slopes.isfinite().all())

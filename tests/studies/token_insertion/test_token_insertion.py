@@ -72,12 +72,10 @@ def test_the_claims_are_judged(study: Study) -> None:
     assert sum("raises accuracy" in text for text in texts) == 2
     assert sum("keeps their timing" in text for text in texts) == 2
     assert sum("λ < 1" in text for text in texts) == 4
-    judged = {"supported", "refuted", "undecided"}
-    assert {claim.verdict for claim in study.claims[2:]} <= judged
-    for claim in study.claims[:2]:  # nothing is right, so nothing can be told
+    for claim in study.claims:  # nothing is right, so nothing can be told
         assert claim.verdict == "not comparable"
-        assert claim.reason == "With all heads, the model is at chance on word-problems."
-        assert claim.low < 0 < claim.high
+        assert claim.reason.startswith("With all heads, the model is at chance on word-problems.")
+    assert all(claim.low < 0 < claim.high for claim in study.claims[:2])
     assert "The whole model is at chance: accuracy 0 [0, " in study.notes[0]
     ticks = [label.get_text() for label in study.figures["figure"].axes[0].get_xticklabels()]
     assert ticks == ["tiny & <b>bold</b>\nat chance"]

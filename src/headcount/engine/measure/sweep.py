@@ -165,9 +165,10 @@ def whole_model(
 ) -> Sweep:
     """A sweep of the whole model alone, which tells whether it is better than chance.
 
-    It is by accuracy if nobody can tell chance by this metric.
+    If nobody can tell chance by this metric, it is by accuracy, or by that of written answers.
     """
-    chosen = metric if chance_of(metric, task) else get_metric("accuracy")
+    right = "exact_match" if isinstance(metric, TextMetric) else "accuracy"
+    chosen = metric if chance_of(metric, task) else get_metric(right)
     return Sweep(model, task, chosen, HeadSets.of([], model.layout), split)
 
 

@@ -61,8 +61,7 @@ def generate(
 
     `heads` are the heads that are off, or gates: one row for all prompts or one row for each. A
     prefix that all prompts share runs once for each head set, unless `share` is False. The model's
-    own generation settings are ignored (beams, penalties), except for its end tokens. These
-    settings say how texts are written:
+    own generation settings are ignored (beams, penalties), except for its end tokens. Settings:
 
     max_new_tokens       a text is cut after this many new tokens (128)
     scope                "all" gates prompt and new tokens; "decode" gates only the passes over

@@ -168,15 +168,18 @@ def real_section(found: dict[str, Any]) -> str:
     tasks = list(dict.fromkeys(row["task"] for row in found["rows"]))
     cells = {}
     for row in found["rows"]:
-        text = f"{row['accuracy']:.2f} [{row['low']:.2f}, {row['high']:.2f}]"
+        text = f"{row['accuracy']:.2f} [{row['low']:.2f}, {row['high']:.2f}], n = {row['n']}"
         cells[row["task"], row["model"]] = text + (" †" if row["at chance"] else "")
     rows = [[task, *(cells.get((task, model), "–") for model in models)] for task in tasks]
     return (
         "## Real models with all heads on\n\n"
         "Accuracy (greedy decoding gives a right answer) with its 95 % interval, on up to "
         f"{found['examples']} examples of each task, in {found['dtype']}. All three are 4-bit "
-        "files, dequantised. † marks a model that is not better than chance, or than always "
-        "giving the commonest answer: its heads cannot be studied on that task.\n\n"
+        "files, dequantised. † marks a model that is not clearly better than always giving the "
+        "commonest answer: its heads cannot be studied on that task. On Greater Than, whose years "
+        "these tokenizers split into digits, start years are the last of their decade. With any "
+        "start year the 1.5B model had 0.53: answers in the start decade itself, which is neither "
+        "right nor wrong, counted as wrong.\n\n"
         f"{table(['task', *models], rows)}\n\n- Command: `{found['command']}`\n"
     )
 

@@ -6,6 +6,7 @@ import multiprocessing
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -369,3 +370,15 @@ def test_another_adapter_or_kernel_is_another_identity() -> None:
         third = identity()
     module.base_model.model.set_attn_implementation("eager")
     assert len({first, second, third, identity()}) == 4
+
+
+def test_the_scale_of_an_adapter_is_part_of_the_identity() -> None:
+    """PEFT's `set_scale` changes neither a tensor nor the adapter's config."""
+    layer = nn.Linear(2, 2)
+    module = nn.Sequential(layer)
+    module.peft_config = {"default": SimpleNamespace(r=4)}
+    layer.scaling = {"default": 2.0}
+    before = checksum(module), fingerprint_tensors(module)
+    layer.scaling["default"] = 5.0
+    assert checksum(module) != before[0]
+    assert fingerprint_tensors(module) != before[1]

@@ -142,6 +142,14 @@ class TestSources:
         assert again.encode("a b") == loaded.tokenizer.encode("a b")
         assert fingerprint_tokenizer(again) == fingerprint_tokenizer(loaded.tokenizer)
 
+    @pytest.mark.parametrize(("family", "begins"), [("llama", True), ("llama-bpe", False)])
+    def test_without_the_flag_sentencepiece_begins_with_bos(
+        self, tmp_path: Path, family: str, begins: bool, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("HEADCOUNT_GGUF_CACHE", "off")
+        loaded = load_pretrained(write_gguf(tmp_path / "tiny.gguf", family=family), device="cpu")
+        assert (loaded.tokenizer.encode("a b")[0] == 1) == begins
+
     def test_gguf_says_how_to_split_text(self, tmp_path: Path) -> None:
         digits = load_pretrained(write_gguf(tmp_path / "a.gguf"), device="cpu").tokenizer
         words = load_pretrained(write_gguf(tmp_path / "b.gguf", splitting="gpt-2"), device="cpu")

@@ -581,3 +581,8 @@ def test_foreign_objects_get_one_sentence(name: str) -> None:
     make, words = FOREIGN[name]
     with pytest.raises(HeadcountError, match=words):
         wrap(make(), None)
+
+
+def test_a_wrapped_model_is_wrapped_already() -> None:
+    with pytest.raises(HeadcountError, match="This Model is wrapped already: use it as it is"):
+        wrap(wrap(tiny_model("llama"), toy_tokenizer()), toy_tokenizer())

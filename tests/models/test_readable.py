@@ -9,7 +9,7 @@ import pytest
 from tiny import tiny_model
 from toy import toy_task, toy_tokenizer
 
-from headcount import Lab, collect, curve, evaluate, rank, wrap
+from headcount import Example, Lab, collect, curve, evaluate, generate, rank, wrap
 from headcount.engine.measure.cost import Counter
 from headcount.engine.read.attention import attend
 from headcount.errors import HeadcountError
@@ -105,3 +105,32 @@ def test_token_ids_that_a_model_does_not_know_are_refused(fits: Task) -> None:
         evaluate(small, fits, [], metric="logprob")
     with pytest.raises(HeadcountError, match="the token id 9, and small knows 5"):
         collect(small, [[1, 9]], [[-1]], progress=False)
+
+
+@pytest.mark.parametrize("answer", ["target", "foils", "also"])
+def test_answers_that_the_model_does_not_know_are_refused(answer: str) -> None:
+    """The last token of an answer is never read, but its logit is."""
+    small = wrap(tiny_model("llama", vocab_size=70), toy_tokenizer(), name="small")
+    words = toy_tokenizer().convert_ids_to_tokens(range(72))
+    known, unknown = f" {words[60]}", f" {words[71]}"
+    given = {"target": known, "foils": (), "also": ()}
+    given[answer] = unknown if answer == "target" else (unknown,)
+    examples = tuple(Example(word, f"{word} {words[61]}", **given) for word in words[62:68])
+    message = r"token id 71, and small knows 70 token ids"
+    for ask in (evaluate, lambda model, task, *_, **how: rank(model, task, **how)):
+        with pytest.raises(HeadcountError, match=message):
+            ask(small, Task("t", 1, examples), [], lab=Lab(store=None))
+
+
+def test_prompts_that_the_model_does_not_know_are_refused(model: Model) -> None:
+    for unknown in (400, -3):
+        with pytest.raises(HeadcountError, match=f"A prompt has the token id {unknown}, and"):
+            generate(model, [[1, 2, unknown]], progress=False)
+
+
+def test_a_curve_of_texts_without_room_is_refused_before_ranking(
+    model: Model, fits: Task, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(type(model.module), "forward", lambda *_, **__: pytest.fail("it ran"))
+    with pytest.raises(HeadcountError, match="20 tokens and 16 new ones do not fit into the 20"):
+        curve(model, fits, "ablation", counts=[1], metric="exact_match", lab=Lab(store=None))

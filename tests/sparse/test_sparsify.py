@@ -283,6 +283,15 @@ def test_a_rank_above_the_width_of_the_model_is_refused(tmp_path: Path, text: Pa
     assert not (tmp_path / "out").exists()
 
 
+def test_blocks_beyond_the_context_are_refused(tmp_path: Path, text: Path) -> None:
+    model = tiny()
+    limit = model.context_limit
+    assert limit is not None
+    with pytest.raises(HeadcountError, match=f"longer than the {limit} that .* choose a smaller"):
+        sparsify(model, text, tmp_path / "out", replace(SMALL, block=limit + 1))
+    assert not (tmp_path / "out").exists()
+
+
 # filelock may be there: transformers itself does not run without.
 LEAN = """
 import sys

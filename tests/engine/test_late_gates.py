@@ -20,6 +20,7 @@ from toy import toy_task, toy_tokenizer
 
 from headcount import HeadcountError, Lab, Store, curve, evaluate, generate, wrap
 from headcount.engine.measure import plan as planning
+from headcount.engine.measure import runner
 from headcount.engine.measure.batch import make_batches
 from headcount.engine.measure.cost import Counter
 from headcount.engine.measure.head_sets import HeadSets
@@ -59,6 +60,30 @@ def measured(model: Model, task: Any, gates: np.ndarray, **options: Any) -> np.n
 
 
 # Equal to the plain loop
+
+
+@pytest.mark.parametrize("model_type", ["llama", "gpt2"])
+def test_mlps_that_run_in_pieces_change_no_value(
+    model_type: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Long texts run their MLPs on a few tokens at a time, which saves memory."""
+    model, _ = built(model_type)
+    task, gates = toy_task(6, lengths=[40], targets=[2]), some_gates(model, ["soft", "hard"], 1)
+    how = {"positions": "answer", "lab": Lab(store=None, plan=best_plan(model, tokens=100))}
+    expected = measured(model, task, gates, **how)
+    longest: list[int] = []
+    mlp = next(part for name, part in model.module.named_modules() if name.endswith("mlp"))
+    forward = type(mlp).forward
+
+    def noting(self: Any, x: torch.Tensor, *args: Any) -> Any:
+        longest.append(x.shape[1])
+        return forward(self, x, *args)
+
+    monkeypatch.setattr(type(mlp), "forward", noting)
+    monkeypatch.setattr(runner, "PIECE", 7)
+    np.testing.assert_allclose(measured(model, task, gates, **how), expected, atol=2e-6)
+    assert longest.count(7) >= 5
+    assert left_behind(model.module) == []
 
 
 @pytest.mark.parametrize("positions", WHERE)

@@ -269,6 +269,39 @@ def _at_end(forward: Forward, count: int, folds: int) -> Forward:
 
 
 @contextmanager
+def in_pieces(module: nn.Module, trunk: Trunk, tokens: int) -> Iterator[None]:
+    """Run what follows the attention of each block on this many tokens at a time: saves memory.
+
+    Only where `scored_only` is proven: what treats each token alone in the last block is taken to
+    do so in every block that has the same kind of module in the same place.
+    """
+    named = dict(plain(module).named_modules())
+    last = trunk.blocks[-1]
+    with ExitStack() as stack:
+        for block in trunk.blocks:
+            for name in trunk.tokenwise[1:]:
+                part = named.get(block + name.removeprefix(last))
+                if part is not None and type(part) is type(named[name]):
+                    stack.enter_context(instead(part, _piecewise(part.forward, tokens)))
+        yield
+
+
+def _piecewise(forward: Forward, tokens: int) -> Forward:
+    def piecewise(x: Tensor, *args: Any, **kwargs: Any) -> Any:
+        first = forward(x[:, :tokens].contiguous(), *args, **kwargs)
+        if not isinstance(first, Tensor):  # it returns more than one number per token and column
+            return forward(x, *args, **kwargs)
+        whole = first.new_empty(*x.shape[:2], *first.shape[2:])
+        whole[:, :tokens] = first
+        for start in range(tokens, x.shape[1], tokens):
+            piece = slice(start, start + tokens)
+            whole[:, piece] = forward(x[:, piece].contiguous(), *args, **kwargs)
+        return whole
+
+    return piecewise
+
+
+@contextmanager
 def scored_end(module: nn.Module, paths: FastPaths, count: int, folds: int = 1) -> Iterator[None]:
     """Run the end of the model at the positions of `scored_logits`, as far as `paths` allow."""
     with ExitStack() as stack:

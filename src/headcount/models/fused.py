@@ -54,14 +54,14 @@ def fused_kernels(module: nn.Module) -> Iterator[None]:
 
 def _rms_norm(norm: nn.Module, epsilon: float) -> Callable[[Tensor], Tensor]:
     weight: Any = norm.weight
-    return lambda x: nn.functional.rms_norm(x, weight.shape, weight, epsilon)
+    return lambda x: gpu_kernels.rms_norm(x, weight, epsilon)
 
 
 def _rotate(
     q: Tensor, k: Tensor, cos: Tensor, sin: Tensor, unsqueeze_dim: int = 1
 ) -> tuple[Tensor, Tensor]:
     """Rotate queries and keys, (rows, heads, tokens, size); some models turn only their start."""
-    if unsqueeze_dim == 1 and gpu_kernels.can_rotate(q, cos):
+    if unsqueeze_dim == 1 and gpu_kernels.can_rotate(q, k, cos):
         return gpu_kernels.rotate(q, k, cos, sin)
     cos, sin = cos.unsqueeze(unsqueeze_dim), sin.unsqueeze(unsqueeze_dim)
     whole = torch.cat((q, k), dim=1)

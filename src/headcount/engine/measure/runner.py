@@ -20,6 +20,7 @@ from headcount.engine.measure.recorded import SetsAndStart, most_starts, stretch
 from headcount.metrics.logits import Scored
 from headcount.models.fast_paths import (
     Recording,
+    in_pieces,
     recording,
     replaying,
     scored_end,
@@ -32,6 +33,7 @@ from headcount.models.late import LATE_TOKENS, at_positions, late_gates, late_in
 from headcount.models.model import Model
 from headcount.models.sites import accepted, coarsest_dtype
 
+PIECE = 4096  # tokens on which an MLP runs at once, in passes that fill a cache
 WASTE = 0.1  # share of a pass that a head set may compute needlessly to run together with others
 
 
@@ -125,7 +127,12 @@ class Runner:
         if self.late:
             self.cache = self._empty()
             early = _Segment(self.batch.ids[:, : self.late], 1, None)
-            with torch.compiler.set_stance("force_eager"):
+            paths = self.plan.fast_paths
+            with ExitStack() as stack:
+                stack.enter_context(torch.compiler.set_stance("force_eager"))
+                if paths.scored and paths.trunk is not None and self.late > PIECE:
+                    # The cache takes memory that a pass without one has for its MLPs.
+                    stack.enter_context(in_pieces(self.model.module, paths.trunk, PIECE))
                 self._run(early, early.ids, self.cache)
             read_only(self.cache)
         return self._score(self._recorded(self.rest, cache, starts, last))

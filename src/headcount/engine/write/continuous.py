@@ -178,7 +178,7 @@ class Continuous:
             sets = [self.sets[number] for number in some]
             cache = prefix.spread(sets)
             last = torch.tensor([len(rest) - 1 for rest in rests], device=model.device)
-            with prefix.gating(np.asarray(sets), prompt=True):
+            with prefix.gating(np.asarray(sets), prompt=True), self.slots.fewer_kernels():
                 logits = _logits_at(model, ids.to(model.device), cache, last)
             self.slots.broken |= ~logits.amax(-1).isfinite().all()
             if self.decoding.temperature:

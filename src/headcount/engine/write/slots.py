@@ -23,8 +23,9 @@ from headcount.engine.measure.compiled import can_compile
 from headcount.models.fingerprint import settings_of
 from headcount.models.forward_modes import empty_cache
 from headcount.models.fused import fused_kernels
-from headcount.models.gpu_kernels import attend, can_attend
+from headcount.models.gpu_kernels import attend, can_attend, put
 from headcount.models.memory import out_of_memory
+from headcount.models.merged import merge_products
 from headcount.models.model import SLOTS, Model
 from headcount.models.sites import accepted, plain, probe_prompt
 from headcount.system.fingerprint import as_json
@@ -32,7 +33,9 @@ from headcount.system.transformers_compat import attention_configs, kernel_of, o
 
 GROUPED = "headcount_grouped"  # the name of our attention function in transformers
 BUCKET = 128  # positions: torch's attention reads whole buckets, each count of them has its graph
-KEPT = 0.1  # slots that take at most this share of the GPU's memory are kept for the next call
+KEPT = 0.15  # slots that take at most this share of the GPU's memory are kept for the next call
+MERGED = 0.25  # the share of the free memory that merged weights may take
+GATES = "_headcount_slot_gates"  # under this name an attention module has its gates in a step
 
 Draw = Callable[[Tensor, Tensor], Tensor]  # logits and positions → scores; the best score is taken
 
@@ -49,12 +52,14 @@ def grouped_attention(
     """Attention of single queries: the heads that share keys run as queries of one head.
 
     So the keys and values are read once, where transformers would copy them for each head. In place
-    of a mask, our own kernel takes the last position of each row. Returns (rows, 1, heads, width).
+    of a mask, our own kernel takes the last position of each row; it also gates the heads. Returns
+    (rows, 1, heads, width).
     """
     rows, heads, size = query.shape[0], query.shape[1], query.shape[3]
     if not attention_mask.is_floating_point():
         scale = size**-0.5 if scaling is None else scaling
-        return attend(query, key, value, attention_mask[:, 0, 0, 0], scale), None
+        gates = vars(module).get(GATES)
+        return attend(query, key, value, attention_mask[:, 0, 0, 0], scale, gates), None
     query = query.view(rows, key.shape[1], heads // key.shape[1], size)
     output = nn.functional.scaled_dot_product_attention(
         query, key, value, attn_mask=attention_mask, scale=scaling
@@ -76,10 +81,9 @@ class _SlotLayer(DynamicLayer):
         # A weak reference, so that memory is free as soon as nobody needs the slots.
         self.slots: Slots = proxy(slots)
         self.is_initialized = True
-        self.tables = [  # a row for each position of each slot: (slots · positions, numbers)
-            x.new_zeros(slots.count * slots.capacity, x.shape[1] * x.shape[3])
-            for x in (keys, values)
-        ]
+        sizes = [x.shape[1] * x.shape[3] for x in (keys, values)]
+        rows = slots.count * slots.capacity  # a row for each position of each slot
+        self.tables = keys.new_zeros(rows, sizes[0]), values.new_zeros(rows, sizes[1])
         self.keys, self.values = (  # (slots, groups, positions, size)
             table.view(slots.count, slots.capacity, *x.shape[1::2]).transpose(1, 2)
             for table, x in zip(self.tables, (keys, values), strict=True)
@@ -90,8 +94,8 @@ class _SlotLayer(DynamicLayer):
     ) -> tuple[Tensor, Tensor]:
         """Write the new tokens, and return the positions that are in use."""
         slots = self.slots
-        for table, states in zip(self.tables, (key_states, value_states), strict=True):
-            table.index_copy_(0, slots.places, states.reshape(slots.count, -1))
+        new = key_states.reshape(slots.count, -1), value_states.reshape(slots.count, -1)
+        put(new, self.tables, slots.places)
         return self.keys[:, :, : slots.length], self.values[:, :, : slots.length]
 
 
@@ -114,18 +118,28 @@ class Slots:
         self.written = torch.zeros(count, capacity, dtype=torch.long, device=device)
         self.used = torch.zeros(count, dtype=torch.bool, device=device)
         self.broken = torch.zeros((), dtype=torch.bool, device=device)  # a logit was not finite
-        # g of each site, repeated to the width of the projection's input.
-        self.gates = [
-            torch.ones(count, 1, site.heads * site.size, dtype=model.dtype, device=device)
-            for site in model.sites
-        ]
         samples = layer_samples(model)
         self.layers = [_SlotLayer(self, k, v) for k, v in samples]
         self.own_kernel = can_attend(samples)
+        # g of each site: for our own kernel, or repeated to the width of the projection's input.
+        self.gated_inside = self.own_kernel and not any(site.coupled for site in model.sites)
+        self.gates = [
+            torch.ones(count, site.heads, dtype=model.dtype, device=device)
+            if self.gated_inside
+            else torch.ones(count, 1, site.heads * site.size, dtype=model.dtype, device=device)
+            for site in model.sites
+        ]
+        room = torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else torch.inf
+        self.merged = merge_products(model.module, MERGED * room)
         self.cache = Cache(layers=self.layers)  # type: ignore[arg-type]
         self.graphs: dict[tuple[int, bool, bool], tuple[torch.cuda.CUDAGraph, Tensor]] = {}
         self.seen: set[tuple[int, bool, bool]] = set()
         self.capture = device.type == "cuda"
+
+    def refresh(self) -> None:
+        """Copy weights again that may have changed since the last call."""
+        if self.merged is not None:
+            self.merged.refresh()
 
     def free(self) -> None:
         """Empty all slots."""
@@ -160,7 +174,10 @@ class Slots:
                 self.model.layout.counts, 1
             )
             for gate, g, site in zip(self.gates, columns, self.model.sites, strict=True):
-                gate[at, 0] = g.repeat_interleave(site.size, 1)
+                if self.gated_inside:
+                    gate[at] = g
+                else:
+                    gate[at, 0] = g.repeat_interleave(site.size, 1)
 
     def release(self, slots: Sequence[int]) -> None:
         """Free these slots; until they are used again, their results do not count."""
@@ -207,6 +224,15 @@ class Slots:
         return True
 
     @contextmanager
+    def fewer_kernels(self) -> Iterator[None]:
+        """Run passes over prompts or steps with fused kernels and merged products."""
+        with ExitStack() as stack:
+            stack.enter_context(fused_kernels(self.model.module))
+            if self.merged is not None:
+                stack.enter_context(self.merged.in_use())
+            yield
+
+    @contextmanager
     def _ready(self, gated: bool) -> Iterator[None]:
         """Everything that a step needs which is not captured."""
         model = self.model
@@ -214,10 +240,14 @@ class Slots:
             stack.enter_context(torch.no_grad())
             stack.enter_context(torch.compiler.set_stance("force_eager"))
             stack.enter_context(other_attention(model.module, _grouped))
-            stack.enter_context(fused_kernels(model.module))
-            if gated:
-                named = dict(plain(model.module).named_modules())
-                for site, gate in zip(model.sites, self.gates, strict=True):
+            stack.enter_context(self.fewer_kernels())
+            named = dict(plain(model.module).named_modules())
+            for site, gate in zip(model.sites, self.gates, strict=True) if gated else ():
+                if self.gated_inside:
+                    attention = named[site.attention].__dict__
+                    attention[GATES] = gate
+                    stack.callback(attention.pop, GATES)
+                else:
                     hook = partial(_gate, gate)
                     stack.enter_context(named[site.module].register_forward_pre_hook(hook))
             yield
@@ -294,9 +324,12 @@ def slots_for(model: Model, count: int, positions: int) -> Slots:
     if kept is None or kept[0] != name:
         kept = None  # frees its memory before more is taken
         kept = name, Slots(model, count, capacity)
+    else:
+        kept[1].refresh()
     slots = kept[1]
     slots.free()
     size = sum(int(layer.keys.nbytes + layer.values.nbytes) for layer in slots.layers)
+    size += 0 if slots.merged is None else slots.merged.nbytes
     if model.device.type == "cuda" and size <= KEPT * torch.cuda.mem_get_info(model.device)[1]:
         vars(model)[SLOTS] = kept
     return slots

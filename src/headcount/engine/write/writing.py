@@ -144,7 +144,7 @@ class Answers:
     finished: Float[np.ndarray, "sets examples"]  # 0 if the limit cut a text; NaN if not known
     head_sets: HeadSets
     examples: tuple[str, ...]
-    clusters: Int[np.ndarray, "examples"]
+    clusters: Int[np.ndarray, "examples 2"]
 
     def of(self, label: Label) -> list[str]:
         """The texts under a label's first head set."""

@@ -223,6 +223,17 @@ def _report(parser: Parser) -> None:
 
 
 @command(
+    "verify:verify",
+    "recompute every interval and verdict of a result from its own values",
+    "out/masked-heads",
+    "docs/results",
+)
+def _verify(parser: Parser) -> None:
+    folders = "folders of results, or folders that contain such folders"
+    parser.add_argument("folders", nargs="+", metavar="FOLDER", help=folders)
+
+
+@command(
     "measure:tasks",
     "measure how well a model does the cognitive functions, with all its heads",
     "--model smollm2-135m-q4",
@@ -372,10 +383,12 @@ def _scope(parser: Parser, text: str) -> None:
 
 
 def _metric(parser: Parser) -> None:
-    add, ablations = parser.add_argument, ("zero", "mean", "corrupted")
+    add = parser.add_argument
+    ablations = ("zero", "mean", "clean-mean", "resampled", "corrupted")
     parser.option("--metric", "METRIC", "what is measured, see headcount list", "accuracy")
-    ablation = "what replaces the output of a head that is off: zero, its mean over the ranking "
-    ablation += "split, or its output on the corrupted prompt (zero)"
+    ablation = "what replaces the output of a head that is off: zero, its mean over the corrupted "
+    ablation += "or the clean prompts of the ranking split, its output on another prompt, or that "
+    ablation += "on the corrupted prompt (zero)"
     add("--ablation", choices=ablations, default="zero", help=ablation)
     _scope(parser, "with metrics of texts: heads are off at all tokens, or only at new ones")
     where = "with metrics of logits: the positions where heads are off: all; last, the last one of "

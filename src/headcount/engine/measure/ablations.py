@@ -4,6 +4,9 @@ zero        zeros
 mean        the head's mean output over the corrupted prompts of the ranking split: separately for
             each template, length and position, if the ranking split has prompts of every example's
             template and length; otherwise over all prompts and positions
+clean-mean  the same mean over the prompts themselves, not the corrupted ones
+resampled   the head's output on one other prompt, of the ranking split and of the same template and
+            length, position by position
 corrupted   the head's output on the example's corrupted prompt, position by position
 """
 
@@ -22,14 +25,16 @@ from torch import Tensor
 from headcount.engine.measure.batch import Batch, make_batches
 from headcount.engine.measure.forward import measuring, score
 from headcount.engine.read.collect import reading
-from headcount.errors import unknown
+from headcount.errors import HeadcountError, unknown
 from headcount.models.gate import PerSite
 from headcount.models.memory import within_memory
 from headcount.models.model import Model
 from headcount.system.files import digest
 from headcount.tasks.encoding import Encoded, require_corrupted
 
-AblationName = Literal["zero", "mean", "corrupted"]
+AblationName = Literal["zero", "mean", "clean-mean", "resampled", "corrupted"]
+ABLATIONS: tuple[str, ...] = get_args(AblationName)
+OVER_RANKING = ("mean", "clean-mean", "resampled")  # those that read the ranking split
 
 
 @dataclass(frozen=True)
@@ -47,8 +52,8 @@ class Ablation:
 
 def check_ablation(name: str) -> None:
     """Refuse an unknown ablation."""
-    if name not in get_args(AblationName):
-        raise unknown("ablation", name, get_args(AblationName))
+    if name not in ABLATIONS:
+        raise unknown("ablation", name, ABLATIONS)
 
 
 def make_ablation(
@@ -69,7 +74,34 @@ def make_ablation(
         return Ablation(
             "corrupted", "the head's output on the corrupted prompt", "corrupted", provide
         )
-    return _mean(model, examples, ranking, tokens)
+    if name == "resampled":
+        return _resampled(model, examples, ranking)
+    return _mean(model, examples, ranking, tokens, corrupted=name == "mean")
+
+
+def _resampled(model: Model, examples: Sequence[Encoded], ranking: Sequence[Encoded]) -> Ablation:
+    """Each example gets the head outputs of one ranking prompt, chosen by the example's key."""
+    by_form: dict[Form, list[Encoded]] = {}
+    for prompt in ranking:
+        by_form.setdefault(form(prompt, corrupted=False), []).append(prompt)
+    others = []
+    for example in examples:
+        alike = by_form.get(form(example, corrupted=False), [])
+        if not alike:
+            raise HeadcountError(
+                "The ablation resampled needs a prompt of the same template and length in the "
+                f"ranking split for every example, and {example.example.id} has none: choose mean."
+            )
+        others.append(alike[int(digest(example.key)[:8], 16) % len(alike)])
+
+    def provide(batch: Batch) -> PerSite:
+        rows, size = [others[index] for index in batch.examples], batch.ids.numel()
+        (other,) = make_batches(rows, tokens=size, device=model.device)
+        return head_outputs(model, other)
+
+    keys = digest(json.dumps([other.key for other in others]))
+    words = f"the head's output on one of {len(ranking)} other prompts of the ranking split"
+    return Ablation("resampled", words, f"resampled {keys}", provide)
 
 
 @torch.no_grad()
@@ -91,20 +123,25 @@ def form(prompt: Encoded, corrupted: bool) -> Form:
 
 
 def _mean(
-    model: Model, examples: Sequence[Encoded], ranking: Sequence[Encoded], tokens: int
+    model: Model,
+    examples: Sequence[Encoded],
+    ranking: Sequence[Encoded],
+    tokens: int,
+    *,
+    corrupted: bool,
 ) -> Ablation:
     """Average over the ranking split: by position if it has prompts of every example's form."""
-    available = {form(prompt, corrupted=True) for prompt in ranking}
+    available = {form(prompt, corrupted) for prompt in ranking}
     needed = {form(prompt, corrupted=False) for prompt in examples}
     by_position = all(template for template, _ in needed) and needed <= available
 
     def average(tokens: int) -> dict[Form, list[Tensor]]:
         sums: dict[Form, list[Tensor]] = {}
         counts: dict[Form, int] = {}
-        for batch in make_batches(ranking, tokens=tokens, device=model.device, corrupted=True):
+        for batch in make_batches(ranking, tokens=tokens, device=model.device, corrupted=corrupted):
             outputs = head_outputs(model, batch)
             for row, example in enumerate(batch.examples):
-                key = form(ranking[example], corrupted=True) if by_position else ("", 0)
+                key = form(ranking[example], corrupted) if by_position else ("", 0)
                 z = [o[row].float() for o in outputs]  # (tokens, width) at each site
                 z = z if by_position else [o.sum(0, keepdim=True) for o in z]
                 counts[key] = counts.get(key, 0) + (1 if by_position else outputs[0].shape[1])
@@ -113,7 +150,7 @@ def _mean(
 
     @cache  # computed when a batch first needs it, so never if the store holds all values
     def means() -> dict[Form, list[Tensor]]:
-        longest = max(form(prompt, corrupted=True)[1] for prompt in ranking)
+        longest = max(form(prompt, corrupted)[1] for prompt in ranking)
         return within_memory(model, average, tokens, longest)
 
     def provide(batch: Batch) -> PerSite:
@@ -122,13 +159,15 @@ def _mean(
         rows = [means()[form(examples[e], corrupted=False)] for e in batch.examples]
         return [torch.stack(site) for site in zip(*rows, strict=True)]
 
-    prompts = "corrupted prompts" if any(prompt.corrupted for prompt in ranking) else "prompts"
+    changed = corrupted and any(prompt.corrupted for prompt in ranking)
+    prompts = "corrupted prompts" if changed else "prompts"
     where = "per position within one template and length" if by_position else "over all positions"
     grouped = [(p.key, p.example.template if by_position else "") for p in ranking]
     keys = digest(json.dumps(grouped))
+    kind = "mean" if corrupted else "clean mean"
     return Ablation(
-        "mean",
+        "mean" if corrupted else "clean-mean",
         f"mean over {len(ranking)} {prompts} of the ranking split, {where}",
-        f"mean {'by position' if by_position else 'over all'} {keys}",
+        f"{kind} {'by position' if by_position else 'over all'} {keys}",
         provide,
     )

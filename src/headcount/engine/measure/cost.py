@@ -191,9 +191,9 @@ class Counter:
             # A pass over all tokens under an untouched head set is counted as a value already.
             whole = missing[sets & ~gated].any(axis=0) & (sweep.gated_lengths == lengths)
             self.passes(sweep.model, lengths[missing[sets].any(axis=0) & ~whole].sum())
-            if sweep.ablation == "corrupted":
+            if sweep.ablation in ("corrupted", "resampled"):
                 self.passes(sweep.model, lengths[missing[sets & gated].any(axis=0)].sum())
-        if sweep.ablation == "mean" and missing[gated].any():
+        if sweep.ablation.endswith("mean") and missing[gated].any():
             tokens = sum(len(e.corrupted or e.prompt) + len(e.target) - 1 for e in sweep.ranking)
             self.passes(sweep.model, tokens)
 

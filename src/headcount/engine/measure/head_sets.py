@@ -181,8 +181,8 @@ class OnHeadSets:
         return tuple(example.example.id for example in self.examples)
 
     @property
-    def clusters(self) -> Int[np.ndarray, "examples"]:
-        """The number of each example's cluster."""
+    def clusters(self) -> Int[np.ndarray, "examples 2"]:
+        """The numbers of each example's template and content."""
         return self.task.split(self.split).clusters
 
     def facts(self, metric: str, ablation: str) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from headcount.engine.measure.ablations import Ablation, make_ablation
+from headcount.engine.measure.ablations import OVER_RANKING, Ablation, make_ablation
 from headcount.engine.measure.head_sets import Expected, HeadSets, Label, OnHeadSets
 from headcount.engine.measure.measuring import late_lengths
 from headcount.engine.measure.plan import default_tokens
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from headcount.engine.measure.cost import Counter
 
-COLUMNS = ("example", "cluster", "value")  # of a data frame, after label and draw
+COLUMNS = ("example", "template", "content", "value")  # of a data frame, after label and draw
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,8 +118,8 @@ class Sweep(OnHeadSets):
 
     @cached_property
     def ranking(self) -> list[Encoded]:
-        """The examples over which the mean ablation is taken; none for other ablations."""
-        if self.ablation != "mean":
+        """The examples from which ablations by mean or by other prompts come; none for others."""
+        if self.ablation not in OVER_RANKING:
             return []
         return self.model.encode(self.task.split("ranking"))
 
@@ -183,7 +183,7 @@ class Values:
     table: Float[np.ndarray, "different examples"]
     head_sets: HeadSets
     examples: tuple[str, ...]
-    clusters: Int[np.ndarray, "examples"]
+    clusters: Int[np.ndarray, "examples 2"]
     metric: Metric | TextMetric
     ablation: str
     chance: Chance | None = None  # of the task by this metric, if known
@@ -300,14 +300,15 @@ class Values:
     def to_frame(self) -> pandas.DataFrame:
         """A pandas data frame with one row for each head set and example.
 
-        The columns are label, draw (where a label has several draws), example, cluster and value.
+        The columns are label, draw (where a label has several draws), example, the numbers of its
+        template and content, and value.
 
         >>> from headcount import evaluate, load_model, make_task
         >>> model = load_model("smollm2-135m-q4")
         >>> task = make_task("ioi", model.tokenizer, n=20)
         >>> frame = evaluate(model, task, model.layout.gates(off=["3.4"])).to_frame()
         >>> frame.columns.tolist()
-        ['label', 'example', 'cluster', 'value']
+        ['label', 'example', 'template', 'content', 'value']
         """
         tables = {label: self.of(label).tolist() for label in self.head_sets.rows}
         several = any(len(draws) > 1 for draws in tables.values())
@@ -315,6 +316,6 @@ class Values:
         for label, draws in tables.items():
             for draw, values in enumerate(draws):
                 which = {"label": label, "draw": draw} if several else {"label": label}
-                each = zip(self.examples, self.clusters.tolist(), values, strict=True)
+                each = zip(self.examples, *self.clusters.T.tolist(), values, strict=True)
                 rows += [which | dict(zip(COLUMNS, cells, strict=True)) for cells in each]
         return data_frame(rows)

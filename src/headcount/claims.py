@@ -13,11 +13,11 @@ not tested       what the claim is about was not run
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, Protocol, TypeVar
 
-from headcount.stats import Interval
+from headcount.stats import Estimate, Interval, simultaneous
 
 Verdict = Literal["supported", "refuted", "undecided", "not comparable", "not tested"]
 
@@ -26,8 +26,10 @@ Verdict = Literal["supported", "refuted", "undecided", "not comparable", "not te
 class Claim:
     """One statement, what was published about it, what was measured, and the verdict.
 
-    `reason` is the rule behind a verdict that an interval alone does not explain, or says why there
-    is no interval.
+    reason      the rule behind a verdict that an interval alone does not explain, why there is no
+                interval, or which member of a family is reported
+    detectable  where undecided: the smallest effect that this sample would find 8 times in 10
+    p_value     of an exact test, where there is one
 
     >>> fall = Interval(-0.12, low=-0.2, high=-0.04, n=50)
     >>> Claim.of("masking costs accuracy", None, fall, judge(fall, below=0.0)).verdict
@@ -41,6 +43,8 @@ class Claim:
     high: float
     verdict: str
     reason: str = ""
+    detectable: float = math.nan
+    p_value: float = math.nan
 
     @classmethod
     def of(
@@ -53,31 +57,54 @@ class Claim:
     ) -> Claim:
         """A claim that was judged by an interval; `if_unknown` says why the interval is missing."""
         reason = "" if interval.known else if_unknown or _why_unknown(interval)
-        return cls(claim, published, interval.value, interval.low, interval.high, verdict, reason)
+        detectable = interval.detectable if verdict == "undecided" else math.nan
+        ends = interval.value, interval.low, interval.high
+        return cls(claim, published, *ends, verdict, reason, detectable)
 
     @classmethod
-    def of_all(
+    def of_family(
         cls,
         claim: str,
         published: str | None,
-        intervals: Sequence[Interval],
+        family: Mapping[str, Estimate],
         *,
         above: float | None = None,
         below: float | None = None,
     ) -> Claim:
-        """A claim that says "in every …"; it reports the interval farthest from supporting it."""
-        farthest = (max if above is None else min)(intervals, key=lambda interval: interval.value)
-        verdicts = [judge(interval, above=above, below=below) for interval in intervals]
-        return cls.of(claim, published, farthest, all_of(verdicts))
+        """A claim that says "in every …", judged by intervals that hold together.
+
+        The chance that any of them misses its truth is at most 5 %. It reports the member that
+        decides the verdict, with its own interval, and names it: see `deciding`.
+        """
+        intervals = dict(zip(family, simultaneous(list(family.values())), strict=True))
+        name, verdict = deciding(intervals, above=above, below=below)
+        found = cls.of(claim, published, intervals[name], verdict)
+        if len(family) == 1:
+            return found
+        told = f"Farthest from the claim, of {len(family)} intervals that hold together: {name}."
+        return found.because(told)
+
+    @classmethod
+    def not_tested(cls, claim: str, published: str | None, why: str) -> Claim:
+        """A claim about something that was not run; `why` says what is missing, in a sentence.
+
+        >>> Claim.not_tested("recall falls first", None, "Only one function was run.").verdict
+        'not tested'
+        """
+        return cls(claim, published, math.nan, math.nan, math.nan, "not tested", why)
 
     def because(self, reason: str, verdict: Verdict | None = None) -> Claim:
         """The same claim with a further reason, and with this verdict if one is given.
+
+        Another verdict than "undecided" has no smallest effect that the sample would find.
 
         >>> Claim("heads matter", None, 0.1, 0.0, 0.2, "undecided").because("Chance.").reason
         'Chance.'
         """
         reasons = " ".join(filter(None, [reason, self.reason]))
-        return replace(self, verdict=verdict or self.verdict, reason=reasons)
+        verdict_now = verdict or self.verdict
+        detectable = self.detectable if verdict_now == "undecided" else math.nan
+        return replace(self, verdict=verdict_now, reason=reasons, detectable=detectable)
 
 
 class Judged(Protocol):
@@ -118,7 +145,7 @@ def above_chance(
 
 def _why_unknown(interval: Interval) -> str:
     if interval.n < 2:
-        return "There is no interval: resampling needs at least two clusters of examples."
+        return "There is no interval: resampling needs at least two examples."
     return "There is no interval: the statistic divides by a mean that may be 0."
 
 
@@ -149,6 +176,48 @@ def judge(
         least, most = within or (math.nan, math.nan)
         supported, refuted = least <= low and high <= most, high < least or low > most
     return "supported" if supported else "refuted" if refuted else "undecided"
+
+
+def deciding(
+    intervals: Mapping[str, Interval],
+    *,
+    above: float | None = None,
+    below: float | None = None,
+    within: tuple[float, float] | None = None,
+) -> tuple[str, Verdict]:
+    """The member of a family that decides a claim about all of them, and the verdict.
+
+    A refuted member decides, or else an undecided one; among equals, the one whose interval reaches
+    farthest from where the claim says, and an interval that is not known reaches farthest of all.
+
+    >>> sure, wide = Interval(-0.1, -0.11, -0.09, n=50), Interval(-2.0, -7.0, 3.0, n=50)
+    >>> deciding({"Syntax": sure, "Math": wide}, below=0.0)
+    ('Math', 'undecided')
+    """
+    verdicts = {
+        name: judge(interval, above=above, below=below, within=within)
+        for name, interval in intervals.items()
+    }
+    verdict = all_of(list(verdicts.values()))
+    decisive = [name for name in intervals if verdicts[name] == verdict]
+    return max(decisive, key=lambda name: _missing(intervals[name], above, below, within)), verdict
+
+
+def _missing(
+    interval: Interval,
+    above: float | None,
+    below: float | None,
+    within: tuple[float, float] | None,
+) -> float:
+    """How far the interval reaches out of where the claim says: its end that is farthest off."""
+    if not interval.known:
+        return math.inf
+    if above is not None:
+        return above - interval.low
+    if below is not None:
+        return interval.high - below
+    least, most = within or (math.nan, math.nan)
+    return max(least - interval.low, interval.high - most)
 
 
 def all_of(verdicts: Sequence[Verdict]) -> Verdict:

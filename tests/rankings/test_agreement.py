@@ -194,7 +194,9 @@ def test_samples_of_one_cluster_stay_together() -> None:
     assert apart.value > 0.4
     assert together.value < 0.2
     assert (apart.n, together.n) == (60, 6)
-    with pytest.raises(ValueError, match="5 cluster names for 60 samples"):
+    crossed = np.stack([clusters % 2, clusters], 1)  # of two templates, each with three contents
+    assert stability(scores, crossed).n == 6
+    with pytest.raises(ValueError, match="5 clusters for 60 samples"):
         stability(scores, clusters[:5])
 
 
@@ -224,7 +226,7 @@ def test_intervals_are_those_of_the_bootstrap() -> None:
 def test_intervals_hold_the_mean(rows: int, seed: int) -> None:
     assume(rows > 3)
     samples = np.random.default_rng(seed).random((rows, 5))
-    ends = scored(samples.mean(0), samples).intervals(resamples=300)
+    ends = scored(samples.mean(0), samples).intervals()
     assert (ends[:, 0] <= samples.mean(0)).all()
     assert (samples.mean(0) <= ends[:, 1]).all()
 
@@ -233,7 +235,7 @@ def test_intervals_that_cannot_be_known() -> None:
     assert np.isnan(scored([1, 2]).intervals()).all()
     assert np.isnan(scored([1, 2], [[1, 2]]).intervals()).all()
     assert np.isnan(scored([1, 2], [[1, 2], [1, 2]]).intervals(["a", "a"])).all()
-    with pytest.raises(ValueError, match="1 cluster names for 2 samples"):
+    with pytest.raises(ValueError, match="1 clusters for 2 samples"):
         scored([1, 2], [[1, 2], [1, 2]]).intervals(["a"])
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -16,6 +16,7 @@ from headcount.figures.head_map import draw_head_map
 from headcount.figures.html import decimals, frame, picture, side_by_side, table
 from headcount.figures.style import figure_of, shown
 from headcount.heads.head import Head, HeadLayout
+from headcount.stats import Clusters, Resampling
 from headcount.system.files import read_json, replacing, write_json_rows
 from headcount.system.frames import data_frame
 
@@ -78,26 +79,19 @@ class HeadScores:
             )
         return [self.layout.head(number) for number in self.order()[:count]]
 
-    def intervals(
-        self, clusters: Sequence[Any] | np.ndarray | None = None, *, resamples: int = 2000
-    ) -> Float[np.ndarray, "heads 2"]:
-        """The ends of each head's 95 % interval, by bootstrap over samples; NaN without samples.
+    def intervals(self, clusters: Clusters | None = None) -> Float[np.ndarray, "heads 2"]:
+        """The ends of each head's 95 % interval, over samples; NaN without samples.
 
-        `clusters` names each sample's cluster, as in `stats`; a resample draws n - 1 of n clusters.
+        `clusters` has each sample's template and content, as in `stats`.
         """
         rows = 0 if self.samples is None else len(self.samples)
-        names = np.arange(rows) if clusters is None else np.asarray(clusters)
-        if self.samples is not None and names.shape != (rows,):
-            raise ValueError(f"{len(names)} cluster names for {rows} samples")
-        _, labels, sizes = np.unique(names, return_inverse=True, return_counts=True)
-        if self.samples is None or len(sizes) < 2:
+        labels = np.arange(rows) if clusters is None else np.asarray(clusters)
+        if self.samples is not None and len(labels) != rows:
+            raise ValueError(f"{len(labels)} clusters for {rows} samples")
+        if self.samples is None or rows < 2:
             return np.full((self.layout.total, 2), np.nan)
-        sums = np.zeros((len(sizes), self.layout.total))
-        np.add.at(sums, labels, self.samples)
-        even = np.full(len(sizes), 1 / len(sizes))
-        drawn = np.random.default_rng(0).multinomial(len(sizes) - 1, even, size=resamples)
-        means = (drawn @ sums) / (drawn @ sizes)[:, None]  # (resamples, heads)
-        return np.asarray(np.quantile(means, [0.025, 0.975], axis=0).T)
+        found = Resampling(labels).columns(np.asarray(self.samples, dtype=np.float64))
+        return np.stack(found.ends(), 1)
 
     def __repr__(self) -> str:
         best = ", ".join(

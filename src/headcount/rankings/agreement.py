@@ -7,7 +7,7 @@ by chance: the hypergeometric mean and 95 % interval for two independent draws o
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import combinations
 from typing import Any
@@ -17,7 +17,7 @@ from jaxtyping import Float
 
 from headcount.errors import HeadcountError
 from headcount.heads import HeadScores, check_counts
-from headcount.stats import Interval
+from headcount.stats import Clusters, Interval, cells
 
 SPLITS = 100  # random halves over which a stability is averaged
 
@@ -58,7 +58,7 @@ class Agreement:
             "heads": self.total,
             "spearman": self.correlation.tolist(),
             "overlaps": [asdict(overlap) for overlap in self.overlaps],
-            "stability": {name: asdict(value) for name, value in self.stability.items()},
+            "stability": {name: value.to_json() for name, value in self.stability.items()},
         }
 
     def __str__(self) -> str:
@@ -92,7 +92,7 @@ def agreement(
     scores: Mapping[str, HeadScores],
     counts: Sequence[int] | None = None,
     *,
-    clusters: Mapping[str, Sequence[Hashable] | np.ndarray] | None = None,
+    clusters: Mapping[str, Clusters] | None = None,
 ) -> Agreement:
     """Compare rankings of one model: each pair's correlation and overlap, each ranking's stability.
 
@@ -174,7 +174,7 @@ def chance_overlap(total: int, count: int) -> tuple[float, float, float]:
 
 def stability(
     scores: HeadScores,
-    clusters: Sequence[Hashable] | np.ndarray | None = None,
+    clusters: Clusters | None = None,
     *,
     resamples: int = 1000,
     seed: int = 0,
@@ -189,12 +189,10 @@ def stability(
     value a hundred. It is NaN with fewer than four clusters; with one, the value is NaN too.
     """
     rows = 0 if scores.samples is None else len(scores.samples)
-    names: Sequence[Hashable] | np.ndarray = range(rows) if clusters is None else clusters
-    if len(names) != rows:
-        raise ValueError(f"{len(names)} cluster names for {rows} samples")
-    numbers: dict[Hashable, int] = {}
-    labels = np.array([numbers.setdefault(name, len(numbers)) for name in names], dtype=int)
-    n = len(numbers)
+    labels = np.arange(rows) if clusters is None else cells(clusters)
+    if len(labels) != rows:
+        raise ValueError(f"{len(labels)} clusters for {rows} samples")
+    n = len(np.unique(labels))
     if scores.samples is None or n < 2:
         return Interval(math.nan, math.nan, math.nan, n)
     sums = np.zeros((n, scores.layout.total))

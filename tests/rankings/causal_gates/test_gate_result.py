@@ -30,6 +30,9 @@ def test_scores_and_shares() -> None:
     assert (shares["facilitation"]["always"], shares["facilitation"]["any"]) == (0.25, 0.5)
     assert (shares["interference"]["always"], shares["interference"]["any"]) == (0.0, 0.25)
     assert shares["facilitation or interference"]["any"] == 0.75
+    # One seed has the role in 1 of 4 heads, the other in 2 of 4.
+    assert shares["facilitation"]["always_if_independent"] == 1 / 4 * 2 / 4
+    assert shares["facilitation"]["any_if_independent"] == 1 - 3 / 4 * 2 / 4
     assert (
         gates.ranking("irrelevance").values.tolist() == gates.score("irrelevance").mean(0).tolist()
     )

@@ -97,7 +97,8 @@ class CausalGates:
 
         `share` is the mean over seeds, `lowest` and `highest` are its range; `by_mean` uses the
         mean scores; `always` and `any` are the shares of heads that have the role in all seeds or
-        in at least one. The last row is for heads that facilitate or interfere.
+        in at least one, and `…_if_independent` what they would be if each seed chose its heads on
+        its own. The last row is for heads that facilitate or interfere.
         """
         rows = []
         for roles in (*([role] for role in ROLES), ["facilitation", "interference"]):
@@ -110,6 +111,8 @@ class CausalGates:
                 "by_mean": by_mean.mean(),
                 "always": has.all(0).mean(),
                 "any": has.any(0).mean(),
+                "always_if_independent": has.mean(1).prod(),
+                "any_if_independent": 1 - (1 - has.mean(1)).prod(),
             }
             numbers = {name: float(value) for name, value in row.items()}
             rows.append({"role": " or ".join(roles), **numbers})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,6 +18,7 @@ from headcount import Curve, HeadcountError, HeadLayout, HeadScores, Lab, Store,
 from headcount.curves import SERIES, CurveRequest, CurveSettings, default_counts
 from headcount.engine.measure.head_sets import HeadSets
 from headcount.metrics import get_metric
+from headcount.rankings.reranked import ranked_again
 
 NEEDED, INTERFERING = ["0.1", "1.3", "2.0"], ["0.2", "2.1"]
 
@@ -42,7 +44,8 @@ def scores(planted: Any) -> HeadScores:
 def draw(planted: Any, **options: Any) -> Curve:
     chosen: Plant = planted()
     options = {"counts": [0, 1, 2, 3, 4, 5, 6], "seeds": 3, **options}
-    return curve(chosen.model, chosen.task, scores(planted), **options)
+    options = {"ranking": scores(planted), **options}
+    return curve(chosen.model, chosen.task, **options)
 
 
 def values(result: Curve, series: str) -> dict[int, float]:
@@ -120,8 +123,14 @@ def test_differences_are_paired() -> None:
     result = draw(redundant, counts=[0, 4])
     for control in ("random", "matched"):
         gap = result.difference("top", control, 4)
-        assert (gap.value, gap.low, gap.high) == (-1, -1, -1)
+        assert gap.value == -1
+        assert gap.low < -1 < gap.high < -0.5  # eight answers cannot exclude a ninth that stays
         assert result.difference("top", control, 0).value == 0
+    # How hard a prompt is cancels out, however much prompts differ.
+    hardness = np.random.default_rng(0).normal(0, 5, len(result.values.examples))
+    values = replace(result.values, table=result.values.table + hardness)
+    gap = replace(result, values=values).difference("top", "random", 4)
+    assert (gap.low, gap.value, gap.high) == pytest.approx((-1, -1, -1))
 
 
 def test_unmatched_shares_are_reported() -> None:
@@ -186,17 +195,20 @@ def test_each_set_has_exactly_its_count_of_heads(
     found: list[float], counts: list[int], seeds: int, mode: Any
 ) -> None:
     layout = HeadLayout((4, 2, 6))
-    ranking = HeadScores(layout, np.array(found), ranking="m")
+    by_prompt = np.array([found, found[::-1], found])
+    ranking = HeadScores(layout, np.array(found), ranking="m", samples=by_prompt)
+    prompts = np.array([[0, 0], [0, 1], [0, 2]])
+    task = SimpleNamespace(split=lambda _: SimpleNamespace(clusters=prompts))
     chosen = CurveSettings(counts=counts, series=tuple(SERIES), seeds=seeds, mode=mode)
     of = SimpleNamespace(layout=layout)
-    request = CurveRequest(of, None, ranking, get_metric("accuracy"), chosen)  # type: ignore[arg-type]
+    request = CurveRequest(of, task, ranking, get_metric("accuracy"), chosen)  # type: ignore[arg-type]
     table = HeadSets.build(layout, request.entries(ranking))
     gates = table.gates
     assert len(np.unique(gates, axis=0)) == len(gates)  # nothing is measured twice
     marked = 0 if mode == "mask" else 1
     assert set(table.rows) == {(series, count) for series in SERIES for count in counts}
     for (series, count), rows in table.rows.items():  # type: ignore[misc]
-        assert len(rows) == (seeds if series in ("random", "matched") else 1)
+        assert len(rows) == (1 if series in ("top", "bottom") else seeds)
         sets = [set(np.flatnonzero(gates[row] == marked).tolist()) for row in rows]
         assert all(len(heads) == count for heads in sets)
         top = set(ranking.order()[:count].tolist())
@@ -205,7 +217,13 @@ def test_each_set_has_exactly_its_count_of_heads(
         elif series == "bottom":
             worst = sorted(found)[:count]
             assert sorted(found[number] for number in sets[0]) == worst
-        else:
+        elif series == "reranked":
+            again = [ranked_again(ranking, prompts, draw) for draw in range(seeds)]
+            for heads, scores in zip(sets, again, strict=True):
+                assert scores is not None
+                best = sorted(scores.tolist(), reverse=True)[:count]
+                assert sorted(scores[[*heads]].tolist(), reverse=True) == best
+        elif series != "anywhere":
             assert all(heads.isdisjoint(top) for heads in sets)
 
 
@@ -251,8 +269,9 @@ def test_with_a_store_the_second_curve_computes_nothing(tmp_path: Path) -> None:
         ({"series": ["random"], "counts": [7]}, "RandomK at 7 heads is left out"),
         (
             {"series": ["tpo"]},
-            'no series "tpo" (known: top, bottom, random, matched). Did you mean',
+            'no series "tpo" (known: top, bottom, random, matched, reranked, anywhere). Did',
         ),
+        ({"series": ["reranked"], "ranking": "random"}, '"random" has no scores by prompt'),
         ({"seeds": 0}, "at least one seed, not 0"),
         ({"metric": "acuracy"}, 'Did you mean "accuracy"?'),
         ({"ablation": "men"}, 'Did you mean "mean"?'),

@@ -13,11 +13,11 @@ from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
+import numpy as np
 import pytest
 from planted import Plant, plant
 
 from headcount import Curve, HeadScores, curve
-from headcount.claims import Claim
 from headcount.cli import main
 from headcount.errors import HeadcountError
 from headcount.figures.head_map import draw_head_map
@@ -33,11 +33,13 @@ from headcount.system.folders import (
     make_marked,
     replacing_files,
 )
+from headcount.value_table import ValueTable
 
 PICTURES = ["figure.png", "figure.svg", "figure.pdf"]
-TABLES = ["curves.csv", "heads.csv", "values.csv.gz"]
+TABLES = ["curves.csv", "values.csv.gz", "examples.csv.gz", "heads.csv"]
 FILES = [*PICTURES, *TABLES, "claims.json", "run.json", "report.html"]
-CLAIM = Claim("masking hurts", None, -0.5, -0.7, math.nan, "undecided")
+SHARED = ("model", "task")
+COMPARISON = {"claim": "masking hurts", "one": "top", "other": "random", "count": 1, "below": -0.8}
 
 
 @cache
@@ -48,7 +50,7 @@ def measured() -> tuple[Plant, Curve]:
 
 def write(folder: Path, **settings: object) -> list[Path]:
     planted, result = measured()
-    study = curve_study(result, planted.model, planted.task, settings, [CLAIM])
+    study = curve_study(result, planted.model, planted.task, settings, [COMPARISON])
     return study.save(folder, "headcount curve")
 
 
@@ -67,6 +69,7 @@ def test_what_an_earlier_run_left_does_not_stay(tmp_path: Path) -> None:
     assert [path.name for path in paths] == ["curves.csv", "claims.json", "run.json", "index.html"]
     assert not (tmp_path / "heads.csv").exists()
     assert not (tmp_path / "values.csv.gz").exists()
+    assert not (tmp_path / "examples.csv.gz").exists()
     assert json.loads((tmp_path / "claims.json").read_text()) == []
 
 
@@ -80,7 +83,7 @@ def other_study() -> Study:
     planted, result = measured()
     study = curve_study(result, planted.model, planted.task, {}, [])
     figures = {"figure": draw_head_map([1.0, 2.0], (2,)).figure, "more": result.figure()}
-    return replace(study, name="other", figures=figures, values=(), tables={"T": [{"a": 1}]})
+    return replace(study, name="other", figures=figures, values=None, tables={"T": [{"a": 1}]})
 
 
 @pytest.mark.parametrize("where", ["figure", "scores", "page"])
@@ -111,7 +114,9 @@ def test_files_that_no_result_has_written_stay(tmp_path: Path) -> None:
     other_study().save(tmp_path)
     after = contents(tmp_path)
     assert {name: after[name] for name in mine} == mine
-    assert "values.csv.gz" not in after  # the first result's, and not the second's
+    assert not {"values.csv.gz", "examples.csv.gz"} & {
+        *after
+    }  # the first result's, and not the second's
     other_study().save(tmp_path / "alone")
     assert {n: c for n, c in after.items() if n not in mine} == contents(tmp_path / "alone")
 
@@ -274,15 +279,22 @@ def test_the_table_and_scores_read_back(tmp_path: Path) -> None:
 
 def test_every_point_can_be_computed_again_from_the_values(tmp_path: Path) -> None:
     write(tmp_path)
-    _, result = measured()
-    with gzip.open(tmp_path / "values.csv.gz", "rt", newline="") as file:
-        rows = list(csv.DictReader(file))
+    planted, result = measured()
+    tables = []
+    for name in ("values.csv.gz", "examples.csv.gz"):
+        with gzip.open(tmp_path / name, "rt", newline="") as file:
+            tables.append(list(csv.DictReader(file)))
+    rows, examples = tables
     for point in result.points:
         key = (point.series, str(point.count))
-        own = [float(row["value"]) for row in rows if (row["series"], row["count"]) == key]
-        assert len(own) == point.n * point.draws
+        draws = [row["values"] for row in rows if (row["series"], row["count"]) == key]
+        own = [float(value) for draw in draws for value in draw.split()]
+        assert (len(draws), len(own)) == (point.draws, point.n * point.draws)
         assert sum(own) / len(own) == pytest.approx(point.value)
-    assert {row["cluster"] for row in rows} == set(map(str, result.clusters))
+    named = [(row["example"], row["template"], row["content"]) for row in examples]
+    assert named == [(e.id, *e.cluster) for e in planted.task.split("test")]
+    clusters = ValueTable.read(tmp_path).clusters(**{name: rows[0][name] for name in SHARED})
+    np.testing.assert_array_equal(clusters, result.clusters)
 
 
 def test_names_of_scores_and_tables_stay_inside_the_folder(tmp_path: Path) -> None:
@@ -302,14 +314,19 @@ def test_names_of_scores_and_tables_stay_inside_the_folder(tmp_path: Path) -> No
 def test_claims_have_the_fields_of_the_design(tmp_path: Path) -> None:
     write(tmp_path)
     (claim,) = json.loads((tmp_path / "claims.json").read_text())
+    _, result = measured()
+    gap = result.difference("top", "random", 1)
+    assert gap.low < -0.8 < gap.high
     assert claim == {
         "claim": "masking hurts",
         "published": None,
-        "measured": -0.5,
-        "low": -0.7,
-        "high": None,
+        "measured": gap.value,
+        "low": pytest.approx(gap.low, abs=0.01),
+        "high": pytest.approx(gap.high, abs=0.01),
         "verdict": "undecided",
         "reason": "",
+        "detectable": pytest.approx(gap.detectable, abs=0.01),
+        "p_value": None,
     }
 
 
@@ -318,8 +335,8 @@ def test_the_run_can_be_made_again_from_its_facts(tmp_path: Path) -> None:
     write(tmp_path, seeds=2, out=tmp_path, task="planted", counts=None)
     run = json.loads((tmp_path / "run.json").read_text())
     assert list(run) == [
-        *("study", "title", "command", "asked", "settings", "model"),
-        *("notes", "figures", "tables", "files", "versions"),
+        *("study", "title", "command", "asked", "settings", "facts", "model"),
+        *("captions", "notes", "figures", "tables", "files", "versions"),
     ]
     assert (run["study"], run["command"], run["asked"]) == ("curve", "headcount curve", "")
     settings = run["settings"]
@@ -330,7 +347,10 @@ def test_the_run_can_be_made_again_from_its_facts(tmp_path: Path) -> None:
     (model,) = run["model"].values()
     assert model["heads"] == [2, 2]
     assert planted.model.identity.items() <= model.items()
-    assert run["notes"] == list(result.left_out) != []
+    said, *left_out = run["notes"]
+    assert said.startswith("Intervals: 8 examples in 4 templates")
+    assert left_out == list(result.left_out) != []
+    assert run["facts"]["comparisons"] == [COMPARISON]
     assert run["figures"] == ["figure"]
     assert {"headcount", "python", "torch", "transformers", "numpy"} <= run["versions"].keys()
 

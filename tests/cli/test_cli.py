@@ -43,6 +43,7 @@ COMMANDS = (
     "compare",
     "run",
     "report",
+    "verify",
     "tasks",
     "generate",
     "export",
@@ -246,14 +247,15 @@ def test_curve(disk: Disk, run: Run, tmp_path: Path) -> None:
     assert "RandomK at 5 heads is left out" in text
     assert text.splitlines()[-3:] == [
         "The picture: out/figure.png",
-        "In the same folder: curves.csv, heads.csv, values.csv.gz, claims.json, run.json, scores/",
+        "In the same folder: curves.csv, values.csv.gz, examples.csv.gz, heads.csv, claims.json, "
+        "run.json, scores/",
         "Everything on one page, for a browser: out/report.html",
     ]
     names = {path.name for path in Path("out").iterdir()}
     assert names == {
         *(f"figure.{kind}" for kind in ("png", "svg", "pdf")),
-        *("curves.csv", "values.csv.gz", "heads.csv", "scores", "claims.json", "run.json"),
-        "report.html",
+        *("curves.csv", "values.csv.gz", "examples.csv.gz", "heads.csv", "scores"),
+        *("claims.json", "run.json", "report.html"),
     }
     facts = json.loads(Path("out/run.json").read_text())
     assert facts["settings"]["counts"] == [0, 2, 5]
@@ -287,9 +289,10 @@ def test_curve_from_a_scores_file(disk: Disk, run: Run, run_json: Callable[..., 
     assert [(point["series"], point["count"]) for point in points] == [("top", 0), ("top", 8)]
     assert points[1]["value"] == pytest.approx(sum(disk.plant.effects.values()), abs=1e-3)
     with Path("out/curve/curves.csv").open(newline="") as file:
-        assert [float(row["value"]) for row in csv.DictReader(file)] == [
-            point["value"] for point in points
-        ]
+        rows = list(csv.DictReader(file))
+    for row, point in zip(rows, points, strict=True):  # the file's are made from rounded values
+        for name in ("value", "low", "high"):
+            assert float(row[name]) == pytest.approx(point[name], abs=1e-4)
 
 
 @pytest.mark.parametrize("command", ["curve", "compare"])
@@ -328,7 +331,7 @@ def test_compare_leaves_a_folder(disk: Disk, run: Run) -> None:
     assert found["rankings"] == ["attribution", "ablation", "mine"]
     assert found["spearman"][0][1] > 0.5
     clusters = disk.plant.task.split("ranking").clusters
-    assert found["stability"]["ablation"]["n"] == len(set(clusters.tolist()))
+    assert found["stability"]["ablation"]["n"] == len(np.unique(clusters, axis=0))
     assert found["stability"]["mine"]["value"] is None
     assert HeadScores.load("all/scores-ablation.json").ranking == "ablation"
 
@@ -996,7 +999,11 @@ def test_a_value_at_chance_says_so(
     assert json.loads(out)
     assert err == f"{sentence}\n"  # programs read the rest
     if command == "curve":
-        assert json.loads(Path("out/run.json").read_text())["notes"] == [sentence]
+        notes = json.loads(Path("out/run.json").read_text())["notes"]
+        assert [note for note in notes if "at chance" in note] == [sentence]
+        assert notes[1:] == [
+            "Intervals: 8 examples in 4 templates, which are held fixed; the ranking is held fixed."
+        ]
         assert sentence in Path("out/report.html").read_text()
     if command == "rank":
         assert HeadScores.load("out/scores.json").parameters["note"] == sentence

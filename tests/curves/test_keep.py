@@ -25,8 +25,8 @@ def keeping() -> KeepRequest:
         {"attribution": ranking},
         get_logit_metric("logit_difference"),
         counts=[1, 2],
-        coarse=[2],
         seeds=2,
+        ablations=("mean", "zero"),
     )
 
 
@@ -38,15 +38,29 @@ def test_only_what_depends_on_the_ranking_is_pending(keeping: KeepRequest) -> No
     ]
     known = {e.label: e.gates.sum() for e in entries if not isinstance(e.gates, Pending)}
     assert all(kept == count for (_, count), kept in known.items())
-    assert [count for _, count in known] == [0, 6, 0, 2, 6]
+    assert [count for _, count in known] == [0, 6, 0, 1, 2, 6]
 
 
 def test_other_ablations_are_of_the_first_order(keeping: KeepRequest) -> None:
-    assert keeping.orders("mean") == {"attribution": [0, 1, 2, 6], "random": [0, 2, 6]}
-    assert keeping.orders("zero") == {"attribution": [0, 1, 2, 6]}
+    assert keeping.orders("mean") == ["attribution", "random"]
+    assert keeping.orders("zero") == ["attribution"]
     kept = keeping.result(Lab(progress=False))
     assert kept.values["mean"].of(("random", 2)).shape == (2, keeping.prompts)
-    assert kept.explained["zero", "attribution"].first().value == 2
+    whole, two = (kept.values["zero"].of(("attribution", count)).mean() for count in (6, 2))
+    assert two == pytest.approx(whole, abs=1e-4)
+
+
+def test_absolute_scores_make_an_order_of_their_own(keeping: KeepRequest) -> None:
+    both = replace(keeping, absolute=True, seeds=0)
+    assert both.orders("mean") == ["attribution", "attribution, absolute"]
+    values = np.array([0.1, -0.9, 0.2, 0.0, 0.3, 0.05])
+    scores = {"attribution": HeadScores(keeping.model.layout, values, "attribution")}
+    first = {
+        entry.label[0]: int(np.argmax(entry.gates))
+        for entry in both.entries("mean", scores)
+        if entry.label[1] == 1
+    }
+    assert first == {"attribution": 4, "attribution, absolute": 1}
 
 
 def test_each_prompt_has_its_own_head_sets(keeping: KeepRequest) -> None:

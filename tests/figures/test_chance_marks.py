@@ -10,11 +10,12 @@ import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from headcount.figures.curves import draw_curve, plot_panels, plot_rankings
+from headcount.figures.curves import draw_curve
 from headcount.figures.inserts import Bar, plot_inserts
-from headcount.figures.kept import KeptPanel, Line, plot_kept
-from headcount.figures.roles import plot_roles
-from headcount.figures.style import figure_of
+from headcount.figures.kept import MODELS, KeptLine, KeptPanel, plot_kept
+from headcount.figures.masked import MaskedLine, plot_masked
+from headcount.figures.roles import RoleLine, plot_roles
+from headcount.figures.style import figure_of, points_of
 
 LONG = "sparse:smollm2-135m-q4 in bfloat16"
 ROWS = [
@@ -30,38 +31,34 @@ def a_curve() -> Figure:
     return figure_of(draw_curve(ROWS, at_chance=True, shares=True, **named))
 
 
-def panels() -> Figure:
-    tables = {name: [("Accuracy", ROWS), ("Comet", ROWS)] for name in ("Math", "Retrieval")}
-    return plot_panels(tables, total=64, at_chance=["Math"])
-
-
-def rankings() -> Figure:
-    tables = {name: {"one": ROWS, "other": ROWS} for name in ("Math", "Retrieval")}
-    return plot_rankings(tables, total=64, metric="Accuracy", at_chance=["Math"])
+def masked() -> Figure:
+    lines = [MaskedLine(s, s, "black", points_of(ROWS, s)) for s in ("top", "random")]
+    return plot_masked({"Math": lines, "Retrieval": lines}, label="Score", at_chance=["Math"])
 
 
 def kept() -> Figure:
-    lines = [Line(name, POINTS, POINTS, 4) for name in (LONG, "other")]
-    some = KeptPanel("Greater Than", lines, 1.0, [LONG])
-    return plot_kept([some, KeptPanel("IOI", lines, 1.0)], threshold=0.9)
+    lines = [KeptLine(name, MODELS[0], POINTS) for name in (LONG, "other")]
+    some = KeptPanel("Greater Than", lines, (4, 8), "2x", [LONG])
+    return plot_kept([some, KeptPanel("IOI", lines, (4, 8), "2x")], threshold=0.9)
 
 
 def roles() -> Figure:
-    lines = {"facilitation": POINTS, "interference": POINTS}
+    lines = {role: RoleLine(POINTS) for role in ("facilitation", "interference")}
     cells = {(task, model): lines for task in ("Syntax", "Math") for model in ("one", LONG)}
-    return plot_roles(cells, at_chance=[("Syntax", LONG), ("Math", "one")])
+    return plot_roles(cells, label="Δ", at_chance=[("Syntax", LONG), ("Math", "one")])
 
 
 def inserts() -> Figure:
     bars = {name: dict.fromkeys(("w/o", "w/ Mless"), Bar(5, 1, 9)) for name in (LONG, "other")}
-    return plot_inserts(bars, None, title="Results", at_chance=[LONG])
+    changes = {name: {"w/ Mless": Bar(0, -2, 2)} for name in bars}
+    return plot_inserts(bars, changes, None, title="Results", margin=2, at_chance=[LONG])
 
 
 DRAWN: dict[Callable[[], Figure], list[str]] = {
     a_curve: ["at chance"],
-    panels: ["at chance", ""],
-    rankings: ["at chance", ""],
-    kept: ["at chance:\nsparse:smollm2-135m-q4 in\nbfloat16", ""],
+    masked: ["at chance", ""],
+    # The second row shows the same curves on a log axis, below the marked titles.
+    kept: ["at chance:\nsparse:smollm2-135m-q4 in\nbfloat16", "", "", ""],
     roles: ["", "at chance", "at chance", ""],
 }
 
@@ -70,19 +67,22 @@ DRAWN: dict[Callable[[], Figure], list[str]] = {
     ("draw", "marks"), DRAWN.items(), ids=lambda it: getattr(it, "__name__", "")
 )
 def test_only_panels_at_chance_are_marked(draw: Callable[[], Figure], marks: list[str]) -> None:
-    figure = draw()
-    for axes, mark in zip(figure.axes, marks, strict=True):
+    plain = draw().axes[marks.index("")].get_facecolor() if "" in marks else None
+    for axes, mark in zip(draw().axes, marks, strict=True):
         assert axes.get_title().endswith(mark)
         assert ("at chance" in axes.get_title()) == bool(mark)
-    assert "at chance: the whole model does not clearly beat" in small_print(figure)
+        assert (axes.get_facecolor() == plain) != bool(mark)
+
+
+def test_a_figure_without_a_caption_says_what_the_mark_means() -> None:
+    """Figures of studies have captions; a single curve may stand anywhere."""
+    assert "at chance: the whole model does not clearly beat" in small_print(a_curve())
 
 
 def test_a_model_at_chance_is_marked_below_its_bars() -> None:
-    (axes,) = inserts().axes
-    first, second = (label.get_text() for label in axes.get_xticklabels())
+    first, second = (label.get_text() for label in inserts().axes[-1].get_xticklabels())
     assert first.endswith("\nat chance")
     assert second == "other"
-    assert "at chance: " in small_print(inserts())
 
 
 @pytest.mark.parametrize("draw", [*DRAWN, inserts])
@@ -93,9 +93,10 @@ def test_the_mark_covers_nothing(draw: Callable[[], Figure]) -> None:
     width, height = canvas.get_width_height()
     things: list[Any] = [axes.title for axes in figure.axes if axes.get_title()]
     things += [axes.patch for axes in figure.axes]
-    things += [*figure.legends, figure._supxlabel]  # type: ignore[attr-defined]
+    below = figure._supxlabel  # type: ignore[attr-defined]
+    things += [*figure.legends, *([below] if below else [])]
     if draw is inserts:
-        things += figure.axes[0].get_xticklabels()
+        things += figure.axes[-1].get_xticklabels()
     boxes = [thing.get_window_extent() for thing in things]
     for box in boxes:
         assert box.x0 >= 0

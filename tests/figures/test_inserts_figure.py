@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from matplotlib.colors import to_hex
+from matplotlib.text import Text
 
 from headcount.figures.inserts import Bar, Profiles, plot_inserts, plot_sweep
-from headcount.figures.style import INSERTS, save_figure
+from headcount.figures.style import BLUE, GREEN, INSERTS, ORANGE, PAGE, save_figure
 
 BARS = {
     "one": {
@@ -19,44 +22,83 @@ BARS = {
 }
 
 
+CHANGES = {model: {s: Bar(1, -2, 4) for s in of if s != "w/o"} for model, of in BARS.items()}
+HOW: dict[str, Any] = {"title": "Results on MATH-500", "margin": 2}
+
+
 def profiles() -> Profiles:
     rng = np.random.default_rng(0)
     full = {"w/o": rng.uniform(0, 0.1, 30)}
     for name in ("w/ Mless", "w/ Mful"):
         full[name] = np.insert(full["w/o"] * 0.6, 9, np.full(12, 0.01))
     span = list(range(9, 21))
-    return Profiles(
-        "Average attention on Head 14", full, {"w/o": [], "w/ Mless": span, "w/ Mful": span}
-    )
+    spans = {"w/o": [], "w/ Mless": span, "w/ Mful": span}
+    return Profiles("Average attention on Head 14", full, "Mean", full, full, spans)
 
 
 def test_bars_and_charts(tmp_path: Path) -> None:
-    figure = plot_inserts(BARS, profiles(), title="Results on Math-500", note="n = 60")
-    bars, above, below = figure.axes
-    assert [label.get_text() for label in bars.get_xticklabels()] == ["one", "another"]
-    from matplotlib.colors import to_hex
-
+    figure = plot_inserts(BARS, CHANGES, profiles(), **HOW)
+    bars, changes, above, below, mean = figure.axes
+    assert [label.get_text() for label in changes.get_xticklabels()] == ["one", "another"]
     faces = [to_hex(container.patches[0].get_facecolor()) for container in bars.containers[::2]]
     assert faces == [INSERTS[name] for name in ("w/o", "w/ Mless", "w/ Mful")]
     heights = [
         [bar.get_height() for bar in container.patches] for container in bars.containers[::2]
     ]
     assert heights == [[60, 0], [62, 0], [61, 5]]
-    assert len(above.get_lines()) == 3
-    assert {len(line.get_xdata()) for line in above.get_lines()} == {30}
-    assert len(below.get_lines()) == 2
-    assert {len(line.get_xdata()) for line in below.get_lines()} == {42}
+    assert bars.get_ylim()[0] == 0
+    assert len(changes.containers) == 2  # the inserts, each with its whiskers
+    for axes, names, length in (
+        (above, ["None", "Mless", "Mful", "uniform reader"], 30),
+        (below, ["Mless", "Mful", "uniform reader"], 42),
+        (mean, ["None", "Mless", "Mful", "uniform reader"], 30),
+    ):
+        assert [line.get_label() for line in axes.get_lines()] == names
+        assert {len(line.get_xdata()) for line in axes.get_lines()} == {length}
+    colours = [to_hex(line.get_color()).upper() for line in above.get_lines()[:3]]
+    assert colours == [BLUE, ORANGE, GREEN]
+    assert figure.get_figwidth() == PAGE
     first, second = (save_figure(figure, tmp_path, name) for name in ("a", "b"))
     assert first[0].read_bytes() == second[0].read_bytes()
 
 
+def test_legends_stand_above_the_charts() -> None:
+    figure = plot_inserts(BARS, CHANGES, profiles(), **HOW)
+    figure.draw_without_rendering()
+    for part, axes in zip(figure.subfigs, (figure.axes[:2], figure.axes[2:]), strict=True):
+        (legend,) = part.legends
+        lowest = legend.get_window_extent().y0
+        assert all(one.get_window_extent().y1 < lowest for one in axes)
+
+
+def test_no_text_is_too_small_for_print() -> None:
+    figure = plot_inserts(BARS, CHANGES, profiles(), **HOW)
+    figure.draw_without_rendering()
+    texts = [text for text in figure.findobj(Text) if text.get_text()]
+    assert min(text.get_fontsize() for text in texts) >= 6
+
+
+def test_models_at_chance_are_marked() -> None:
+    figure = plot_inserts(BARS, CHANGES, None, **HOW, at_chance=["another"])
+    bars, changes = figure.axes
+    ticks = [label.get_text() for label in changes.get_xticklabels()]
+    assert ticks == ["one", "another\nat chance"]
+    hatched = [[bar.get_hatch() for bar in box.patches] for box in bars.containers[::2]]
+    assert hatched == [[None, "////"]] * 3
+
+
 def test_inserted_places_are_removed() -> None:
     made = profiles()
-    np.testing.assert_allclose(made.original("w/ Mless"), made.full["w/o"] * 0.6)
+    short = made.original("w/ Mless", made.head["w/ Mless"])
+    np.testing.assert_allclose(short, made.head["w/o"] * 0.6)
 
 
-def test_without_profiles_there_is_one_chart() -> None:
-    assert len(plot_inserts(BARS, None, title="t").axes) == 1
+def test_without_inserts_there_is_no_full_sequence() -> None:
+    alone = {"w/o": profiles().head["w/o"]}
+    made = Profiles("Head", alone, "Mean", alone, alone, {"w/o": []})
+    _, _, above, below, _ = plot_inserts(BARS, CHANGES, made, **HOW).axes
+    assert above.get_lines()
+    assert not below.get_lines()
 
 
 def test_sweeps() -> None:

@@ -15,12 +15,12 @@ from matplotlib.figure import Figure
 from matplotlib.text import Text
 
 from headcount.figures.agreement import plot_agreement
-from headcount.figures.curves import plot_panels, plot_rankings
 from headcount.figures.edges import plot_edges
 from headcount.figures.head_map import draw_head_map
 from headcount.figures.inserts import Bar, plot_inserts, plot_sweep
-from headcount.figures.kept import KeptPanel, Line, plot_kept
-from headcount.figures.roles import plot_role_maps, plot_roles
+from headcount.figures.kept import KeptLine, KeptPanel, plot_areas, plot_kept, plot_ratios
+from headcount.figures.masked import MaskedLine, plot_heat, plot_masked
+from headcount.figures.roles import RoleLine, plot_role_maps, plot_roles
 from headcount.figures.style import BLUE, ORANGE, count_axis, figure_of, new_figure, save_figure
 
 NAME = r"some $\frac{ model$"  # to matplotlib a formula, and a broken one
@@ -34,15 +34,21 @@ FIGURES: dict[str, Callable[[], Figure]] = {
     "curve": lambda: figure_of(curve()._draw(None, NAME)),
     "edges": lambda: plot_edges([STEP], title=NAME),
     "head map": lambda: figure_of(draw_head_map([0.5, -1.0], [1, 1], title=NAME)),
-    "inserts": lambda: plot_inserts({NAME: {"w/o": BAR}}, profiles(), title=NAME, note=NAME),
-    "kept": lambda: plot_kept(
-        [KeptPanel(NAME, [Line(NAME, POINTS, POINTS, 4)])], threshold=0.9, note=NAME
+    "heat": lambda: plot_heat({NAME: {NAME: 0.5}}, label=NAME, columns=[NAME]),
+    "inserts": lambda: plot_inserts(
+        {NAME: {"w/o": BAR}}, {NAME: {}}, profiles(), title=NAME, margin=2
     ),
-    "panels": lambda: plot_panels({NAME: [(NAME, curve().rows)]}, total=40, note=NAME),
-    "rankings": lambda: plot_rankings({NAME: {NAME: curve().rows}}, total=40, metric=NAME),
-    "roles": lambda: plot_roles({(NAME, NAME): {"facilitation": POINTS}}, note=NAME),
-    "role maps": lambda: plot_role_maps({(NAME, NAME): np.array(["undecided"])}, {NAME: [1]}),
-    "sweep": lambda: plot_sweep({NAME: [(NAME, BAR)]}, label=NAME, title=NAME, note=NAME),
+    "kept": lambda: plot_kept(
+        [KeptPanel(NAME, [KeptLine(NAME, BLUE, POINTS)], (4,), NAME)], threshold=0.9
+    ),
+    "kept, areas": lambda: plot_areas({NAME: {NAME: {NAME: (0.5, 0.4, 0.6)}}}, label=NAME),
+    "kept, ratios": lambda: plot_ratios({NAME: {NAME: [(0.5, 2.0, 1.0, 4.0, False)]}}),
+    "masked": lambda: plot_masked({NAME: [MaskedLine("top", NAME, BLUE, POINTS)]}, label=NAME),
+    "roles": lambda: plot_roles({(NAME, NAME): {"facilitation": RoleLine(POINTS)}}, label=NAME),
+    "role maps": lambda: plot_role_maps(
+        {(NAME, NAME): (np.array(["undecided"]), np.array([False]))}, {NAME: [1]}
+    ),
+    "sweep": lambda: plot_sweep({NAME: [(NAME, BAR)]}, label=NAME, title=NAME),
 }
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from report.browser import chromium, opened
-from report.page_samples import NASTY, write_sample
+from report.page_samples import NASTY, attribution, write_sample
 
 from headcount.report import write_page
 
@@ -70,7 +70,8 @@ def test_pointing_at_a_head_tells_what_is_known(page: Any) -> None:
     assert "Head 1.2" in said
     assert "rank 1 of 11" in said
     rows = {row.split("\t")[0]: row for row in said.splitlines() if "\t" in row}
-    assert "0.900\t[0.890, 0.910]" in rows["attribution"]
+    low, high = attribution().intervals()[6]
+    assert f"0.900\t[{low:.3f}, {high:.3f}]" in rows["attribution"]
     assert "1.250" in rows["patching"]
     assert "−1.250" in rows["effect when removed"]
     assert "rank 2 of 11" in rows["effect when removed"]  # 0.3 is missed more
@@ -230,7 +231,8 @@ def test_heads_are_copied_with_their_intervals(browser: Any, sample: Path) -> No
         assert lines[0].split("\t")[:6] == [
             "model", "task", "head", "attribution", "attribution low", "attribution high",
         ]  # fmt: skip
-        assert lines[1].split("\t")[:6] == ["tiny", "ioi", "1.2", "0.9", "0.89", "0.91"]
+        low, high = (f"{end:.4g}" for end in attribution().intervals()[6])
+        assert lines[1].split("\t")[:6] == ["tiny", "ioi", "1.2", "0.9", low, high]
         assert len(lines) == 12
         seen.page.locator("#go-on pre button").first.click()
         command = seen.page.evaluate("() => window.taken")

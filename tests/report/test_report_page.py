@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from report.page_samples import NASTY, write_sample
+from report.page_samples import NASTY, attribution, write_sample
 
 from headcount import HeadcountError
 from headcount.cli import main
@@ -124,7 +124,9 @@ def test_the_heads_are_there_with_every_score(tmp_path: Path) -> None:
     ]  # fmt: skip
     best, patched, removed = ioi["scores"]
     assert best["values"][6] == 0.9
-    assert best["low"][6] == pytest.approx(0.89)
+    low, high = attribution().intervals()[6]
+    assert (best["low"][6], best["high"][6]) == pytest.approx((low, high), rel=1e-3)
+    assert low < 0.89 < 0.91 < high  # of two samples, the interval is wider than between them
     assert removed["values"][3] == -patched["values"][3] == -2.5
     assert removed["note"] == "logit_difference, ablation corrupted"
     assert "low" not in removed

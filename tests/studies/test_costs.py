@@ -20,6 +20,8 @@ from headcount import Lab, Store, run_study, wrap
 from headcount.models.model import Model
 from headcount.report.study import Study
 from headcount.studies import PUBLISHED
+from headcount.studies.head_roles.panels import METRICS, WHOLE
+from headcount.studies.heads_kept.panels import TEST
 from headcount.studies.run import study_cost
 
 # Studies of which every token is known beforehand, with the settings below. Gates that are not
@@ -71,11 +73,24 @@ def case(study: str, folder: Path) -> tuple[Model, dict[str, Any]]:
     return model, {"tasks": (toy_task(40),), "preset": "full", "counts": (5, 9), **fit}
 
 
+def named_as_points(study: Study) -> list[dict[str, Any]]:
+    """The kept values, with the names that the points have for what they are behind."""
+    assert study.values is not None
+    rows = [dict(row) for row in study.values.rows]
+    if study.name == "heads-kept":
+        rows = [{**row, "ranking": row["order"]} for row in rows if row["split"] == TEST]
+    if study.name == "head-roles":
+        rows = [row for row in rows if row["base"] != WHOLE["base"]]
+        rows = [{**row, "metric": METRICS[row["base"], "sum"]} for row in rows]
+    return rows
+
+
 def check_values(study: Study) -> None:
     """The mean of the kept values is that of each point that they are behind."""
     behind = defaultdict(list)
-    names = [name for name in study.values[0] if name in study.rows[0] and name != "value"]
-    for row in study.values:
+    values = named_as_points(study)
+    names = [name for name in values[0] if name in study.rows[0] and name != "value"]
+    for row in values:
         behind[tuple(row[name] for name in names)].append(row["value"])
     points = {tuple(row[name] for name in names): row for row in study.rows}
     assert len(points) == len(study.rows)

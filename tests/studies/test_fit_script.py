@@ -67,4 +67,5 @@ def test_gates_are_fitted_with_little_installed(folder: Path, tmp_path: Path) ->
         n=4,
     )
     assert {row["task"] for row in study.rows} == {"Syntax"}
-    assert len(study.notes) == 4  # at chance, another name, few updates, and our reading
+    # at chance, what is resampled, another name, few updates, and our reading
+    assert len(study.notes) == 5

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import gzip
 import json
 from dataclasses import fields
 from functools import cache
@@ -26,7 +27,10 @@ from headcount.report.study import Study
 from headcount.studies.head_roles.config import PRESETS, Config
 from headcount.studies.head_roles.figure import _seeds
 from headcount.studies.head_roles.gates import fit_settings, make_cells
+from headcount.studies.head_roles.panels import METRICS
+from headcount.studies.head_roles.published import FIRST, SECOND, over_seed_rows, share_rows
 from headcount.studies.head_roles.study import KIND
+from headcount.studies.verify import verify
 
 SETTINGS: dict[str, Any] = {
     "preset": "full",
@@ -36,6 +40,9 @@ SETTINGS: dict[str, Any] = {
     "updates": 40,
     "batch": 16,
 }
+
+
+SEEDS = 5
 
 
 @cache
@@ -55,8 +62,9 @@ def one_head() -> Plant:
 
 @pytest.fixture(scope="module")
 def study() -> Study:
-    task = small().task
-    return run_study("head-roles", [small().model, large().model], tasks=(task,), **SETTINGS)
+    """Two planted models in two columns; with fewer seeds, nothing could be decided."""
+    settings = {**SETTINGS, "tasks": (small().task,), "seeds": SEEDS}
+    return run_study("head-roles", [small().model, large().model], **settings)
 
 
 def values(study: Study, metric: str = "logprob change") -> dict[tuple[str, str, int], float]:
@@ -77,7 +85,7 @@ def test_a_figure_says_how_many_seeds_its_panels_have(seeds: list[int], says: st
 
 
 def test_needed_heads_fall_interfering_ones_rise_and_others_stay(study: Study) -> None:
-    for metric in ("logprob change", "logprob change, plain model"):
+    for metric in METRICS.values():
         found = values(study, metric)
         for model in ("plant-0", "plant-4"):
             assert found[model, "facilitation", 2] < -0.5
@@ -89,18 +97,23 @@ def test_needed_heads_fall_interfering_ones_rise_and_others_stay(study: Study) -
 def test_the_run_decides_between_the_descriptions(study: Study) -> None:
     verdicts = {claim.published: claim.verdict for claim in study.claims}
     assert verdicts["facilitation falls in every panel"] == "supported"
-    assert verdicts["facilitation falls, the others stay or rise (the paper)"] == "supported"
-    assert verdicts["facilitation is flat, the others fall (contradicts the paper)"] == "refuted"
+    assert verdicts[FIRST] == "supported"
+    assert verdicts[SECOND] == "refuted"
 
 
 def test_the_table_is_tidy(study: Study) -> None:
     wanted = {"model", "task", "series", "metric", "count", "value", "low", "high", "n"}
     assert wanted <= set(study.rows[0])
     keys = {(r["model"], r["task"], r["series"], r["metric"], r["count"]) for r in study.rows}
-    assert len(keys) == len(study.rows) == 2 * 3 * 2 * 4  # models, roles, bases, counts with 0
+    # models, roles, bases and readings, counts with 0
+    assert len(keys) == len(study.rows) == 2 * 3 * 4 * 4
     for row in study.rows:
         assert row["low"] <= row["value"] <= row["high"]
-        assert (row["n"], row["seeds"]) == (len(small().task.split("test")), 2)
+        assert (row["n"], row["seeds"]) == (len(small().task.split("test")), SEEDS)
+        heads = {"plant-0": 8, "plant-4": 30}[row["model"]]
+        assert row["share"] == pytest.approx(row["count"] / heads, abs=1e-4)
+    carriers = {(row["model"], row["series"]): row["carriers"] for row in study.rows}
+    assert [carriers["plant-4", role] for role in ROLES] == [3, 25, 2]
 
 
 def test_the_tables_count_the_planted_roles(study: Study) -> None:
@@ -110,7 +123,61 @@ def test_the_tables_count_the_planted_roles(study: Study) -> None:
     assert shares["plant-0", "irrelevance"]["by_mean"] == 5 / 8
     seeds = {(row["model"], row["role"]): row for row in study.tables["Roles over seeds"]}
     either = seeds["plant-0", "facilitation or interference"]
-    assert (either["always"], either["any"], either["seeds"]) == (3 / 8, 3 / 8, 2)
+    assert (either["always"], either["any"], either["seeds"]) == (3 / 8, 3 / 8, SEEDS)
+
+
+def test_shares_over_other_numbers_of_seeds_are_not_compared(study: Study) -> None:
+    gates = study.scores["gates/plant-0/planted-0"]
+    assert isinstance(gates, CausalGates)
+    (row, *_) = over_seed_rows("plant-0", "Syntax", gates)
+    assert row["published always"] == "0.7 to 1.5 %"
+    assert row["always against published"] == "not comparable: 5 seeds, and 10 in the paper"
+    ten = CausalGates(gates.layout, np.tile(gates.plus, (2, 1)), np.tile(gates.minus, (2, 1)))
+    (row, *_) = over_seed_rows("plant-0", "Syntax", ten)
+    assert row["always against published"] == "disagrees: 17 times the highest"
+    assert row["any against published"] == "disagrees: 0.37 times the lowest"
+    ratios = {row["role"]: row["ratio to published"] for row in share_rows("a", "Syntax", ten)}
+    assert ratios["facilitation"] == round(0.25 / 0.256, 3)
+    assert ratios["interference"] == ""
+
+
+def test_a_saved_study_can_be_verified_and_a_changed_number_is_found(
+    study: Study, tmp_path: Path
+) -> None:
+    study.save(tmp_path)
+    found = verify(tmp_path)
+    assert found.differences == ()
+    assert found.claims == len(study.claims)
+    assert found.numbers > 5 * len(study.rows)
+    assert found.left_out == ("role-shares.csv", "roles-over-seeds.csv")
+    for name, old, new in (
+        ("values.csv.gz", "soft,facilitation,1,0,-", "soft,facilitation,1,0,-9"),
+        ("run.json", '"facilitation": 2.0', '"facilitation": 3.0'),
+        ("claims.json", '"verdict": "supported"', '"verdict": "undecided"'),
+    ):
+        path = tmp_path / name
+        data = path.read_bytes()
+        packed = path.suffix == ".gz"
+        text = (gzip.decompress(data) if packed else data).decode()
+        assert old in text
+        changed = text.replace(old, new, 1).encode()
+        path.write_bytes(gzip.compress(changed) if packed else changed)
+        assert verify(tmp_path).differences
+        path.write_bytes(data)
+    assert verify(tmp_path).differences == ()
+
+
+def test_captions_say_what_is_grey_and_figures_have_no_small_print(study: Study) -> None:
+    assert list(study.figures) == ["figure", "per-token", "interference", "plain", "roles"]
+    assert set(study.captions) == set(study.figures)
+    for name in ("figure", "per-token", "interference", "plain"):
+        caption = study.captions[name]
+        assert "Thin grey: beyond the heads that carry the role" in caption
+        assert "planted-0 (plant-0) 2, 5, 1; planted-0 (plant-4) 3, 25, 2." in caption
+        assert study.figures[name]._supxlabel is None  # type: ignore[attr-defined]
+    assert "1.0 on planted-0 (plant-0)" in study.captions["per-token"]
+    zoomed = study.figures["interference"].axes[0].get_lines()
+    assert [list(line.get_xdata()) for line in zoomed[1:]] == [[1, 2], [0, 1]]  # grey, and red
 
 
 def test_the_folder_is_whole_and_its_gates_can_be_given_again(
@@ -120,7 +187,8 @@ def test_the_folder_is_whole_and_its_gates_can_be_given_again(
     names = {path.name for path in paths}
     assert paths[0].name == "figure.png"
     assert names >= {"plain.svg", "roles.pdf", "curves.csv", "claims.json", "report.html"}
-    assert names >= {"role-shares.csv", "roles-over-seeds.csv", "run.json"}
+    assert names >= {"role-shares.csv", "roles-over-seeds.csv", "run.json", "per-token.png"}
+    assert names >= {"end-points.csv", "two-descriptions.csv", "peaks-of-interference.csv"}
     with (tmp_path / "out" / "role-shares.csv").open() as file:
         assert len(list(csv.DictReader(file))) == 2 * 4
     run = json.loads((tmp_path / "out" / "run.json").read_text())
@@ -135,7 +203,7 @@ def test_the_folder_is_whole_and_its_gates_can_be_given_again(
         [small().model, large().model],
         tasks=(small().task,),
         gates=str(gates),
-        **{**SETTINGS, "refit": False},
+        **{**SETTINGS, "seeds": SEEDS, "refit": False},
     )
     expected = values(study)
     for key, value in values(again).items():
@@ -194,7 +262,8 @@ def test_models_may_have_different_heads_and_the_same_name() -> None:
     assert any("had 3 updates a stage" in note for note in found.notes)
     assert set(found.model) == set(ends)
     assert {"gates/plant-5/planted-0", "gates/plant-5--2-/planted-0"} <= set(found.scores)
-    assert "2 heads" in found.claims[0].claim
+    assert "with 1 of 2 heads (50.0 %) and 1 of 8 heads (12.5 %)" in found.claims[0].claim
+    assert found.claims[0].verdict == "not comparable"
 
 
 def test_the_validation_prompts_are_not_those_of_the_fit() -> None:
@@ -306,4 +375,5 @@ def test_each_head_has_its_role_and_scores(study: Study) -> None:
     assert {head for head, role in labels.items() if role == "interference"} == {"1.2"}
     for row in own:
         if row["score"] != "role":
-            assert 0 <= row["low"] <= row["value"] <= row["high"] <= 1
+            assert row["low"] <= row["value"] <= row["high"]
+            assert 0 <= row["value"] <= 1

@@ -37,7 +37,7 @@ def test_from_the_command_line(disk: Path, capsys: pytest.CaptureFixture[str]) -
     assert main([*RUN, *SMALL, "--refit"]) == 0
     out, err = capsys.readouterr()
     assert "mine, marked: fitting gates takes about" in err
-    assert "supported: facilitation falls: with the first 2 heads ablated" in out
+    assert "supported: facilitation falls: with 1 of 8 heads (12.5 %) ablated" in out
     assert "The picture: out/head-roles/figure.png" in out
     gates = CausalGates.load("out/head-roles/scores/gates/mine/marked.json")
     assert gates.seeds == 2

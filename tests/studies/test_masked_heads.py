@@ -6,7 +6,6 @@ import csv
 import json
 from html.parser import HTMLParser
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -22,8 +21,9 @@ from headcount.lab import Lab
 from headcount.models.model import Model
 from headcount.report.study import Study
 from headcount.stats import paired_difference
-from headcount.studies.masked_heads.claims import FunctionPanel
-from headcount.studies.masked_heads.study import paired_rows
+from headcount.studies.masked_heads.estimates import difference_rows
+from headcount.studies.masked_heads.panels import COLUMNS, SERIES, FunctionPanel
+from headcount.value_table import ValueTable
 
 # Answers of a random model are noise, so the encoder would add nothing here.
 SETTINGS: dict[str, Any] = {
@@ -65,13 +65,14 @@ def test_the_folder_is_whole(study: Study, tmp_path: Path) -> None:
     assert paths[0].name == "figure.png"
     assert names >= {f"figure.{kind}" for kind in ("png", "svg", "pdf")}
     assert names >= {"rankings.png", "curves.csv", "claims.json", "report.html", "run.json"}
-    assert "differences.csv" in names
+    assert names >= {"controls.png", "differences.csv", "values.csv.gz", "examples.csv.gz"}
     with (tmp_path / "results" / "curves.csv").open() as file:
         assert len(list(csv.DictReader(file))) == len(study.rows)
     claims = json.loads((tmp_path / "results" / "claims.json").read_text())
     fields = ["claim", "published", "measured", "low", "high", "verdict", "reason"]
+    fields += ["detectable", "p_value"]
     assert all(list(claim) == fields for claim in claims)
-    assert len(claims) == 4  # 2 and 4 heads are far from the published onset
+    assert len(claims) == 6  # 2 and 4 heads are far from the published onset
     run = json.loads((tmp_path / "results" / "run.json").read_text())
     assert run["settings"]["counts"] == [0, 2, 4]
     assert run["settings"]["task"] == {"n": 12, "shots": 1, "max_new_tokens": 2}
@@ -91,47 +92,46 @@ def test_the_folder_is_whole(study: Study, tmp_path: Path) -> None:
     assert [float(row["value"]) for row in found] == pytest.approx(best.tolist(), rel=1e-5)
 
 
-def made_curve(metric: str, **raw: Any) -> Any:
-    """A curve of 40 items, two of each cluster, at 0 and 8 heads."""
-    by_count = {(name, 8): values for name, values in raw.items()} | {("random", 0): raw["top"]}
-    return SimpleNamespace(
-        raw=by_count,
-        clusters=np.arange(40) // 2,
-        metric=SimpleNamespace(key=metric),
-        points=[SimpleNamespace(model="made", task="math")],
-    )
-
-
 def test_differences_pair_items_and_know_whose_controls_they_are() -> None:
-    right = np.repeat(np.random.default_rng(0).random(20) < 0.5, 2)  # both items of a cluster
+    right = np.repeat(np.random.default_rng(0).random(20) < 0.5, 2)  # both items of a template
     random, matched = np.stack([right] * 3) * 1.0, np.stack([right] * 2) * 0.5
-    first = made_curve("exact_match", top=np.zeros((1, 40)), random=random, matched=matched)
-    close = made_curve("similarity", top=random[:1], random=random * 0.8, matched=matched)
-    other = made_curve("exact_match", top=random[:1])
-    panel = FunctionPanel("Math", {"attribution": first, "probe": other}, close, (0.0, 0.0))
-    rows = paired_rows([panel])
+    values = ValueTable(COLUMNS, ("model", "task"))
+    values.name_examples(
+        [(f"{i}", f"t{i // 2}", f"{i}") for i in range(40)], model="m", task="math"
+    )
+    for ranking, metric, tables in (
+        ("attribution", "exact_match", (np.zeros((1, 40)), random, matched)),
+        ("attribution", "similarity", (random[:1], random * 0.8, matched)),
+        ("probe", "exact_match", (random[:1],)),
+    ):
+        about = {"model": "m", "task": "math", "ranking": ranking, "metric": metric}
+        values.put(random[:1], **about, series="top", count=0)
+        for series, table in zip(SERIES, tables, strict=False):
+            values.put(table, **about, series=series, count=8)
+    panel = FunctionPanel("math", "Math", values, {"metrics": [{"key": "exact_match"}]}, "m")
+    rows = difference_rows([panel])
     found = {(row["ranking"], row["metric"], row["difference"]): row for row in rows}
     assert len(found) == len(rows) == 5  # nothing at 0 heads, no layers for the other ranking
     assert {row["control_of"] for row in rows} == {"attribution"}
     assert {(row["model"], row["task"], row["count"], row["n"]) for row in rows} == {
-        ("made", "math", 8, 40)
+        ("m", "math", 8, 40)
     }
     down = found["attribution", "exact_match", "top minus random"]
     assert down["value"] == pytest.approx(-right.mean())
     assert down["low"] < down["value"] < down["high"] < 0
-    # of 20 clusters, not of 40 items
-    alone = paired_difference(first.raw["top", 8], random)
+    # of 20 templates, not of 40 items
+    alone = paired_difference(np.zeros((1, 40)), random)
     assert down["high"] - down["low"] > 1.2 * (alone.high - alone.low)
     layers = found["attribution", "exact_match", "top minus matched"]
     assert layers["value"] == pytest.approx(-right.mean() / 2)
     beside = found["attribution", "similarity", "top minus random"]
     assert beside["value"] == pytest.approx(0.2 * right.mean())
     same = found["probe", "exact_match", "top minus random"]  # no item differs
-    assert same["low"] == same["value"] == same["high"] == 0
+    assert same["low"] < same["value"] == 0 < same["high"] == pytest.approx(-same["low"])
 
 
 def test_differences_of_one_metric_are_not_told_twice(study: Study) -> None:
-    rows = study.tables["differences"]
+    rows = study.tables["Differences"]
     names = ("task", "ranking", "metric", "difference", "count")
     assert len({tuple(row[name] for name in names) for row in rows}) == len(rows) == 2 * 3 * 2
     assert {row["task"] for row in rows} == {"knowledge-recall", "math"}
@@ -159,7 +159,7 @@ def test_the_report_escapes_and_loads_nothing(study: Study, tmp_path: Path) -> N
     assert page.tags.count("script") == 2  # the page's own, and its data
     assert "b" not in page.tags
     assert "tiny &amp; &lt;b&gt;bold&lt;/b&gt;" in text
-    assert page.tags.count("img") == 2
+    assert page.tags.count("img") == len(study.figures) == 3
 
 
 def test_the_figure_has_the_published_form(study: Study) -> None:
@@ -175,6 +175,37 @@ def test_the_figure_has_the_published_form(study: Study) -> None:
     labels = [text.get_text() for text in legend.get_texts()]
     assert {"TopK Accuracy", "RandomK Accuracy"} <= set(labels)
     assert not any("omet" in label for label in labels)  # what is not COMET is not called so
+
+
+def test_the_caption_says_what_a_figure_alone_does_not(study: Study) -> None:
+    caption = study.captions["figure"]
+    for words in ("8 heads", "attribution", "zero ablation", "mean of 2 draws", "95 % intervals"):
+        assert words in caption
+    assert "with the ranking held fixed" in caption
+    assert "At chance: Knowledge Recall, Math Calculation." in caption
+    assert study.captions.keys() == study.figures.keys()
+    assert any("hold the ranking fixed" in note for note in study.notes)
+
+
+def test_the_ranking_is_drawn_again_and_topk_gets_its_rank(tiny: Model) -> None:
+    settings = {**SETTINGS, "functions": ("math",), "rerankings": 3, "anywhere": 7}
+    study = run_study("masked-heads", tiny, **settings)
+    assert study.values is not None
+    draws = {
+        (facts["series"], facts["count"]): len(study.values.get(**facts))
+        for facts in study.values.facts(metric="exact_match")
+    }
+    assert {key: n for key, n in draws.items() if key[0] in ("reranked", "anywhere")} == {
+        ("reranked", 2): 3,
+        ("reranked", 4): 3,
+        ("anywhere", 2): 7,  # at one count
+    }
+    (row,) = study.tables["Rank of TopK"]
+    assert (row["count"], row["draws"]) == (2, 7)
+    assert row["p"] in [k / 8 for k in range(1, 9)]
+    assert "the ranking included" in study.captions["figure"]
+    assert not any("hold the ranking fixed" in note for note in study.notes)
+    assert {row["series"] for row in study.rows} == {"top", "random", "matched"}
 
 
 def test_the_same_again_computes_nothing(
@@ -233,6 +264,8 @@ def test_a_run_that_was_cut_goes_on(
         ({"counts": (8,)}, "needs 8 heads outside the top 8, .* choose a smaller count"),
         ({"task_settings": {"shot": 1}}, "Did you mean"),
         ({"scope": "decod"}, "Did you mean"),
+        ({"rerankings": 1}, "0 or at least 2"),  # one alone has no spread
+        ({"anywhere": -1}, "0 or more"),
     ],
 )
 def test_bad_settings_are_a_sentence(tiny: Model, settings: dict[str, Any], words: str) -> None:

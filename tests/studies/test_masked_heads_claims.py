@@ -3,192 +3,257 @@
 from __future__ import annotations
 
 import math
+import re
+from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
 import pytest
+from function_panels import COUNTS, TOTAL, Function, made
 
-from headcount.claims import Claim, all_of
-from headcount.curves import Curve, Point
-from headcount.engine.measure.head_sets import HeadSetEntry, HeadSets
-from headcount.engine.measure.sweep import Values
-from headcount.heads import HeadLayout, HeadScores
-from headcount.metrics import get_metric
-from headcount.metrics.chance import Chance
-from headcount.studies.masked_heads.claims import FunctionPanel, judge_claims
+from headcount.claims import Claim
+from headcount.heads import HeadLayout
+from headcount.studies.masked_heads.claims import judge_claims, not_comparable
+from headcount.studies.masked_heads.estimates import against_the_direction, rank_rows
 from headcount.studies.masked_heads.study import published_counts
 
-COUNTS = [0, 4, 8, 16, 32]
-TOTAL = 256
-ITEMS = 200
-
-
-def made(metric: str, top: list[float], random: list[float], seed: int, seeds: int = 4) -> Curve:
-    """A curve with these means; its items are right or wrong by chance."""
-    rng = np.random.default_rng(seed)
-    raw = {}
-    for series, means, draws in (("top", top, 1), ("random", random, seeds)):
-        for count, mean in zip(COUNTS, means, strict=True):
-            raw[series, count] = (rng.random((draws, ITEMS)) < mean).astype(float)
-    scores = HeadScores(HeadLayout((TOTAL,)), np.arange(float(TOTAL)), "by hand")
-    gates = np.random.default_rng(0).random((sum(map(len, raw.values())), TOTAL))
-    labels = [label for label, values in raw.items() for _ in values]
-    sets = HeadSets.build(scores.layout, list(map(HeadSetEntry, labels, gates)))
-    names = tuple(map(str, range(ITEMS)))
-    table = np.empty((len(sets), ITEMS))
-    for label, rows in sets.rows.items():
-        table[list(rows)] = raw[label]
-    values = Values(table, sets, names, np.arange(ITEMS), get_metric(metric), "zero")
-    points = tuple(
-        Point("m", "t", series, metric, count, 0.0, 0.0, 0.0, ITEMS, 1, 0.0)
-        for series, count in raw
-    )
-    return Curve(points, values, scores, "mask")
-
-
-def panel(
-    name: str,
-    top: list[float],
-    random: list[float],
-    similarity: list[float] | None = None,
-    floors: tuple[float, float] = (0.0, 0.0),
-) -> FunctionPanel:
-    seed = sum(name.encode())
-    second = similarity or [min(1.0, value + 0.15) for value in top]
-    return FunctionPanel(
-        name,
-        {"by hand": made("exact_match", top, random, seed)},
-        made("similarity", second, [1.0, *random[1:]], seed + 1),
-        floors,
-    )
-
-
 FLAT = [0.9, 0.9, 0.9, 0.88, 0.85]
-PUBLISHED = [
-    panel("Retrieval", [0.9, 0.85, 0.7, 0.1, 0.0], FLAT, [1.0, 0.95, 0.9, 0.5, 0.4]),
-    panel("Knowledge Recall", [0.9, 0.5, 0.6, 0.05, 0.0], FLAT, [1.0, 0.8, 0.8, 0.5, 0.4]),
-    panel("Math Calculation", [0.9, 0.8, 0.7, 0.2, 0.1], FLAT, [1.0, 0.95, 0.9, 0.6, 0.6]),
-]
+PUBLISHED = {
+    "retrieval": Function([0.9, 0.85, 0.75, 0.1, 0.0], FLAT, [1.0, 0.95, 0.9, 0.5, 0.4]),
+    "knowledge-recall": Function([0.9, 0.5, 0.6, 0.05, 0.0], FLAT, [1.0, 0.8, 0.8, 0.5, 0.4]),
+    "math": Function([0.9, 0.85, 0.7, 0.2, 0.1], FLAT, [1.0, 0.95, 0.9, 0.6, 0.6]),
+    "inference": Function([0.9, 0.85, 0.7, 0.2, 0.1], FLAT, [1.0, 0.95, 0.9, 0.6, 0.6]),
+}
+BACKWARDS = Function([0.9] * 5, [0.9, 0.8, 0.8, 0.8, 0.8], [1.0] * 5)  # random heads cost more
+FASTER, ACCURACY, SHAPE, ONSET, FIRST, OURS, LAYERS = range(7)  # the order of the claims
 
 
-def verdicts(panels: list[FunctionPanel]) -> list[str]:
-    return [claim.verdict for claim in judge_claims(panels, COUNTS, TOTAL)]
+def every(**changes: object) -> dict[str, Function]:
+    """All published functions with the same changes."""
+    return {key: replace(one, **changes) for key, one in PUBLISHED.items()}  # type: ignore[arg-type]
+
+
+def judged(functions: Mapping[str, Function], **how: object) -> list[Claim]:
+    panels, facts = made(functions, **how)  # type: ignore[arg-type]
+    return judge_claims(panels, facts)
+
+
+def verdicts(functions: Mapping[str, Function], **how: object) -> list[str]:
+    return [claim.verdict for claim in judged(functions, **how)]
+
+
+# What the intervals say
 
 
 def test_what_was_published_is_supported() -> None:
-    claims = judge_claims(PUBLISHED, COUNTS, TOTAL)
-    assert [claim.verdict for claim in claims] == ["supported"] * 5
+    claims = judged(PUBLISHED)
+    assert [claim.verdict for claim in claims] == ["supported"] * 7
     for claim in claims:
         assert claim.low <= claim.measured <= claim.high
-        assert claim.published
+        assert math.isnan(claim.detectable)  # which only an undecided verdict needs
+    assert all(claim.published for claim in claims[:OURS])
+    assert [claim.published for claim in claims[OURS:]] == [None, None]
 
 
 def test_rankings_that_find_nothing_refute_the_gap() -> None:
-    weak = [panel(p.name, FLAT, FLAT) for p in PUBLISHED]
-    faster, _, flat, *_ = verdicts(weak)
-    assert faster == "refuted"
-    assert flat != "supported"  # nothing to be flat against
+    found = verdicts(every(top=FLAT))
+    assert found[FASTER] == found[OURS] == found[LAYERS] == "refuted"
+    assert found[SHAPE] != "supported"  # nothing to be flat against
 
 
-def test_an_early_collapse_refutes_the_onset() -> None:
-    early = [panel(p.name, [0.9, 0.1, 0.05, 0.0, 0.0], FLAT) for p in PUBLISHED]
-    assert verdicts(early)[3] == "refuted"
+def test_one_panel_that_fails_refutes_every_and_is_the_one_that_is_reported() -> None:
+    """Not the luckiest panel with its own interval, but the one farthest from the claim."""
+    weak = {**PUBLISHED, "math": BACKWARDS}
+    panels, facts = made(weak)
+    claims = judge_claims(panels, facts)
+    assert claims[OURS].verdict == "refuted"
+    assert "of 4 intervals that hold together: Math Calculation." in claims[OURS].reason
+    gaps = [panels[2].difference("random", count) for count in COUNTS[1:]]
+    assert claims[OURS].measured == pytest.approx(np.mean([gap.value for gap in gaps]))
+    # Intervals that hold together are wider than one that stands for itself.
+    alone = sum(gaps[1:], start=gaps[0]) * (1 / len(gaps))
+    assert claims[OURS].low < alone.interval.low
+    assert claims[OURS].high > alone.interval.high
 
 
-def test_a_late_collapse_refutes_the_onset() -> None:
-    late = [panel(p.name, [0.9, 0.9, 0.9, 0.85, 0.1], FLAT) for p in PUBLISHED]
-    assert verdicts(late)[3] == "refuted"
+def test_layers_alone_may_explain_the_gap() -> None:
+    """Random heads of the same layers that hurt as much as TopK refute the second control only."""
+    found = verdicts({k: replace(f, matched=f.top) for k, f in PUBLISHED.items()})
+    assert (found[OURS], found[LAYERS]) == ("supported", "refuted")
+
+
+@pytest.mark.parametrize(
+    "top", [[0.9, 0.1, 0.05, 0.0, 0.0], [0.9, 0.9, 0.9, 0.85, 0.1]], ids=["early", "late"]
+)
+def test_another_collapse_refutes_the_onset(top: list[float]) -> None:
+    assert verdicts(every(top=top))[ONSET] == "refuted"
 
 
 def test_random_heads_that_matter_refute_flatness() -> None:
     steep = [0.9, 0.7, 0.6, 0.5, 0.4]
-    assert verdicts([panel(p.name, [0.9, 0.3, 0.1, 0.0, 0.0], steep) for p in PUBLISHED])[2] == (
-        "refuted"
-    )
+    found = verdicts(every(top=[0.9, 0.3, 0.1, 0.0, 0.0], random=steep))
+    assert found[SHAPE] == "refuted"
 
 
 def test_another_function_may_fall_first() -> None:
-    other = [
-        panel("Retrieval", [0.9, 0.1, 0.1, 0.0, 0.0], FLAT),
-        panel("Knowledge Recall", [0.9, 0.8, 0.7, 0.2, 0.0], FLAT),
-    ]
-    assert verdicts(other)[4] == "refuted"
-    assert len(verdicts(other[:1])) == 4  # nothing to compare it with
+    other = {**PUBLISHED, "retrieval": replace(PUBLISHED["retrieval"], top=[0.9, 0.1, 0, 0, 0])}
+    assert verdicts(other)[FIRST] == "refuted"
 
 
-def test_scaling_uses_the_floors() -> None:
+def test_scaling_uses_the_floors_and_nothing_lies_below_them() -> None:
     """Accuracy falls by half, similarity from 1 to its floor: similarity falls faster."""
-    top = [0.9, 0.45, 0.45, 0.45, 0.45]
-    near_floor = [1.0, 0.6, 0.6, 0.6, 0.6]
-    without = [panel(p.name, top, FLAT, near_floor) for p in PUBLISHED]
-    assert verdicts(without)[1] == "supported"
-    with_floor = [panel(p.name, top, FLAT, near_floor, (0.0, 0.6)) for p in PUBLISHED]
-    assert verdicts(with_floor)[1] == "refuted"
+    how = {"top": [0.9, 0.45, 0.45, 0.45, 0.45], "comet": [1.0, 0.6, 0.6, 0.6, 0.6]}
+    assert verdicts(every(**how))[ACCURACY] == "supported"
+    assert verdicts(every(**how, floors=(0.0, 0.6)))[ACCURACY] == "refuted"
+    # Far below its floor similarity counts as at its floor, as accuracy at 0 does.
+    lost = {"top": [0.9, 0.0, 0.0, 0.0, 0.0], "comet": [1.0, 0.2, 0.2, 0.2, 0.2]}
+    claim = judged(every(**lost, floors=(0.0, 0.6)))[ACCURACY]
+    assert claim.measured == 0.0
+    assert -0.1 < claim.low <= 0 <= claim.high < 0.1
 
 
 def test_a_model_that_cannot_do_the_task_leaves_shares_undecided() -> None:
-    helpless = [panel(p.name, [0.0] * 5, [0.0] * 5) for p in PUBLISHED]
-    claims = judge_claims(helpless, COUNTS, TOTAL)
-    shares: list[Claim] = [claims[1], claims[3], claims[4]]
-    assert [claim.verdict for claim in shares] == ["undecided"] * 3
-    assert all(math.isnan(claim.low) for claim in shares)
+    nothing = [0.0] * 5
+    panels, _ = made(every(top=nothing, random=nothing, comet=nothing))
+    share = panels[0].scaled("exact_match", 4).interval
+    assert math.isnan(share.low)
+    assert math.isnan(share.high)
 
 
-def at_chance(panel: FunctionPanel) -> FunctionPanel:
-    """The same panel with a chance level that no accuracy passes, and with all heads at count 0."""
-    curve = panel.accuracy
-    gates = curve.values.head_sets.gates.copy()
-    gates[curve.values.head_sets.rows["top", 0][0]] = 1
-    sets = replace(curve.values.head_sets, gates=gates)
-    values = replace(curve.values, head_sets=sets, chance=Chance(0.95, "by hand"))
-    lost = replace(curve, values=values, at_chance=values.at_chance)
-    return replace(panel, by_ranking={"by hand": lost})
+def test_an_undecided_claim_says_what_it_would_have_found() -> None:
+    near = [0.9, 0.84, 0.84, 0.84, 0.84]  # TopK lies at the margin of 0.05 below RandomK
+    claim = judged(every(top=near, random=[0.9] * 5))[OURS]
+    assert claim.verdict == "undecided"
+    assert (claim.high - claim.low) / 2 < claim.detectable < claim.high - claim.low
+
+
+# What cannot be compared
+
+
+def test_another_metric_than_comet_is_not_compared_with_comet() -> None:
+    claims = judged(PUBLISHED, similarity="similarity")
+    assert claims[ACCURACY].verdict == "not comparable"
+    assert "published for COMET" in claims[ACCURACY].reason
+    assert claims[FASTER].verdict == "supported"  # on accuracy alone, and it says so
+    assert "Only accuracy is judged" in claims[FASTER].reason
+
+
+@pytest.mark.parametrize(
+    ("functions", "how", "reason"),
+    [
+        ({"math": PUBLISHED["math"]}, {}, "retrieval, knowledge-recall, inference were not run"),
+        (PUBLISHED, {"total": 4 * TOTAL}, "No count is near 6.2 % of the heads"),
+        (
+            {**PUBLISHED, "math": replace(PUBLISHED["math"], top=[0.7, 0.6, 0.5, 0.1, 0.0])},
+            {},
+            r"more than 0.1 below the published one: Math Calculation 0\.\d+ \(published 0.95\)",
+        ),
+    ],
+    ids=["panels", "shares", "accuracy"],
+)
+def test_the_shape_is_compared_with_like(
+    functions: dict[str, Function], how: dict[str, object], reason: str
+) -> None:
+    claims = judged(functions, **how)
+    shape = [claim for claim in claims[2:-2] if "accuracy more than masking" not in claim.claim]
+    assert shape
+    for claim in shape:
+        assert claim.verdict == "not comparable"
+        assert not math.isnan(claim.measured)  # the values are there all the same
+        assert re.search(reason, claim.reason)
+    assert "not comparable" not in {claim.verdict for claim in (*claims[:1], *claims[-2:])}
+
+
+def test_the_rule_of_comparison_looks_at_nothing_that_a_claim_is_about() -> None:
+    """Whatever masking does, and to which heads, set-ups are comparable or they are not."""
+    for top in (FLAT, [0.9, 0.0, 0.0, 0.0, 0.0]):
+        for random in (FLAT, [0.9, 0.0, 0.0, 0.0, 0.0]):
+            panels, facts = made(every(top=top, random=random))
+            assert not_comparable(panels, COUNTS[1:], facts["total"]) == ""
+
+
+def test_functions_beyond_the_published_ones_are_judged_only_by_our_own_claims() -> None:
+    with_other, without = judged({**PUBLISHED, "semantic": BACKWARDS}), judged(PUBLISHED)
+    assert [c.measured for c in with_other[:OURS]] == [c.measured for c in without[:OURS]]
+    assert [c.verdict for c in with_other[OURS:]] == ["refuted"] * 2
+    assert "all 5 functions" in with_other[OURS].claim
+    assert len(judged({"semantic": BACKWARDS})) == 2
+
+
+# Panels at chance
 
 
 def test_a_panel_at_chance_is_left_out_of_claims() -> None:
     """Whatever its curves say, claims are those of the other panels."""
-    retrieval, recall, math_ = PUBLISHED
-    steep = at_chance(panel("Semantic", [0.9, 0.9, 0.9, 0.9, 0.9], [0.9, 0.1, 0.1, 0.1, 0.1]))
-    assert steep.at_chance.startswith("The whole model is at chance: Accuracy (exact match) 0.")
-    claims = judge_claims([retrieval, recall, math_, steep], COUNTS, TOTAL)
-    without = judge_claims(PUBLISHED, COUNTS, TOTAL)
-    reason = "With all heads, the model is at chance on Semantic, which is left out."
-    assert {claim.reason for claim in claims} == {reason}
+    lost = Function([0.9] * 5, [0.9, 0.1, 0.1, 0.1, 0.1], chance=0.95)
+    panels, facts = made({**PUBLISHED, "semantic": lost})
+    assert panels[-1].at_chance.startswith(
+        "The whole model is at chance: Accuracy (exact match) 0."
+    )
+    claims, without = judge_claims(panels, facts)[OURS:], judged(PUBLISHED)[OURS:]
+    reason = "With all heads, the model is at chance on Semantic Understanding, which is left out."
+    assert all(claim.reason.startswith(reason) for claim in claims)
     found = [(claim.verdict, claim.measured) for claim in claims]
     assert found == [(claim.verdict, claim.measured) for claim in without]
 
 
 def test_claims_without_a_panel_above_chance_are_not_comparable() -> None:
-    lost = [at_chance(panel) for panel in PUBLISHED]
-    claims = judge_claims(lost, COUNTS, TOTAL)
+    claims, without = judged(every(chance=0.99)), judged(PUBLISHED)
     assert {claim.verdict for claim in claims} == {"not comparable"}
-    names = "Retrieval, Knowledge Recall, Math Calculation"
-    assert {c.reason for c in claims} == {f"With all heads, the model is at chance on {names}."}
-    without = judge_claims(PUBLISHED, COUNTS, TOTAL)  # the values are there all the same
+    names = "Retrieval, Knowledge Recall, Math Calculation, Inference"
+    words = f"With all heads, the model is at chance on {names}."
+    assert all(words in claim.reason for claim in claims)
     assert [claim.measured for claim in claims] == [claim.measured for claim in without]
 
 
-def test_a_claim_about_a_panel_at_chance_is_not_comparable() -> None:
-    retrieval, recall, math_ = PUBLISHED
-    *others, first = judge_claims([retrieval, at_chance(recall), math_], COUNTS, TOTAL)
-    assert "Knowledge Recall falls first" in first.claim
-    assert first.verdict == "not comparable"
-    assert "not comparable" not in {claim.verdict for claim in others}
-    *others, first = judge_claims([at_chance(retrieval), recall], COUNTS, TOTAL)
-    assert first.verdict == "not comparable"  # nothing is left to compare it with
-    assert "not comparable" not in {claim.verdict for claim in others}
+def test_claims_about_all_four_panels_need_all_four() -> None:
+    lost = {**PUBLISHED, "math": replace(PUBLISHED["math"], chance=0.99)}
+    claims = judged(lost)
+    shape, others = claims[SHAPE:OURS], [*claims[:SHAPE], *claims[OURS:]]
+    assert {claim.verdict for claim in shape} == {"not comparable"}
+    assert {claim.verdict for claim in others} == {"supported"}
+    assert all("Math Calculation, which is left out" in claim.reason for claim in others)
 
 
-@pytest.mark.parametrize(
-    ("some", "verdict"),
-    [
-        (["supported", "supported"], "supported"),
-        (["supported", "undecided"], "undecided"),
-        (["undecided", "refuted"], "refuted"),
-    ],
-)
-def test_every_means_all(some: list[str], verdict: str) -> None:
-    assert all_of(some) == verdict  # type: ignore[arg-type]
+# What stands beside the claims
+
+
+def test_the_rank_of_topk_among_random_draws_is_exact() -> None:
+    draws = {"anywhere": [0.9, 0.9, 0.9, 0.9, 0.9]}
+    panels, _ = made({"math": replace(PUBLISHED["math"], more=draws)}, draws=99)
+    rows = rank_rows(panels)
+    assert [row["count"] for row in rows] == [4, 8, 16, 32]
+    for row in rows:
+        means = panels[0].table("anywhere", row["count"]).mean(1)
+        top = panels[0].table("top", row["count"]).mean()
+        assert row["p"] == (1 + (means <= top).sum()) / 100
+        assert row["draws"] == 99
+    assert rows[-1]["p"] == 0.01  # lower than every draw: the least that 99 draws can tell
+
+
+def test_a_difference_against_the_direction_is_told() -> None:
+    better = Function([0.9, 0.9, 0.9, 0.9, 0.9], [0.9, 0.9, 0.9, 0.9, 0.5])
+    panels, _ = made({"math": better})
+    notes = against_the_direction(panels)
+    assert [note.partition(", by")[0] for note in notes] == [
+        f"Math Calculation: with 32 heads masked, TopK has a higher accuracy than {words} heads"
+        for words in ("random", "layer-matched random")
+    ]
+    assert against_the_direction(made(PUBLISHED)[0]) == []
+
+
+def test_rankings_that_were_measured_again_widen_what_is_said_of_topk() -> None:
+    again = {"reranked": [0.9, 0.9, 0.3, 0.1, 0.0]}
+    spread = Function([0.9, 0.6, 0.5, 0.1, 0.0], FLAT, more=again)
+    (fixed,), _ = made({"math": replace(spread, more={})})
+    (drawn,), _ = made({"math": spread})
+    table = np.repeat([[0.2], [0.8], [0.3], [0.9]], 200, axis=1)  # rankings that disagree
+    how = {"model": "made", "task": "math", "ranking": "attribution", "metric": "exact_match"}
+    drawn.values.put(table, **how, series="reranked", count=8)
+    for of in (lambda p: p.at("top", 8), lambda p: p.difference("random", 8)):
+        wide, narrow = of(drawn).interval, of(fixed).interval
+        assert wide.value == narrow.value
+        assert wide.high - wide.low > 2 * (narrow.high - narrow.low)
 
 
 @pytest.mark.parametrize(

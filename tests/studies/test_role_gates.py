@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,7 @@ from headcount.studies.head_roles.gates import (
     marked,
     shipped_gates,
 )
+from headcount.system.fingerprint import fingerprint_files
 
 FIT: dict[str, Any] = {"updates": 2, "batch": 8}
 
@@ -75,7 +77,7 @@ def test_a_fit_notes_what_it_belongs_to() -> None:
     assert (facts["updates"], facts["seeds"]) == (2, 3)
 
 
-@pytest.mark.parametrize("path", ["toy-0.json", "tiny/toy-0.json"])
+@pytest.mark.parametrize("path", ["toy-0.json", "tiny/toy-0.json", "tiny/toy-0.json.gz"])
 def test_gates_of_a_folder_are_taken_as_they_are(tmp_path: Path, path: str) -> None:
     fitted().save(tmp_path / path)
     gates, notes = located(cell(), gates=str(tmp_path))
@@ -105,6 +107,7 @@ def test_gates_of_other_weights_are_noted(tmp_path: Path) -> None:
         ("nan", "between 0 and 1"),
         ("broken", "Cannot read causal gates"),
         ("other", "not a file of causal gates"),
+        ("packed", "Cannot read causal gates from .*: it is damaged"),
     ],
 )
 def test_gates_that_do_not_fit_are_refused(tmp_path: Path, file: str | None, words: str) -> None:
@@ -119,6 +122,8 @@ def test_gates_that_do_not_fit_are_refused(tmp_path: Path, file: str | None, wor
         path.write_text(re.sub(r'("plus": \[\n\[)[^,]+', r"\1NaN", path.read_text()))
     if file in ("broken", "other"):
         path.write_text("{" if file == "broken" else "{}")
+    if file == "packed":
+        path.with_suffix(".json.gz").write_bytes(b"not packed")
     with pytest.raises(HeadcountError, match=words):
         locate(cell(), gates=str(tmp_path), seeds=4 if file == "seeds" else 2)
 
@@ -142,6 +147,42 @@ def test_our_own_gates_serve_the_weights_they_were_fitted_to(own: Path) -> None:
     assert isinstance(fit, GateFit)
     assert fit.settings == fit_settings(Config(seeds=2, **FIT))
     assert note.endswith("are not used: they were fitted to other weights.")
+
+
+def test_our_own_gates_serve_their_weights_under_another_name(own: Path) -> None:
+    """A GGUF file, which its checksum identifies, may have been renamed."""
+    fitted().save(own / "tiny" / "toy-0.json.gz")
+    fitted().save(own / "another" / "toy-1.json")
+    renamed = Cell(cell().model, "mine", cell().task, "toy-0", "toy-0")
+    gates, notes = located(renamed)
+    np.testing.assert_allclose(gates.plus, fitted().plus[:2], atol=1e-8)
+    assert notes == []
+    # Those of other weights are not used, and not named where nothing but the task is the same.
+    foreign = {**fitted().parameters, "weights": "others"}
+    gates = CausalGates(fitted().layout, fitted().plus, fitted().minus, foreign)
+    gates.save(own / "tiny" / "toy-0.json.gz")
+    fit, notes = locate(renamed)
+    assert isinstance(fit, GateFit)
+    assert notes == []
+
+
+def test_gates_of_a_gguf_file_are_found_by_its_checksum(
+    own: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "some-model-q4.gguf"
+    file.write_bytes(b"weights")
+    from_file = replace(cell().model, name="some-model-q4", weight_files=[file])
+    its = Cell(from_file, from_file.name, cell().task, "toy-0", "toy-0")
+    facts = {**fitted().parameters, **its.identity}
+    assert facts["weights"] == fingerprint_files([file]) != fitted().parameters["weights"]
+    gates = CausalGates(fitted().layout, fitted().plus, fitted().minus, facts)
+    gates.save(own / "some-model-q4" / "toy-0.json.gz")
+    assert located(its)[1] == []
+    copy = tmp_path / "renamed.gguf"
+    copy.write_bytes(b"weights")
+    again = replace(from_file, name="renamed", weight_files=[copy])
+    _, (note,) = located(Cell(again, again.name, cell().task, "toy-0", "toy-0"))
+    assert "fitted to other models by name" in note
 
 
 def test_our_own_gates_serve_the_settings_they_were_fitted_with(own: Path) -> None:
@@ -180,6 +221,27 @@ def test_hours_of_fitting_need_to_be_asked_for(own: Path, monkeypatch: pytest.Mo
         run()
 
 
+def test_hours_are_refused_also_if_all_other_cells_have_gates(
+    own: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two models and two tasks: three cells have gates that come along, and one has none."""
+    others = [wrap(tiny_model("llama"), toy_tokenizer(), name=name) for name in ("one", "two")]
+    others[1].module.lm_head.weight.data[0] += 1
+    tasks = toy_task(40), replace(toy_task(40), name="toy-1")
+    for model in others:
+        for task in tasks:
+            its = Cell(model, model.name, task, task.name, task.name)
+            gates = replace(fitted(), parameters={**fitted().parameters, **its.identity})
+            gates.save(own / model.name / f"{task.name}.json")
+    settings: dict[str, Any] = {"tasks": tasks, "counts": (1,), "seeds": 2, "n": 4, **FIT}
+    found = run_study("head-roles", others, **settings)
+    assert len({(row["model"], row["task"]) for row in found.rows}) == 4
+    (own / "two" / "toy-1.json").unlink()
+    monkeypatch.setattr(GateFit, "seconds", lambda *_: 9000.0)
+    with pytest.raises(HeadcountError, match=r"no fitted gates for two on toy-1, and fitting them"):
+        run_study("head-roles", others, **settings)
+
+
 def test_minutes_of_fitting_need_not(own: Path) -> None:
     told: list[str] = []
     study = run(Lab(say=told.append))
@@ -190,7 +252,8 @@ def test_minutes_of_fitting_need_not(own: Path) -> None:
 def test_small_batches_are_noted(own: Path) -> None:
     notes = run(refit=True, batch=64, seeds=1).notes
     assert notes[0].startswith("toy-0 (tiny): The whole model is at chance: Accuracy 0 [0, ")
-    assert notes[1].startswith("tiny, toy-0: the ranking split has")
+    assert notes[1].startswith("toy-0 (tiny): 4 examples")
+    assert notes[2].startswith("tiny, toy-0: the ranking split has")
 
 
 def test_our_own_gates_lie_in_the_studys_folder() -> None:

@@ -69,11 +69,13 @@ def test_a_swapped_name_is_the_same_cluster() -> None:
     john = replace(mary, id="1", prompt="John waves to", target=" Mary")
     other = replace(mary, id="2", content="lake")
     assert mary.cluster == john.cluster
-    np.testing.assert_array_equal(task(mary, other, john).clusters, [0, 1, 0])
+    elsewhere = replace(mary, id="3", template="nods")  # the same content in another template
+    found = task(mary, other, john, elsewhere).clusters
+    np.testing.assert_array_equal(found, [[0, 0], [0, 1], [0, 0], [1, 0]])
 
 
 def test_without_contents_each_prompt_is_its_own() -> None:
-    np.testing.assert_array_equal(task(example(1), example(2)).clusters, [0, 1])
+    np.testing.assert_array_equal(task(example(1), example(2)).clusters, [[0, 0], [0, 1]])
 
 
 @given(st.lists(st.integers(0, 30), min_size=2, max_size=60))

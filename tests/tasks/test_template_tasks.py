@@ -96,13 +96,23 @@ def test_seeds_and_lengths(name: str, kinds: dict[str, PreTrainedTokenizerFast])
 def test_the_form_of_years_is_that_of_the_tokenizer(
     kinds: dict[str, PreTrainedTokenizerFast],
 ) -> None:
+    def start_of(prompt: str | None) -> int:
+        return int((prompt or "").split("the year ")[1][2:4])
+
+    others = []
     for example in make_task("greater-than", kinds["two digits"], n=60):
-        start = int(example.prompt.split("the year ")[1][2:4])
+        start = start_of(example.prompt)
         assert {int(answer) for answer in (example.target, *example.also)} == {
             *range(start + 1, 100)
         }
         assert {int(foil) for foil in example.foils} == {*range(start + 1)}
         assert example.target == f"{start + 1:02d}"
+        others.append(start_of(example.corrupted) - start)
+    # Corrupted prompts start in other years at random, earlier and later ones: with one and the
+    # same early year in all, a mean over them would itself say an early year.
+    assert 0 not in others
+    assert min(others) < -20
+    assert max(others) > 20
     for example in make_task("greater-than", kinds["one digit"], n=60):
         decade, year = map(int, example.prompt.split("the year ")[1][2:4])
         right = {int(answer) for answer in (example.target, *example.also)}
@@ -112,9 +122,10 @@ def test_the_form_of_years_is_that_of_the_tokenizer(
             later = {10 * digit + last > 10 * decade + year for last in range(10)}
             assert later == {digit in right}
         assert example.target == str(decade + 1)
-        assert example.corrupted is not None
         century = example.content.split("/")[1]
-        assert f"the year {century}01" in example.corrupted
+        assert example.corrupted is not None
+        assert f"the year {century}" in example.corrupted
+        assert start_of(example.corrupted) // 10 != decade  # it has another answer
         assert example.prompt.endswith(f"the year {century}")
 
 

@@ -22,14 +22,17 @@ ASCII = dict(zip("✓–−·×→…", ("+", "-", "-", "|", "x", "->", "..."), 
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command; returns the exit code: 0, 2 for bad input, 128 + a signal that ended it."""
+    """Run one command; returns the exit code: 0, 2 for bad input, 128 + a signal that ended it.
+
+    `verify` returns 1 for a result that does not fit together.
+    """
     _prepare_streams()
     stopped = [signal.SIGINT]  # the signal that an interruption came from
     try:
         with _signals_interrupt(stopped):
-            _run(sys.argv[1:] if argv is None else argv)
+            code = _run(sys.argv[1:] if argv is None else argv)
         sys.stdout.flush()  # a closed pipe raises here, and not when Python exits
-        return 0
+        return code
     except HeadcountError as error:
         print(f"headcount: {error}", file=sys.stderr)
         return 2
@@ -97,14 +100,15 @@ def _prepare_streams() -> None:
             stream.reconfigure(errors="headcount")
 
 
-def _run(words: Sequence[str]) -> None:
+def _run(words: Sequence[str]) -> int:
     parser = build_parser(words)
     arguments = parser.parse_args(words)
     if not hasattr(arguments, "command"):
         parser.print_help()
-        return
+        return 0
     arguments.words = words
     module, _, function = arguments.command.partition(":")
     answer: Any = getattr(import_module(f"headcount.cli.{module}"), function)(arguments)
     if answer is not None:
         answer.print(as_json=arguments.json)
+    return 0 if answer is None else answer.code

@@ -30,12 +30,14 @@ LOADING = ("dtype", "device", "device_map", "attention", "revision", "trust_remo
 class Answer(NamedTuple):
     """The result of a command: as JSON for programs, and as text for readers.
 
-    `notes` are sentences of the text that a reader of the JSON must know, too.
+    `notes` are sentences of the text that a reader of the JSON must know, too; `code` is the exit
+    code.
     """
 
     document: Any
     text: object
     notes: Sequence[str] = ()
+    code: int = 0
 
     def print(self, *, as_json: bool) -> None:
         """Print one of the two; an empty text is not printed."""
@@ -121,6 +123,8 @@ def claim_lines(claims: Iterable[Claim]) -> list[str]:
     for c in claims:
         ends = f" [{c.low:+.2f}, {c.high:+.2f}]" if c.low <= c.high else ""
         why = f". {c.reason}" if c.reason else ""
+        if c.verdict == "undecided" and c.detectable == c.detectable:
+            why += f" (an effect of {c.detectable:.2g} would be found 8 times in 10)"
         lines.append(f"{c.verdict}: {c.claim}: {c.measured:+.2f}{ends}{why}")
     return lines
 

@@ -5,9 +5,7 @@ from __future__ import annotations
 from argparse import Namespace
 from typing import Any
 
-from headcount.claims import Claim, judge
 from headcount.cli.common import Answer, claim_lines, files_text, lab_from, tell_store
-from headcount.curves import Curve
 from headcount.curves import curve as make_curve
 from headcount.models.model import load_model
 from headcount.report.curve_study import curve_study
@@ -40,24 +38,25 @@ def demo(arguments: Namespace) -> Answer | None:
     with lab_from(arguments) as lab:
         tell_store(arguments, lab)
         result = make_curve(model, task, lab=lab, **SETTINGS)
-    claims = judge_claims(result)
     facts = {"model": MODEL, "examples": EXAMPLES, **SETTINGS}
-    study = curve_study(result, model, task, facts, claims)
+    study = curve_study(result, model, task, facts, comparisons())
     paths = study.save(out, "headcount demo", page="index.html")
     return Answer(
-        {"claims": [vars(claim) for claim in claims], "files": paths},
-        "\n".join(["", str(result), "", *claim_lines(claims), files_text(paths)]),
+        {"claims": [vars(claim) for claim in study.claims], "files": paths},
+        "\n".join(["", str(result), "", *claim_lines(study.claims), files_text(paths)]),
     )
 
 
-def judge_claims(result: Curve) -> list[Claim]:
-    """Judge whether the ranking finds heads that matter, by intervals of paired differences."""
-    claims = []
+def comparisons() -> list[dict[str, Any]]:
+    """The claims of the demo: whether the ranking finds heads that matter more than controls."""
     controls = {"random": "random heads", "matched": "random heads of the same layers"}
-    for control, words in controls.items():
-        gap = result.difference("top", control, AT)
-        claim = f"masking the top {AT} heads costs more accuracy than masking {AT} {words}"
-        judged = Claim.of(claim, None, gap, judge(gap, below=-0.05))
-        at_chance = result.at_chance
-        claims.append(judged.because(at_chance, "not comparable") if at_chance else judged)
-    return claims
+    return [
+        {
+            "claim": f"masking the top {AT} heads costs more accuracy than masking {AT} {words}",
+            "one": "top",
+            "other": control,
+            "count": AT,
+            "below": -0.05,
+        }
+        for control, words in controls.items()
+    ]

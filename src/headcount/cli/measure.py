@@ -136,7 +136,7 @@ def ablate(arguments: Namespace) -> Answer | None:
     ]
     notes = [values.at_chance] * bool(values.at_chance)
     text = [title, table(["heads", "value", "95 % interval"], rows), *notes]
-    document = {label: vars(interval) for label, interval in intervals.items()}
+    document = {label: interval.to_json() for label, interval in intervals.items()}
     return Answer(document, "\n\n".join(text), notes)
 
 

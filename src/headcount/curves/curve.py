@@ -8,6 +8,8 @@ top        the k best heads of the ranking
 bottom     the k worst heads
 random     k random heads outside the best k, in several draws
 matched    like random, but with the same number of heads in each layer as the best k
+reranked   the k best heads of the ranking on resampled prompts, in several draws
+anywhere   k random heads of all heads, the best k among them, in several draws
 """
 
 from __future__ import annotations
@@ -38,6 +40,7 @@ from headcount.metrics.text import TextMetric
 from headcount.models.model import Model
 from headcount.rankings import Ranking, fitting, rank
 from headcount.rankings.random_draws import draw_matched, draw_random
+from headcount.rankings.reranked import ranked_again
 from headcount.registry import make_settings
 from headcount.stats import Interval
 from headcount.system.frames import data_frame
@@ -49,6 +52,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 Mode = Literal["mask", "keep"]
+OUTSIDE = ("random", "matched")  # series of heads outside the best k
+DRAWN = (*OUTSIDE, "reranked", "anywhere")  # series with several draws
 
 
 @dataclass(frozen=True)
@@ -96,7 +101,7 @@ class Curve:
 
     @property
     def clusters(self) -> np.ndarray:
-        """The cluster of each example."""
+        """The numbers of each example's template and content."""
         return self.values.clusters
 
     @property
@@ -224,8 +229,8 @@ class CurveSettings:
     """What a curve masks, and how.
 
     counts     numbers of heads (default: 0, 1, 2, 4, … up to half of all heads)
-    series     any of top, bottom, random and matched
-    seeds      number of draws of random and matched
+    series     any of top, bottom, random, matched, reranked and anywhere
+    seeds      number of draws of random, matched, reranked and anywhere
     mode       "mask" switches the heads off; "keep" switches all others off
     ablation   what replaces the output of a masked head
     scope      for metrics of written texts: see `evaluate`
@@ -281,7 +286,7 @@ class CurveRequest:
         points, left_out = [], []
         for name in dict.fromkeys(self.settings.series):
             for count in self.counts:
-                if name in ("random", "matched") and 2 * count > total:
+                if name in OUTSIDE and 2 * count > total:
                     left_out.append(
                         f"{SERIES[name]} at {count} heads is left out: only {total - count} of "
                         f"{total} heads are outside the top {count}."
@@ -297,7 +302,7 @@ class CurveRequest:
     def entries(self, scores: HeadScores | None) -> Iterator[HeadSetEntry]:
         """The head sets of all points; pending where they depend on scores that are not known."""
         for series, count in self.points[0]:
-            draws = self.settings.seeds if series in ("random", "matched") else 1
+            draws = self.settings.seeds if series in DRAWN else 1
             for draw in range(draws):
                 gates: Float[np.ndarray, "heads"] | Pending
                 if count in (0, self.model.layout.total):
@@ -326,6 +331,16 @@ class CurveRequest:
             return order[len(order) - count :].tolist(), 0.0
         if series == "random":
             return draw_random(layout, count, outside=top, seed=draw).tolist(), 0.0
+        if series == "anywhere":
+            return draw_random(layout, count, seed=draw).tolist(), 0.0
+        if series == "reranked":
+            again = ranked_again(scores, self.task.split("ranking").clusters, draw)
+            if again is None:
+                raise HeadcountError(
+                    f'The ranking "{scores.ranking}" has no scores by prompt, so it cannot be '
+                    "ranked again on resampled prompts: leave the series reranked out."
+                )
+            return np.argsort(-again, kind="stable")[:count].tolist(), 0.0
         heads, unmatched = draw_matched(layout, top, seed=draw)
         return heads.tolist(), unmatched
 

@@ -3,151 +3,196 @@
     EE(k) = (mean LD_k − mean LD_0) / (mean LD_all − mean LD_0)
 
 LD is the metric of each prompt (a logit difference, say) with k heads kept, with none and with all.
-EE is a ratio of means, bootstrapped over prompts, not a mean of ratios. It need not rise with k and
-may exceed 1, because heads that work against the answer come last in a ranking.
+EE is a ratio of means over prompts, not a mean of ratios. It need not rise with k and may exceed 1,
+because heads that work against the answer come last in a ranking. So one number at one threshold
+says little, and a curve has several:
+
+CPR           ∫ EE dx, over the share of heads kept: how much heads help
+CMD           ∫ |1 − EE| dx: how far the kept heads are from doing what all do, also where they do
+              more. Noise makes it larger, so compare it at equal numbers of prompts.
+heads needed  the first count at which EE reaches a threshold τ, between two evaluated counts by
+              interpolation, as a whole number; two models' ratio of it is a curve over τ
+two-sided     the smallest evaluated count from which on EE stays within 1 ± 0.1
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
+from typing import Any, Literal
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 
-from headcount.stats import Clusters, Interval, Resampling, percentile_interval
+from headcount.stats import Estimate, Interval, Resampling, combine, percentile_interval
 
 THRESHOLD = 0.9
+TOLERANCE = 0.1
+THRESHOLDS = tuple(round(0.3 + 0.05 * step, 2) for step in range(14))  # 0.3 to 0.95
+ENDS = (0.025, 0.975)
+Axis = Literal["linear", "log"]
+AXES: tuple[Axis, ...] = ("linear", "log")
 
 
 @dataclass(frozen=True, eq=False)
 class Explained:
-    """The explained effect at each count, from no head to all, with its resamples.
+    """The explained effect at each count, from no head to all.
 
     `span` is mean LD_all − mean LD_0. If its interval reaches down to zero, there is no effect to
-    explain: all intervals and the number of heads needed are then NaN.
+    explain: all intervals are then unknown.
     """
 
     counts: Int[np.ndarray, " counts"]
-    values: Float[np.ndarray, " counts"]
-    samples: Float[np.ndarray, "times counts"]
-    span: Interval
+    effect: Estimate  # one number for each count
+    span: Estimate
 
     @property
     def known(self) -> bool:
         """Whether the whole model has a clearly higher metric than the model without heads."""
-        return self.span.low > 0
+        return self.span.interval.low > 0
 
-    def first(self, threshold: float = THRESHOLD) -> Interval:
-        """The heads needed: the first evaluated count that reaches the threshold.
-
-        Its interval starts just above the evaluated count before, since the counts between the two
-        were not measured.
-        """
-        needed = self._heads(self._reached(threshold).argmax(1))
-        low = float(np.quantile(self.steps(threshold)[0], 0.025))
-        return replace(needed, low=min(needed.low, low)) if needed.known else needed
-
-    def last(self, threshold: float = THRESHOLD) -> Interval:
-        """The first evaluated count from which on all evaluated counts reach the threshold."""
-        reached = self._reached(threshold)
-        # The index after the last count that falls short.
-        short = reached.shape[1] - reached[:, ::-1].argmin(1)
-        return self._heads(np.where(reached.all(1), 0, short))
-
-    def steps(
-        self, threshold: float = THRESHOLD
-    ) -> tuple[Float[np.ndarray, " times"], Float[np.ndarray, " times"]]:
-        """The fewest and the most heads that may be needed, in each resample.
-
-        The curve crosses the threshold between the last count below it and the first count that
-        reaches it. It may also have crossed unseen between earlier counts; that is ignored.
-        """
-        place = self._reached(threshold)[1:].argmax(1)
-        before = np.where(place > 0, self.counts[place - 1] + 1, self.counts[0])
-        return before.astype(float), self.counts[place].astype(float)
+    @property
+    def total(self) -> int:
+        """The number of all heads."""
+        return int(self.counts[-1])
 
     @cached_property
     def points(self) -> list[tuple[int, Interval]]:
         """Every count and its explained effect."""
-        curves = zip(self.counts.tolist(), self.values.tolist(), self.samples.T, strict=True)
-        return [(count, _interval(v, some, self.span.n, self.known)) for count, v, some in curves]
+        low, high = self.effect.ends()
+        n, unknown = self.span.n, math.nan
+        return [
+            (
+                int(count),
+                Interval(float(v), *((float(a), float(b)) if self.known else (unknown,) * 2), n),
+            )
+            for count, v, a, b in zip(self.counts, self.effect.value, low, high, strict=True)
+        ]
 
-    def _reached(self, threshold: float) -> Bool[np.ndarray, "rows counts"]:
-        """Which counts reach the threshold: in the estimate (first row) and in each resample."""
-        reached = np.concatenate([self.values[None], self.samples]) >= threshold - 1e-9
-        reached[:, -1] = True  # all heads explain the whole effect, except for rounding
-        return reached
+    def cpr(self, axis: Axis = "linear") -> Estimate:
+        """The mean of EE over the axis: over the share of heads kept, or over its logarithm."""
+        return self._area(lambda effect: effect, axis)
 
-    def _heads(self, places: Int[np.ndarray, " rows"]) -> Interval:
-        """A number of heads with its interval, from indices of counts: estimate, then resamples."""
-        counts = self.counts[places].astype(float)
-        value = float(counts[0]) if self.known else math.nan
-        return _interval(value, counts[1:], self.span.n, self.known)
+    def cmd(self, axis: Axis = "linear") -> Estimate:
+        """The mean of |1 − EE| over the axis."""
+        return self._area(lambda effect: np.abs(1 - effect), axis)
+
+    def _area(self, height: Callable[[Any], Any], axis: Axis) -> Estimate:
+        used = slice(0 if axis == "linear" else int((self.counts < 1).sum()), None)
+        counts = self.counts[used]
+        x = counts / self.total if axis == "linear" else np.log(counts)
+        length = x[-1] - x[0]
+        area = combine(
+            lambda ee: np.trapezoid(height(ee[..., used]), x, axis=-1) / length, self.effect
+        )
+        return (
+            area
+            if self.known
+            else Estimate(area.value, {k: v * np.nan for k, v in area.parts.items()})
+        )
+
+    def needed(self, threshold: float = THRESHOLD) -> Interval:
+        """The heads needed for a threshold: the first count that reaches it, by interpolation.
+
+        A curve that does not reach it before all heads needs all of them.
+        """
+        rows = crossings(self.counts, np.concatenate([self._value, self._samples]), threshold)
+        return self._of_curve(float(rows[0]), rows[1:])
+
+    def two_sided(self, tolerance: float = TOLERANCE) -> Interval:
+        """The smallest evaluated count from which on EE stays within 1 ± the tolerance."""
+        effect = np.concatenate([self._value, self._samples])  # (rows, counts)
+        outside = np.abs(effect - 1) > tolerance
+        outside[:, -1] = False  # all heads explain the whole effect
+        last = np.where(outside.any(1), outside.shape[1] - outside[:, ::-1].argmax(1), 0)
+        counts = self.counts[last].astype(float)
+        return self._of_curve(float(counts[0]), counts[1:])
+
+    @property
+    def _value(self) -> Float[np.ndarray, "1 counts"]:
+        return np.asarray(self.effect.value)[None]
+
+    @property
+    def _samples(self) -> Float[np.ndarray, "times counts"]:
+        return self.effect.samples
+
+    def _of_curve(self, value: float, samples: Float[np.ndarray, " times"]) -> Interval:
+        if not self.known:
+            return Interval(math.nan, math.nan, math.nan, self.span.n)
+        return percentile_interval(value, samples, self.span.n, ENDS)
 
 
 def explained_effect(
-    values: Mapping[int, Float[np.ndarray, "draws prompts"]],
-    clusters: Clusters,
-    *,
-    resamples: int = 2000,
+    values: Mapping[int, Float[np.ndarray, "draws prompts"]], items: Resampling, draws: str = ""
 ) -> Explained:
     """The explained effect of the metric's `values` by number of heads kept, none and all included.
 
-    Several draws are several random orders, which are resampled too, alike at every count.
+    Several draws are several random orders, alike at every count; `draws` names them.
 
-    >>> values = {0: np.array([[0.0, 2.0]]), 1: np.array([[3.0, 3.0]]), 2: np.array([[4.0, 4.0]])}
-    >>> found = explained_effect(values, ["a", "b"])
-    >>> found.values.round(3).tolist(), found.first(0.6).value
+    >>> values = {0: np.array([[0.0, 2, 1, 1]]), 1: np.full((1, 4), 3.0), 2: np.full((1, 4), 4.0)}
+    >>> found = explained_effect(values, Resampling(["a", "b", "c", "d"]))
+    >>> found.effect.value.round(3).tolist(), found.needed(0.6).value
     ([0.0, 0.667, 1.0], 1.0)
     """
     counts = sorted(values)
-    items = Resampling(clusters, resamples=resamples)
-    weights = _draw_weights(max(map(len, values.values())), len(items.drawn))
+    most = max(len(table) for table in values.values())
+    table = np.stack([np.broadcast_to(values[c], (most, values[c].shape[1])) for c in counts], -1)
+    means = items.columns(table, draws)  # (draws, prompts, counts)
+    span = combine(lambda m: m[..., -1] - m[..., 0], means)
 
-    def means(count: int) -> Float[np.ndarray, " times"]:
-        table = values[count]
-        by_draw = np.stack([items.means(row) for row in table], 1)  # (times, draws)
-        return np.asarray((by_draw * weights).sum(1) if len(table) > 1 else by_draw[:, 0])
+    def share(mean: Any) -> Any:
+        below, above = mean[..., :1], mean[..., -1:]
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return (mean - below) / (above - below)
 
-    none, whole = values[counts[0]], values[counts[-1]]
-    below, above = means(counts[0]), means(counts[-1])
-    spans = above - below
-    n = len(np.unique(items.labels))
-    span = _interval(float(whole.mean() - none.mean()), spans, n, n > 1)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        samples = np.stack([(means(count) - below) / spans for count in counts], 1)
-        point = np.array([values[count].mean() - none.mean() for count in counts]) / span.value
-    return Explained(np.array(counts), point, samples, span)
+    effect = combine(share, means)
+    return Explained(np.array(counts), effect, span)
 
 
-def ratio_of_counts(one: Explained, other: Explained, threshold: float = THRESHOLD) -> Interval:
-    """The heads that `one` needs divided by the heads that `other` needs, with an interval.
+def crossings(
+    counts: Int[np.ndarray, " counts"], effect: Float[np.ndarray, "rows counts"], threshold: float
+) -> Float[np.ndarray, " rows"]:
+    """The first whole number at which each curve, straight between counts, reaches a threshold.
 
-    The heads needed lie somewhere between two evaluated counts, and the interval allows for that:
-    equal counts, or different grids of counts, decide nothing by themselves.
+    >>> crossings(np.array([0, 2, 9]), np.array([[0.0, 0.5, 1.0], [0.0, 0.2, 0.4]]), 0.75).tolist()
+    [6.0, 9.0]
     """
-    if not (one.known and other.known):
-        return Interval(math.nan, math.nan, math.nan, min(one.span.n, other.span.n))
-    value = one.first(threshold).value / other.first(threshold).value
-    (few, many), (fewer, more) = one.steps(threshold), other.steps(threshold)
-    low, high = np.quantile(few / more, 0.025), np.quantile(many / np.maximum(fewer, 1), 0.975)
-    return Interval(
-        value, min(float(low), value), max(float(high), value), min(one.span.n, other.span.n)
-    )
+    reached = effect >= threshold - 1e-9
+    reached[:, -1] = True
+    after = reached.argmax(1)
+    before = np.maximum(after - 1, 0)
+    rows = np.arange(len(effect))
+    low, high = effect[rows, before], effect[rows, after]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        share = np.where(high > low, (threshold - low) / (high - low), 1.0)
+    share = np.where(after == before, 1.0, np.clip(share, 0, 1))
+    return np.asarray(np.ceil(counts[before] + share * (counts[after] - counts[before]) - 1e-9))
 
 
-def _draw_weights(draws: int, times: int) -> Float[np.ndarray, "times draws"]:
-    """The weight of each random order in each resample of `draws` - 1 orders (at least one)."""
-    rng = np.random.default_rng([0, draws])
-    taken = max(draws - 1, 1)
-    return rng.multinomial(taken, np.full(draws, 1 / draws), size=times) / taken
+def ratio_of_needed(
+    one: Explained, other: Explained, thresholds: Sequence[float] = THRESHOLDS
+) -> list[tuple[float, Interval, bool]]:
+    """The heads that `one` needs over those that `other` needs, at each threshold.
 
-
-def _interval(value: float, samples: Float[np.ndarray, " times"], n: int, known: bool) -> Interval:
-    """The percentile interval; its ends are NaN if there is no effect to explain."""
-    if not known:
-        return Interval(value, math.nan, math.nan, n)
-    return percentile_interval(value, samples, n)
+    Each has its interval, and whether it is censored: one of the two does not reach the threshold
+    before all heads. Both must have the same prompts, whose resamples are then the same.
+    """
+    n = min(one.span.n, other.span.n)
+    rows = []
+    for threshold in thresholds:
+        logs = []
+        for curve in (one, other):
+            effect = np.concatenate([curve._value, curve._samples])
+            logs.append(np.log(np.maximum(crossings(curve.counts, effect, threshold), 1.0)))
+        both = logs[0] - logs[1]
+        if one.known and other.known:
+            found = percentile_interval(float(both[0]), both[1:], n, ENDS)
+            value, low, high = (float(np.exp(x)) for x in (found.value, found.low, found.high))
+            ratio = Interval(value, low, high, n)
+        else:
+            ratio = Interval(math.nan, math.nan, math.nan, n)
+        censored = any(float(curve.effect.value[:-1].max()) < threshold for curve in (one, other))
+        rows.append((threshold, ratio, censored))
+    return rows

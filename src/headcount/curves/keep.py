@@ -1,7 +1,8 @@
 """Keep only the first k heads of an order and ablate all others: the metric at each k.
 
-The orders are those of rankings, and random ones. Which heads come first depends on the rankings,
-but the number of head sets does not, so a `KeepRequest` can be counted before anything runs.
+An order is that of a ranking, by its scores or by their absolute values, or a random one. Which
+heads come first depends on the rankings, but the number of head sets does not, so a `KeepRequest`
+can be counted before anything runs.
 """
 
 from __future__ import annotations
@@ -14,7 +15,6 @@ from itertools import product
 import numpy as np
 from jaxtyping import Float, Int
 
-from headcount.curves.explained import Explained, explained_effect
 from headcount.engine.measure.cost import Counter
 from headcount.engine.measure.head_sets import HeadSetEntry, HeadSets, Pending, head_gates
 from headcount.engine.measure.sweep import Sweep, Values, whole_model
@@ -28,18 +28,19 @@ from headcount.rankings import Ranking
 from headcount.tasks import Task
 
 RANDOM = "random"  # the name of the random orders
+ABSOLUTE = ", absolute"  # the end of the name of an order by absolute scores
 
 
 @dataclass(frozen=True, eq=False)
 class KeepRequest:
     """A metric on the test split with only the first heads of each order kept, at every count.
 
-    rankings     the rankings, by the name of their order
-    counts       the numbers of heads kept by the first ranking, besides none and all
-    coarse       the numbers of heads kept by all other orders, besides none and all
+    rankings     the rankings, by their names
+    counts       the numbers of heads kept, besides none and all
     seeds        the number of random orders
+    absolute     each ranking is also used by the absolute values of its scores
     per_prompt   each prompt keeps the heads that rank first by the prompt's own scores
-    ablations    the first ranking is measured with each of these ablations, all other orders only
+    ablations    the first order is measured with each of these ablations, all other orders only
                  with the first of them
     """
 
@@ -48,32 +49,37 @@ class KeepRequest:
     rankings: Mapping[str, Ranking]
     metric: Metric
     counts: Sequence[int]
-    coarse: Sequence[int] = ()
     seeds: int = 0
+    absolute: bool = False
     per_prompt: bool = False
-    ablations: tuple[str, ...] = ("mean", "zero")
+    ablations: tuple[str, ...] = ("mean",)
 
     @cached_property
     def prompts(self) -> int:
         """How many prompts are tested."""
         return len(self.task.split("test"))
 
-    def orders(self, ablation: str) -> dict[str, list[int]]:
-        """The orders that are measured with an ablation, and their counts."""
-        total, names = self.model.layout.total, [*self.rankings, *[RANDOM] * bool(self.seeds)]
-        counts = {name: self.counts if name == names[0] else self.coarse for name in names}
-        chosen = names if ablation == self.ablations[0] else names[:1]
-        return {name: sorted({0, *counts[name], total}) for name in chosen}
+    def orders(self, ablation: str) -> list[str]:
+        """The orders that are measured with an ablation."""
+        names = list(self.rankings)
+        names += [f"{name}{ABSOLUTE}" for name in self.rankings] * self.absolute
+        names += [RANDOM] * bool(self.seeds)
+        return names if ablation == self.ablations[0] else names[:1]
+
+    @cached_property
+    def all_counts(self) -> list[int]:
+        """The counts with none and all."""
+        return sorted({0, *self.counts, self.model.layout.total})
 
     def entries(self, ablation: str, scores: Mapping[str, HeadScores]) -> Iterator[HeadSetEntry]:
         """The head sets of an ablation; pending where they depend on scores that are not known."""
         layout = self.model.layout
-        for order, counts in self.orders(ablation).items():
+        for order in self.orders(ablation):
             own = self.per_prompt and order != RANDOM
             heads = self._heads(order, scores)  # (rows, heads)
             rows = self.prompts if own else 1 if heads is None else len(heads)
-            key = None if heads is not None else self.rankings[order].key
-            for count, row in product(counts, range(rows)):
+            key = None if heads is not None else (self.rankings[ranking_of(order)].key, order)
+            for count, row in product(self.all_counts, range(rows)):
                 gates: Float[np.ndarray, "heads"] | Pending
                 if count in (0, layout.total):
                     gates = head_gates(layout, range(count), keep=True)
@@ -94,14 +100,16 @@ class KeepRequest:
         if order == RANDOM:
             seeds = range(self.seeds)
             return np.stack([np.random.default_rng([s, total]).permutation(total) for s in seeds])
-        if order not in scores:
+        ranking = ranking_of(order)
+        if ranking not in scores:
             return None
-        rows = scores[order].samples if self.per_prompt else scores[order].values[None]
+        rows = scores[ranking].samples if self.per_prompt else scores[ranking].values[None]
         if rows is None or (self.per_prompt and len(rows) != self.prompts):
             raise HeadcountError(
-                f'The ranking "{order}" has no scores by prompt: rank per task, or by patching, '
+                f'The ranking "{ranking}" has no scores by prompt: rank per task, or by patching, '
                 "attribution or integrated-gradients."
             )
+        rows = np.abs(rows) if order.endswith(ABSOLUTE) else rows
         return np.argsort(-rows, axis=1, kind="stable")
 
     def _sweep(self, ablation: str, head_sets: HeadSets) -> Sweep:
@@ -110,10 +118,10 @@ class KeepRequest:
     def count(self, counter: Counter) -> None:
         """Count the cost of the rankings and of all head sets."""
         scores = {}
-        for order, ranking in self.rankings.items():
+        for name, ranking in self.rankings.items():
             ranking.count(counter)
             if (known := ranking.known(counter.store)) is not None:
-                scores[order] = known
+                scores[name] = known
         empty = HeadSets.of([], self.model.layout)
         if chance_of(self.metric, self.task) is None:
             counter.sweep(whole_model(self.model, self.task, self.metric))
@@ -123,9 +131,9 @@ class KeepRequest:
     def result(self, lab: Lab) -> Kept:
         """Rank the heads, then keep more and more of them."""
         scores: dict[str, HeadScores] = {}
-        for order, ranking in self.rankings.items():
-            scores[order] = ranking.result(lab)
-            self._heads(order, scores)  # refuse unsuitable scores before computing the next ones
+        for name, ranking in self.rankings.items():
+            scores[name] = ranking.result(lab)
+            self._heads(name, scores)  # refuse unsuitable scores before computing the next ones
         values = {}
         for ablation in self.ablations:
             entries = self.entries(ablation, scores)
@@ -146,13 +154,11 @@ class Kept:
     scores: Mapping[str, HeadScores]
     at_chance: str = ""  # one sentence if the whole model is not clearly better than chance
 
-    @cached_property
-    def explained(self) -> dict[tuple[str, str], Explained]:
-        """The explained effect by ablation and order."""
-        return {
-            (ablation, order): explained_effect(
-                {count: values.of((order, count)) for count in counts}, values.clusters
-            )
-            for ablation, values in self.values.items()
-            for order, counts in self.request.orders(ablation).items()
-        }
+
+def ranking_of(order: str) -> str:
+    """The ranking that an order comes from.
+
+    >>> ranking_of("patching, absolute")
+    'patching'
+    """
+    return order.removesuffix(ABSOLUTE)

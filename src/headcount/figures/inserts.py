@@ -1,4 +1,4 @@
-"""Accuracy with and without inserts as grouped bars, next to two charts of attention profiles."""
+"""Accuracy with and without inserts as grouped bars, next to charts of attention profiles."""
 
 from __future__ import annotations
 
@@ -10,13 +10,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from jaxtyping import Float
 
-from headcount.figures.style import AT_CHANCE, INSERTS, figure_of_texts, new_figure, small_print
+from headcount.figures import style
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 SHORT = {"w/o": "None", "w/ Mless": "Mless", "w/ Mful": "Mful"}
+# The published colours. Mful lies on Mless nearly everywhere, so Mless is the wider line.
+LINES = {"w/o": style.BLUE, "w/ Mless": style.ORANGE, "w/ Mful": style.GREEN}
+WIDTHS = {"w/ Mless": 1.5, "w/ Mful": 0.7}
 OTHER = "#999999"  # the colour of series that the published figure lacks
 
 
@@ -31,124 +34,199 @@ class Bar:
 
 @dataclass(frozen=True, eq=False)
 class Profiles:
-    """The profiles of one head: each series over the full prompt, and the inserted positions."""
+    """Profiles over the full prompt by series: of one head, of its layer, of a uniform reader.
+
+    `spans` has the inserted positions of each series.
+    """
 
     title: str
-    full: Mapping[str, Float[np.ndarray, "_"]]
+    head: Mapping[str, Float[np.ndarray, "_"]]
+    mean_title: str
+    mean: Mapping[str, Float[np.ndarray, "_"]]
+    uniform: Mapping[str, Float[np.ndarray, "_"]]
     spans: Mapping[str, Sequence[int]]
 
-    def original(self, series: str) -> Float[np.ndarray, "tokens"]:
-        """The profile without the inserted positions."""
-        return np.delete(self.full[series], list(self.spans[series]))
+    def original(self, series: str, full: Float[np.ndarray, "all"]) -> Float[np.ndarray, "tokens"]:
+        """A profile of a series without the inserted positions."""
+        return np.delete(full, list(self.spans[series]))
 
 
-@figure_of_texts
+@style.for_print
 def plot_inserts(
     bars: Mapping[str, Mapping[str, Bar]],
+    changes: Mapping[str, Mapping[str, Bar]],
     profiles: Profiles | None,
     *,
     title: str,
-    note: str = "",
+    margin: float,
     at_chance: Collection[str] = (),
 ) -> Figure:
-    """Draw bars by model on the left; on the right the profiles of the first model.
+    """Draw bars by model with their paired differences below, and profiles of the first model.
 
-    The upper chart shows the original tokens, the lower one the full sequence. The names of models
-    `at_chance` are marked below their bars.
+    `changes` are the differences to w/o, drawn with a band of ± `margin`. The bars of models
+    `at_chance` are hatched, and their names marked.
     """
-    wide = 3.6 + 1.5 * len(bars)
-    figure = new_figure(wide + (6.2 if profiles else 0), 4.9)
     if profiles is None:
-        _bars(figure.add_subplot(), bars, title, at_chance)
-    else:
-        grid = figure.add_gridspec(2, 2, width_ratios=[wide, 6.2])
-        _bars(figure.add_subplot(grid[:, 0]), bars, title, at_chance)
-        _charts(figure.add_subplot(grid[0, 1]), figure.add_subplot(grid[1, 1]), profiles)
-    if at_chance:
-        note = f"{note} · {AT_CHANCE}".removeprefix(" · ")
-    small_print(figure, note)
+        figure = style.new_figure(style.COLUMN if len(bars) < 3 else style.PAGE, 3.6)
+        _accuracies(figure, bars, changes, title, margin, at_chance)
+        return figure
+    figure = style.new_figure(style.PAGE, 4.6)
+    share = min(0.62, 0.3 + 0.08 * len(bars))  # of the width
+    parts: Any = figure.subfigures(1, 2, width_ratios=[share, 1 - share])
+    left, right = parts
+    _accuracies(left, bars, changes, title, margin, at_chance)
+    _charts(right, profiles)
     return figure
 
 
-def _bars(
-    axes: Axes, bars: Mapping[str, Mapping[str, Bar]], title: str, at_chance: Collection[str]
+def _accuracies(
+    figure: Any,
+    bars: Mapping[str, Mapping[str, Bar]],
+    changes: Mapping[str, Mapping[str, Bar]],
+    title: str,
+    margin: float,
+    at_chance: Collection[str],
 ) -> None:
+    above, below = figure.subplots(2, 1, sharex=True, height_ratios=[2.4, 1])
+    _bars(above, bars, at_chance)
+    above.set_title(title)
+    _changes(below, bars, changes, margin)
+    names = [fill(name, 18) + "\nat chance" * (name in at_chance) for name in bars]
+    below.set_xticks(range(len(bars)), names)
+    below.tick_params(axis="x", length=0)
+    above.tick_params(axis="x", length=0)
+    handles, labels = above.get_legend_handles_labels()
+    style.legend_above(figure, handles, labels, ncols=len(labels), columnspacing=1.0)
+
+
+def _places(
+    bars: Mapping[str, Mapping[str, Bar]],
+) -> tuple[float, dict[str, list[tuple[int, float]]]]:
+    """The width of a bar, and for each series the number and the place of each model's bar."""
     series = list(dict.fromkeys(name for of_model in bars.values() for name in of_model))
     width = 0.8 / len(series)
-    for number, name in enumerate(series):
-        x = [model - 0.4 + width * (number + 0.5) for model in range(len(bars))]
-        of_series = [of_model[name] for of_model in bars.values()]
-        heights = [bar.value for bar in of_series]
-        axes.bar(x, heights, width * 0.94, label=name, color=INSERTS.get(name, OTHER))
-        _whiskers(axes, x, of_series, fmt="none", ecolor="#333333", linewidth=1)
-        for centre, bar in zip(x, of_series, strict=True):
+    return width, {
+        name: [
+            (model, model - 0.4 + width * (number + 0.5))
+            for model, of_model in enumerate(bars.values())
+            if name in of_model
+        ]
+        for number, name in enumerate(series)
+    }
+
+
+def _bars(axes: Axes, bars: Mapping[str, Mapping[str, Bar]], at_chance: Collection[str]) -> None:
+    width, places = _places(bars)
+    models = list(bars)
+    for name, at in places.items():
+        shown = [bars[models[model]][name] for model, _ in at]
+        x = [place for _, place in at]
+        colour = style.INSERTS.get(name, OTHER)
+        drawn = axes.bar(x, [bar.value for bar in shown], width * 0.94, label=name, color=colour)
+        for (model, _), patch in zip(at, drawn.patches, strict=True):
+            if models[model] in at_chance:
+                patch.set(facecolor="white", edgecolor=colour, hatch="////", linewidth=0.6)
+        _whiskers(axes, x, shown, fmt="none", ecolor="#333333", elinewidth=0.8)
+        for centre, bar in zip(x, shown, strict=True):
             top = (centre, max(bar.value, np.nan_to_num(bar.high)))
-            how: dict[str, Any] = {"textcoords": "offset points", "ha": "center", "fontsize": 8}
-            axes.annotate(f"{bar.value:.1f}", top, xytext=(0, 3), **how)
-    for model, of_model in enumerate(bars.values()):
-        base = of_model["w/o"].value
-        axes.hlines(base, model - 0.4, model + 0.4, INSERTS["w/o"], "--", linewidth=0.8)
+            how: dict[str, Any] = {"textcoords": "offset points", "ha": "center", "fontsize": 6}
+            axes.annotate(f"{bar.value:.1f}", top, xytext=(0, 2), **how)
     every = [bar for of_model in bars.values() for bar in of_model.values()]
     tops = [bar.value if np.isnan(bar.high) else bar.high for bar in every]
-    axes.set(ylim=(0, min(108, 1.18 * max([10, *tops]))), ylabel="Accuracy (%)", title=title)
-    names = [fill(name, 22) + "\nat chance" * (name in at_chance) for name in bars]
-    axes.set_xticks(range(len(bars)), names)
-    axes.grid(axis="y", alpha=0.25)
+    axes.set(ylim=(0, min(108, 1.12 * max([20, *tops]))), ylabel="Accuracy (%)")
+    axes.grid(axis="y")
     axes.set_axisbelow(True)
-    axes.legend(frameon=False, ncols=len(series), loc="upper center", fontsize=9)
+
+
+def _changes(
+    axes: Axes,
+    bars: Mapping[str, Mapping[str, Bar]],
+    changes: Mapping[str, Mapping[str, Bar]],
+    margin: float,
+) -> None:
+    """Differences to w/o as dots below their bars."""
+    models, (_, places) = list(changes), _places(bars)
+    axes.axhspan(-margin, margin, color="#000000", alpha=0.12, linewidth=0)
+    axes.axhline(0, color="#333333", linewidth=0.6)
+    for name, at in places.items():
+        some = [(x, changes[models[model]].get(name)) for model, x in at]
+        known = [(x, bar) for x, bar in some if bar is not None]
+        if known:
+            dots = {"fmt": "o", "color": style.INSERTS.get(name, OTHER), "ecolor": "#333333"}
+            look: dict[str, Any] = {**dots, "elinewidth": 0.8, "markeredgecolor": "#333333"}
+            look["markeredgewidth"] = 0.4
+            _whiskers(axes, [x for x, _ in known], [bar for _, bar in known], **look)
+    axes.set_ylabel("Minus w/o (points)")
+    low, high = axes.get_ylim()
+    axes.set_ylim(min(low, -1.5 * margin), max(high, 1.5 * margin))
+    axes.grid(axis="y")
+    axes.set_axisbelow(True)
 
 
 def _whiskers(axes: Axes, x: Sequence[float], bars: Sequence[Bar], **how: Any) -> None:
     """Draw intervals as whiskers; an unknown interval gets a whisker of length 0."""
     ends = np.array([[bar.value - bar.low, bar.high - bar.value] for bar in bars]).T  # (2, bars)
     yerr = np.nan_to_num(ends).clip(min=0)
-    axes.errorbar(x, [bar.value for bar in bars], yerr=yerr, capsize=3, **how)
+    axes.errorbar(x, [bar.value for bar in bars], yerr=yerr, capsize=2, capthick=0.8, **how)
 
 
-def _charts(above: Axes, below: Axes, profiles: Profiles) -> None:
-    for name, full in profiles.full.items():
-        _filled(above, profiles.original(name), name)
+def _charts(figure: Any, profiles: Profiles) -> None:
+    """The head on the original tokens and on the full sequence, and the mean over its layer."""
+    above, below, mean = figure.subplots(3, 1, height_ratios=[1.2, 1.2, 1])
+    for name, full in profiles.head.items():
+        _line(above, profiles.original(name, full), name, filled=not profiles.spans[name])
+        _line(mean, profiles.original(name, profiles.mean[name]), name)
         if profiles.spans[name]:
-            _filled(below, full, name)
-    above.set_xlabel("Original tokens (inserted positions removed)")
-    below.set_xlabel("Full sequence")
-    spans = [span for span in profiles.spans.values() if span]
-    if spans:
-        below.axvspan(spans[0][0] - 0.5, spans[0][-1] + 0.5, color="#000000", alpha=0.06, zorder=0)
-    above.set_title(profiles.title)
-    for axes in (above, below):
+            _line(below, full, name)
+    inserted = [name for name, span in profiles.spans.items() if span]
+    grey: dict[str, Any] = {"color": style.GREY, "linewidth": 0.8, "linestyle": "--"}
+    for axes in (above, mean):
+        axes.plot(profiles.uniform["w/o"], label="uniform reader", **grey)
+    if inserted:
+        span = profiles.spans[inserted[0]]
+        below.axvspan(
+            span[0] - 0.5, span[-1] + 0.5, color="#000000", alpha=0.12, linewidth=0, zorder=0
+        )
+        below.plot(profiles.uniform[inserted[0]], label="uniform reader", **grey)
+    above.set(title=profiles.title, xlabel="Original tokens of the prompt (insert removed)")
+    below.set_xlabel("Full sequence (insert shaded)")
+    mean.set(title=profiles.mean_title, xlabel="Original tokens of the prompt (insert removed)")
+    for axes in (above, below, mean):
         axes.set_ylim(bottom=0)
         axes.margins(x=0.01)
-        axes.grid(alpha=0.25)
-        axes.set_ylabel("Attention received", fontsize=9)
-        axes.legend(frameon=False, fontsize=8, ncols=3, loc="upper right")
+        axes.locator_params(axis="y", nbins=4)
+        axes.grid(True)
+    figure.supylabel("Attention received", fontsize=7.5)
+    handles, labels = above.get_legend_handles_labels()
+    style.legend_above(figure, handles, labels, ncols=len(labels), columnspacing=1.0)
 
 
-def _filled(axes: Axes, values: Float[np.ndarray, "tokens"], name: str) -> None:
-    x, colour = np.arange(len(values)), INSERTS.get(name, OTHER)
-    axes.plot(x, values, label=SHORT.get(name, name), color=colour, linewidth=1.2)
-    axes.fill_between(x, 0, values, color=colour, alpha=0.25, linewidth=0)
+def _line(
+    axes: Axes, values: Float[np.ndarray, "tokens"], name: str, *, filled: bool = False
+) -> None:
+    x, colour = np.arange(len(values)), LINES.get(name, OTHER)
+    axes.plot(x, values, label=SHORT.get(name, name), color=colour, linewidth=WIDTHS.get(name, 0.9))
+    if filled:
+        axes.fill_between(x, 0, values, color=colour, alpha=0.3, linewidth=0)
 
 
-@figure_of_texts
-def plot_sweep(
-    lines: Mapping[str, Sequence[tuple[str, Bar]]], *, label: str, title: str, note: str = ""
-) -> Figure:
+@style.for_print
+def plot_sweep(lines: Mapping[str, Sequence[tuple[str, Bar]]], *, label: str, title: str) -> Figure:
     """Draw accuracy against the length or the place of the insert, one line per series."""
-    figure = new_figure(6.4, 4.4)
+    figure = style.new_figure(style.COLUMN, 2.6)
     axes = figure.add_subplot()
     ticks = list(dict.fromkeys(x for points in lines.values() for x, _ in points))
     joined = label.startswith("Tokens")  # lengths are ordered, places are not
-    dots = {"marker": "o", "markersize": 4}
     for number, (name, points) in enumerate(lines.items()):
         shift = 0.06 * (number - (len(lines) - 1) / 2)
         x = [ticks.index(tick) + shift for tick, _ in points]
-        line_style = {"color": INSERTS.get(name), "linestyle": "-" if joined else "none", **dots}
-        _whiskers(axes, x, [bar for _, bar in points], label=name, **line_style)
+        colour = style.INSERTS.get(name, OTHER)
+        how: dict[str, Any] = {"color": colour, "linestyle": "-" if joined else "none"}
+        _whiskers(axes, x, [bar for _, bar in points], label=name, marker="o", **how)
     axes.set_xticks(range(len(ticks)), ticks)
     axes.set(xlabel=label, ylabel="Accuracy (%)", title=title)
     axes.set_ylim(bottom=0)
-    axes.grid(alpha=0.25)
-    axes.legend(frameon=False)
-    small_print(figure, note, width=108)
+    axes.grid(True)
+    handles, labels = axes.get_legend_handles_labels()
+    style.legend_above(figure, handles, labels, ncols=len(labels))
     return figure

@@ -1,13 +1,14 @@
-"""Heads kept: explained effect against the number of heads, of one model or two."""
+"""Heads kept: explained effect against the number of heads, ratios of heads needed, and areas."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
-from itertools import chain
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from textwrap import fill
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from headcount.figures import style
 from headcount.figures.style import Points
@@ -17,92 +18,177 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 BOTTOM, TOP = -0.6, 2.2  # the y axis ends here, even if explained effects or bands go beyond
+MODELS = ("#1f77b4", "#ff7f0e", "#2ca02c", "#e377c2")  # a colour for each model, in all panels
+MARKERS = "osD^vPX*"
 
 
 @dataclass(frozen=True)
-class Line:
-    """The curve of one model, its curve in random order, and the heads that it needs."""
+class KeptLine:
+    """A line of a panel: of one model, ranked or in random order."""
 
     label: str
+    colour: str
     points: Points
-    random: Points
-    needed: float  # NaN if unknown
+    random: bool = False
 
 
 @dataclass(frozen=True)
 class KeptPanel:
-    """One task: the line of one model, or of two models with the ratio of the heads they need."""
+    """One task: its lines, and the heads needed by each model with the words of their ratio."""
 
     title: str
-    lines: Sequence[Line]
-    ratio: float | None = None
-    at_chance: Sequence[str] = ()  # the labels of models that are at chance
+    lines: Sequence[KeptLine]
+    needed: Sequence[float] = ()
+    words: str = ""
+    at_chance: Sequence[str] = field(default_factory=list)  # the labels of models at chance
 
 
-@style.figure_of_texts
-def plot_kept(panels: Sequence[KeptPanel], *, threshold: float, note: str = "") -> Figure:
-    """Draw one panel per task as published, with bands and a dashed line at the threshold.
+@style.for_print
+def plot_kept(panels: Sequence[KeptPanel], *, threshold: float) -> Figure:
+    """Draw one panel per task as published, and below it the same curves on a log axis.
 
-    With two models, the dashed line joins their curves; its label gives the ratio of the heads
-    needed and both counts. With one model, it ends at that model's count. Random orders are thin.
+    With two models, a dashed line joins their curves at the threshold; its label gives the ratio of
+    the heads needed, with its interval.
     """
-    figure = style.new_figure(3.1 * len(panels) + 0.4, 3.7)
-    grid = figure.subplots(1, len(panels), squeeze=False, sharey=True)[0]
-    values, ends = [0.0, 1.0], [0.0, 1.0]  # y values of curves, and ends of their bands
-    for number, (axes, panel) in enumerate(zip(grid, panels, strict=True)):
-        # As published: the first two panels share a pair of colours, the others another pair.
-        for line, colour in zip(panel.lines, style.PAIRS[min(number // 2, 1)], strict=False):
-            style.draw_line(axes, line.points, colour, band=0.2, label=line.label)
-            if line.random:
-                label = f"{line.label}, random order"
-                style.draw_line(axes, line.random, colour, linewidth=0.7, alpha=0.8, label=label)
-            known = [point for point in (*line.points, *line.random) if math.isfinite(point[2])]
-            values += [value for _, value, _, _ in known]
-            ends += [end for _, _, *both in line.points for end in both if math.isfinite(end)]
-        _threshold(axes, panel, threshold)
-        axes.set(title=panel.title, xlabel="Number of Heads Kept", yticks=[0.0, 0.5, 1.0])
+    wide = style.PAGE if len(panels) > 1 else style.COLUMN
+    figure = style.new_figure(wide, 3.7)
+    grid = figure.subplots(2, len(panels), squeeze=False, sharey=True)
+    for column, panel in enumerate(panels):
+        for row, axes in enumerate(grid[:, column]):
+            _curves(axes, panel, log=bool(row))
+        above, below = grid[:, column]
+        above.set_title(panel.title)
+        _threshold(above, panel, threshold)
+        below.set_xlabel("Number of Heads Kept")
         if panel.at_chance:
-            which = f": {', '.join(panel.at_chance)}" * (len(panel.lines) > len(panel.at_chance))
-            style.mark_chance(axes, fill(f"at chance{which}", 30))
-        axes.set_xlim(left=0)
-        axes.grid(alpha=0.25)
-    # The legend has one row for each pair of colours.
-    columns = min(len(grid), 4)
-    pairs = [zip(*axes.get_legend_handles_labels(), strict=True) for axes in grid[:4:2]]
-    entries = style.row_by_row(list(chain(*pairs)), columns)
-    style.legend_above(figure, *zip(*entries, strict=True), ncols=columns, fontsize=8)
-    lowest, highest = min(*values, *ends), max(*values, *ends)
-    bottom, top = max(lowest, BOTTOM) - 0.12, min(highest, TOP) + 0.12
-    grid[0].set(ylabel="Explained Effect", ylim=(bottom, top))
-    if lowest < BOTTOM or highest > TOP:
-        cut = "bands" if all(bottom <= value <= top for value in values) else "curves"
-        note = f"{note} · some {cut} continue beyond the frame".removeprefix(" · ")
-    if any(panel.at_chance for panel in panels):
-        note = f"{note} · {style.AT_CHANCE}".removeprefix(" · ")
-    style.small_print(figure, note)
+            style.mark_chance(above, fill(f"at chance: {', '.join(panel.at_chance)}", 30))
+    for axes in grid[:, 0]:
+        axes.set_ylabel("Explained Effect")
+    _y_range(grid[0, 0], panels)
+    handles = {
+        text: handle
+        for axes in grid[0]
+        for handle, text in zip(*axes.get_legend_handles_labels(), strict=True)
+    }
+    columns = min(len(handles), 4) if len(panels) > 1 else 2
+    style.legend_above(figure, list(handles.values()), list(handles), ncols=columns)
     return figure
 
 
+def _curves(axes: Axes, panel: KeptPanel, *, log: bool) -> None:
+    axes.axhline(1, color="#888888", linewidth=0.6)
+    for line in panel.lines:
+        points = [point for point in line.points if point[0] or not log]
+        look: dict[str, Any] = {"linestyle": "-", "marker": ".", "band": 0.2}
+        if line.random:
+            look = {"linestyle": "--", "linewidth": 0.7, "band": 0.08}
+        style.draw_line(axes, points, line.colour, label=line.label, **look)
+    if log:
+        most = int(max(count for line in panel.lines for count, *_ in line.points))
+        axes.set_xscale("log")
+        ticks = [n for n in (1, 3, 10, 30, 100, 300, 1000) if n <= most]
+        axes.set_xticks(ticks, [str(n) for n in ticks])
+        axes.minorticks_off()
+    else:
+        axes.set_xlim(left=0)
+    axes.grid(True)
+
+
 def _threshold(axes: Axes, panel: KeptPanel, threshold: float) -> None:
-    needed = [line.needed for line in panel.lines]
-    if any(math.isnan(count) for count in needed):  # there is nothing to mark
+    needed = [count for count in panel.needed if math.isfinite(count)]
+    if not needed:
         return
-    total = max(count for line in panel.lines for count, *_ in line.points)
-    counts = " / ".join(f"all {total}" if count == total else f"{count:.0f}" for count in needed)
-    left, right = (0.0, needed[0]) if len(needed) == 1 else (min(needed), max(needed))
-    axes.plot([left, right], [threshold] * 2, color="black", linestyle="--", linewidth=1.2)
-    text = "1 head" if counts == "1" else f"{counts} heads"
-    if panel.ratio is not None and left < total:  # if both models need all heads, 1x is no result
-        text = f"{panel.ratio:.1f}x\n{text}"
-    # Next to the end of the line or, without room there, in the corner that has no curves.
-    corner = right > 0.6 * total
-    axes.annotate(
-        text,
-        (0.03, 0.97) if corner else (right, threshold),
-        xycoords="axes fraction" if corner else "data",
-        xytext=(0, 0) if corner else (5, -3),
-        textcoords="offset points",
-        va="top",
-        fontsize=8,
-        bbox={"facecolor": "white", "alpha": 0.75, "edgecolor": "none", "pad": 1},
+    left, right = (0.0, needed[0]) if len(needed) == 1 else (min(needed[:2]), max(needed[:2]))
+    axes.plot([left, right], [threshold] * 2, color="black", linestyle="--", linewidth=0.9)
+    if panel.words:
+        box: dict[str, Any] = {"facecolor": "white", "alpha": 0.8, "edgecolor": "none", "pad": 1}
+        corner: dict[str, Any] = {"xycoords": "axes fraction", "ha": "right", "va": "bottom"}
+        axes.annotate(panel.words, (0.98, 0.03), fontsize=6.5, bbox=box, **corner)
+
+
+def _y_range(axes: Axes, panels: Sequence[KeptPanel]) -> None:
+    points = [p for panel in panels for line in panel.lines for p in line.points]
+    known = [v for _, *three in points for v in three if math.isfinite(v)] or [0.0, 1.0]
+    bottom, top = max(min(known), BOTTOM) - 0.08, min(max(known), TOP) + 0.08
+    axes.set_ylim(bottom, top)
+    axes.set_yticks(np.arange(math.ceil(bottom / 0.5) * 0.5, top, 0.5))
+
+
+@style.for_print
+def plot_ratios(panels: Mapping[str, Mapping[str, Sequence[Sequence[float]]]]) -> Figure:
+    """Draw the ratio of heads needed against the threshold: for each task, a line per order.
+
+    A point is (threshold, ratio, low, high, censored); a censored one, where a curve does not reach
+    the threshold before all heads, is drawn hollow.
+    """
+    wide = style.PAGE if len(panels) > 1 else style.COLUMN
+    figure = style.new_figure(wide, 2.3)
+    grid = figure.subplots(1, len(panels), squeeze=False, sharey=True)[0]
+    for axes, (title, lines) in zip(grid, panels.items(), strict=True):
+        axes.axhline(1, color="#888888", linewidth=0.6)
+        for number, (label, points) in enumerate(lines.items()):
+            colour = style.PALETTE[number % len(style.PALETTE)]
+            apart = 0.008 * (number - (len(lines) - 1) / 2)  # equal lines must not hide each other
+            four = [(t + apart, ratio, low, high) for t, ratio, low, high, _ in points]
+            style.draw_line(axes, four, colour, band=0.15, label=label)
+            for threshold, ratio, _, _, censored in points:
+                within = "white" if censored else colour
+                how: dict[str, Any] = {
+                    "color": colour,
+                    "markerfacecolor": within,
+                    "markersize": 2.5,
+                }
+                axes.plot([threshold + apart], [ratio], "o", **how)
+        axes.set_yscale("log", base=2)
+        known = [x for line in lines.values() for point in line for x in point[1:4] if x > 0]
+        low, high = min([0.5, *known]), max([2.0, *known])
+        powers = range(math.floor(math.log2(low)), math.ceil(math.log2(high)) + 1)
+        shown = [p for p in powers if len(powers) < 7 or p % 2 == 0]
+        axes.set_yticks(
+            [2.0**p for p in shown], [f"1/{2**-p}" if p < 0 else str(2**p) for p in shown]
+        )
+        axes.minorticks_off()
+        axes.set(title=title, xlabel="Explained effect τ")
+        axes.grid(True)
+    grid[0].set_ylabel("Ratio of heads needed")
+    handles, labels = grid[0].get_legend_handles_labels()
+    style.legend_above(figure, handles, labels, ncols=min(len(labels), 3))
+    return figure
+
+
+@style.for_print
+def plot_areas(
+    panels: Mapping[str, Mapping[str, Mapping[str, tuple[float, float, float]]]], *, label: str
+) -> Figure:
+    """Draw an area with its interval as dots: a panel per task, a row per order, a dot per model.
+
+    `panels` maps title → order → model → (value, low, high).
+    """
+    orders = list(dict.fromkeys(order for rows in panels.values() for order in rows))
+    models = list(
+        dict.fromkeys(m for rows in panels.values() for dots in rows.values() for m in dots)
     )
+    wide = style.PAGE if len(panels) > 1 else style.COLUMN
+    figure = style.new_figure(wide, 0.8 + 0.2 * len(orders) * max(1, len(models) / 2))
+    grid = figure.subplots(1, len(panels), squeeze=False, sharey=True)[0]
+    for axes, (title, rows) in zip(grid, panels.items(), strict=True):
+        for number, model in enumerate(models):
+            shift = 0.16 * (number - (len(models) - 1) / 2)
+            known = [
+                (place, rows[o][model])
+                for place, o in enumerate(orders)
+                if model in rows.get(o, {})
+            ]
+            y = [place + shift for place, _ in known]
+            x = [dot[0] for _, dot in known]
+            ends = np.nan_to_num([[v - low, high - v] for _, (v, low, high) in known]).clip(min=0).T
+            look: dict[str, Any] = {"color": MODELS[number % 4], "markersize": 3, "linewidth": 0.9}
+            axes.errorbar(x, y, xerr=ends, fmt=MARKERS[number], label=model, **look)
+        axes.set(title=title, xlabel=label)
+        axes.set_xlim(left=0)
+        axes.grid(True, axis="x")
+    grid[0].set_yticks(range(len(orders)), orders)
+    grid[0].set_ylim(len(orders) - 0.5, -0.5)
+    handles, labels = grid[0].get_legend_handles_labels()
+    style.legend_above(figure, handles, labels, ncols=max(1, min(len(labels), 3)))
+    return figure

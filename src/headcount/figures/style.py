@@ -27,10 +27,30 @@ PALETTE = (BLUE, ORANGE, GREEN, "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#88
 GREY = "#555555"
 # The colours of the published figures that the studies follow.
 METRICS = ("#1f5fbf", "#c8281e")
-PAIRS = (("#1f77b4", "#ff7f0e"), ("#2ca02c", "#e377c2"))
 ROLES = {"facilitation": "#2a9d4a", "irrelevance": "#3067c4", "interference": "#d0342c"}
 UNDECIDED = "#dddddd"
 INSERTS = {"w/o": "#8064a2", "w/ Mless": "#2a9d8f", "w/ Mful": "#9ecae1", "ARM": "#e0a03c"}
+# Widths in print, in inches, and text that is readable there: nothing is smaller than 6 points.
+PAGE, COLUMN = 7.0, 3.4
+PRINT: dict[Any, Any] = {
+    "font.size": 7.5,
+    "axes.titlesize": 8,
+    "axes.labelsize": 7.5,
+    "legend.fontsize": 7,
+    "xtick.labelsize": 6.5,
+    "ytick.labelsize": 6.5,
+    "lines.linewidth": 1.1,
+    "lines.markersize": 3,
+    "axes.linewidth": 0.6,
+    "grid.linewidth": 0.5,
+    "grid.alpha": 0.3,
+    "xtick.major.width": 0.6,
+    "ytick.major.width": 0.6,
+    "legend.handlelength": 1.8,
+    "xtick.major.size": 2.5,
+    "ytick.major.size": 2.5,
+    "axes.titlepad": 4,
+}
 # The words of the small print.
 AT_CHANCE = "at chance: the whole model does not clearly beat guessing or the commonest answer"
 # The names of the series of a curve in legends.
@@ -39,6 +59,8 @@ SERIES = {
     "bottom": "BottomK",
     "random": "RandomK",
     "matched": "RandomK, layer-matched",
+    "reranked": "TopK of resampled rankings",
+    "anywhere": "K random heads of all",
 }
 
 
@@ -53,6 +75,19 @@ def figure_of_texts(plot: Callable[Arguments, Drawn]) -> Callable[Arguments, Dra
             return plot(*arguments, **options)
 
     return plain
+
+
+def for_print(plot: Callable[Arguments, Drawn]) -> Callable[Arguments, Drawn]:
+    """Decorate `plot` so that its figure is readable in print, and shows texts as they are."""
+
+    @wraps(plot)
+    def printed(*arguments: Arguments.args, **options: Arguments.kwargs) -> Drawn:
+        import matplotlib
+
+        with matplotlib.rc_context({**PRINT, "text.parse_math": False}):
+            return plot(*arguments, **options)
+
+    return printed
 
 
 def new_figure(wide: float, high: float) -> Figure:
@@ -137,15 +172,6 @@ def legend_and_note(axes: Axes, note: str, *, alone: bool) -> None:
 def characters_across(axes: Axes) -> int:
     """How many characters of a title fit into the width of the axes."""
     return max(12, int(11.3 * axes.get_window_extent().width / axes.figure.dpi))
-
-
-def row_by_row(entries: Sequence[Any], columns: int) -> list[Any]:
-    """Reorder the entries of a legend to read row by row; matplotlib fills it by columns.
-
-    >>> row_by_row("abcde", 3)
-    ['a', 'd', 'b', 'e', 'c']
-    """
-    return [entries[i] for start in range(columns) for i in range(start, len(entries), columns)]
 
 
 def small_print(figure: Figure, text: str, *, width: int | None = None, size: float = 7) -> None:

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
-import numpy as np
-from jaxtyping import Float, Int
-
-from headcount.claims import Claim
+from headcount.claims import Claim, judge
 from headcount.curves import Curve
+from headcount.metrics.chance import Chance
 from headcount.models.model import Model
+from headcount.report.estimates import Estimates, plain_facts
 from headcount.report.head_rows import head_rows
 from headcount.report.study import Study
+from headcount.stats import Resampling, share_interval
 from headcount.tasks import Task
+from headcount.value_table import ValueTable
+
+COLUMNS = ("model", "task", "series", "metric", "count")
 
 
 def curve_study(
@@ -21,16 +25,21 @@ def curve_study(
     model: Model,
     task: Task,
     settings: Mapping[str, Any],
-    claims: Sequence[Claim] = (),
+    comparisons: Sequence[Mapping[str, Any]] = (),
 ) -> Study:
-    """Make a `Study` of a curve; the settings the curve was made with override `settings`."""
+    """Make a `Study` of a curve; the settings the curve was made with override `settings`.
+
+    `comparisons` become claims: each names two series, `one` and `other`, that are compared at a
+    `count`, the bound that their difference must lie `below`, and the words of the `claim`.
+    """
     scores = {curve.scores.ranking: curve.scores}
-    clusters = task.split("ranking").clusters
+    values, facts = _values(curve, task), plain_facts(_facts(curve, comparisons))
+    found = estimate_curve(values, facts)
     return Study(
         name="curve",
         title=f"curve · {task.name} · {model.name}",
-        rows=curve.rows,
-        claims=claims,
+        rows=found.rows,
+        claims=found.claims,
         figures={"figure": curve.figure()},
         settings={
             **settings,
@@ -50,25 +59,66 @@ def curve_study(
         },
         model={model.name: model.facts},
         scores=scores,
-        heads=head_rows(model.name, task.name, scores, clusters=clusters),
-        notes=curve.notes,
-        values=value_rows(curve.raw, curve.clusters),
+        heads=head_rows(model.name, task.name, scores, clusters=task.split("ranking").clusters),
+        notes=[*found.notes, *curve.left_out],
+        values=values,
+        facts=facts,
     )
 
 
-def value_rows(
-    raw: Mapping[tuple[str, int], Float[np.ndarray, "_ examples"]],
-    clusters: Int[np.ndarray, "examples"],
-    **facts: str,
-) -> list[dict[str, Any]]:
-    """One row for every value of every example, with the cluster of the example.
+def _values(curve: Curve, task: Task) -> ValueTable:
+    values, first = ValueTable(COLUMNS, ("model", "task")), curve.points[0]
+    about = {"model": first.model, "task": first.task}
+    values.name_examples([(e.id, *e.cluster) for e in task.split("test")], **about)
+    for (series, count), table in curve.raw.items():
+        values.put(table, **about, series=series, metric=first.metric, count=count)
+    return values
 
-    `raw` maps series and count to values; `facts` are columns that are the same in all rows.
-    """
-    columns = ("series", "count", "draw", "example", "cluster", "value")
-    return [
-        {**facts, **dict(zip(columns, (series, count, draw, example, cluster, value), strict=True))}
-        for (series, count), draws in raw.items()
-        for draw, values in enumerate(draws.tolist())
-        for example, (cluster, value) in enumerate(zip(clusters, values, strict=True))
-    ]
+
+def _facts(curve: Curve, comparisons: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    chance = curve.values.chance
+    return {
+        "metric": curve.metric.name,
+        "binary": curve.metric.binary,
+        "whole": ["top", 0 if curve.mode == "mask" else curve.scores.layout.total],
+        "chance": None if chance is None else asdict(chance),
+        "at_chance": curve.at_chance,
+        "unmatched": {p.count: p.unmatched for p in curve.points if p.unmatched},
+        "comparisons": [dict(comparison) for comparison in comparisons],
+    }
+
+
+def estimate_curve(values: ValueTable, facts: Mapping[str, Any]) -> Estimates:
+    """The points of a curve, and its claims."""
+    rows, notes, claims = [], [], []
+    first = next(values.facts())
+    items = Resampling(values.clusters(**first))
+    for about in values.facts():
+        table = values.get(**about)
+        estimate = items.estimate(table)
+        found = share_interval(estimate, items) if facts["binary"] else estimate.interval
+        if [about["series"], about["count"]] == facts["whole"] and facts["chance"]:
+            notes.append(Chance(**facts["chance"]).sentence(found, facts["metric"]))
+        unmatched = facts["unmatched"].get(str(about["count"]), 0.0)
+        rows.append(
+            {
+                **about,
+                "value": found.value,
+                "low": found.low,
+                "high": found.high,
+                "n": table.shape[1],
+                "draws": len(table),
+                "unmatched": unmatched * (about["series"] == "matched"),
+            }
+        )
+    at_chance = next(filter(None, notes), facts["at_chance"])
+    for asked in facts["comparisons"]:
+        one, other = (
+            values.get(**{**first, "series": asked[side], "count": asked["count"]})
+            for side in ("one", "other")
+        )
+        gap = items.difference(one, other).interval
+        claim = Claim.of(asked["claim"], None, gap, judge(gap, below=asked["below"]))
+        claims.append(claim.because(at_chance, "not comparable") if at_chance else claim)
+    words = f"Intervals: {items.words}; the ranking is held fixed."
+    return Estimates(rows, claims, notes=[*filter(None, [at_chance]), words])

@@ -22,6 +22,7 @@ from headcount.report.page import write_page
 from headcount.system.files import safe_name, write_csv, write_json
 from headcount.system.folders import RECORD, replacing_files
 from headcount.system.frames import data_frame
+from headcount.value_table import ValueTable
 
 if TYPE_CHECKING:
     import pandas
@@ -53,7 +54,9 @@ class Study:
     heads     the table of heads, made by `head_rows`
     notes     sentences that a reader must know: what was left out, what differs from the paper
     tables    further tables by title, from which their file names are made
-    values    the value of every example, from which the points are made
+    values    the value of every example, from which points, tables and claims are estimated
+    facts     what these estimates need besides the values: names, counts, levels of chance
+    captions  what a reader of a figure must know, by file name
     """
 
     name: str
@@ -67,7 +70,9 @@ class Study:
     heads: Sequence[Row] = ()
     notes: Sequence[str] = ()
     tables: Mapping[str, Sequence[Row]] = field(default_factory=dict)
-    values: Sequence[Row] = ()
+    values: ValueTable | None = None
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    captions: Mapping[str, str] = field(default_factory=dict)
 
     def __repr__(self) -> str:
         verdicts = Counter(claim.verdict for claim in self.claims)
@@ -151,7 +156,7 @@ class Study:
         """
         claims = [asdict(claim) for claim in self.claims]
         known: dict[str, Sequence[Row]] = {**self.tables, "points": self.rows, "claims": claims}
-        known |= {"heads": self.heads, "values": self.values}
+        known |= {"heads": self.heads, "values": self.values.rows if self.values else ()}
         if table not in known:
             raise unknown("table", table, known)
         return data_frame(known[table])
@@ -182,7 +187,8 @@ class Study:
             paths += save_figure(figure, folder, name)
         paths.append(write_csv(folder / "curves.csv", self.rows))
         names = {title: f"{safe_name(title.lower())}.csv" for title in self.tables}
-        tables = {"heads.csv": self.heads, "values.csv.gz": self.values}
+        tables = {"heads.csv": self.heads}
+        paths += self.values.write(folder) if self.values else []
         tables |= {names[title]: rows for title, rows in self.tables.items()}
         paths += [write_csv(folder / name, rows) for name, rows in tables.items() if rows]
         for name, scores in self.scores.items():
@@ -196,7 +202,9 @@ class Study:
             "command": command,
             "asked": asked,
             "settings": dict(self.settings),
+            "facts": dict(self.facts),
             "model": dict(self.model),
+            "captions": dict(self.captions),
             "notes": list(self.notes),
             "figures": list(self.figures),
             "tables": names,

@@ -15,7 +15,9 @@ from headcount.errors import unknown
 from headcount.registry import Registry, check_made, check_setting
 
 if TYPE_CHECKING:
+    from headcount.report.estimates import Estimates
     from headcount.studies.description import Description
+    from headcount.value_table import ValueTable
 
 # The published studies, by name, and their summaries; each has a folder of its name.
 PUBLISHED = {
@@ -36,6 +38,8 @@ class StudyKind:
     presets   settings by the name of the preset; "quick" is the default
     models    the models that are used by default
     check     refuses a config that names what does not exist, before a model is loaded
+    estimate  makes points, tables and claims from values and facts; without it, a result cannot be
+              verified
     """
 
     key: str
@@ -44,6 +48,7 @@ class StudyKind:
     presets: Mapping[str, Mapping[str, Any]] = field(default_factory=lambda: {"quick": {}})
     models: tuple[str, ...] = ("smollm2-135m-q4",)
     check: Callable[[Any], object] = lambda config: None
+    estimate: Callable[[ValueTable, Mapping[str, Any]], Estimates] | None = None
 
     def describe(self, models: Sequence[Any], config: Any) -> Description:
         """What the study would measure on these models."""

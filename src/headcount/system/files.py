@@ -13,6 +13,7 @@ import json
 import math
 import os
 import tempfile
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -83,18 +84,25 @@ def write_json(path: str | Path, value: Any) -> Path:
 def write_json_rows(path: str | Path, entries: Mapping[str, Any]) -> Path:
     """Write a JSON object with one line per entry, or one line per row of an entry that is a table.
 
-    A long list of numbers is then one line, so that the file is small and easy to compare.
+    A long list of numbers is then one line, so that the file is small and easy to compare. A path
+    that ends in .gz is compressed.
     """
     lines = [f"{json.dumps(key)}: {_on_lines(_plain(value))}" for key, value in entries.items()]
-    return write_file(path, "{\n" + ",\n".join(lines) + "\n}\n")
+    text = "{\n" + ",\n".join(lines) + "\n}\n"
+    packed = Path(path).suffix == ".gz"
+    return write_file(path, gzip.compress(readable(text).encode(), mtime=0) if packed else text)
 
 
 def read_json(path: str | Path, what: str) -> Any:
-    """Read a JSON document; `what` names the expected content in the error message."""
+    """Read a JSON document, which may be compressed (.gz).
+
+    `what` names the expected content in the error message.
+    """
     try:
-        return json.loads(checked_path(path).read_text(encoding="utf-8"))
-    except OSError as error:
-        raise HeadcountError(f"Cannot read {what} from {path}: {error.strerror}.") from error
+        return json.loads(read_limited(checked_path(path)).decode("utf-8"))
+    except (OSError, EOFError, zlib.error) as error:
+        why = getattr(error, "strerror", None) or "it is damaged"
+        raise HeadcountError(f"Cannot read {what} from {path}: {why}.") from error
     except (ValueError, RecursionError) as error:
         raise HeadcountError(
             f"Cannot read {what} from {path}: it is not JSON ({why_not_json(error)})."

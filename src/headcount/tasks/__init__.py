@@ -63,7 +63,7 @@ _OURS: tuple[tuple[str, str, Callable[..., Task], type | None], ...] = (
     ("commonsense-qa", "CommonsenseQA", questions.commonsense_qa, questions.CommonsenseQASettings),
     ("gsm8k", "GSM8K", questions.gsm8k, questions.Gsm8kSettings),
     ("word-problems", "Word problems", problems.word_problems, problems.WordProblemSettings),
-    ("math-500", "Math-500", problems.math_500, problems.Math500Settings),
+    ("math-500", "MATH-500", problems.math_500, problems.Math500Settings),
     ("problems", "Problems from a file", problems.problems, problems.ProblemFileSettings),
     ("jsonl", "JSON Lines", own_files.jsonl, None),
     ("circuit", "Clean and corrupt prompts", own_files.clean_corrupt, None),

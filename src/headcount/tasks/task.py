@@ -68,7 +68,7 @@ class Example:
 
     @property
     def cluster(self) -> tuple[str, str]:
-        """Template and content: examples that differ only in swapped names share a cluster."""
+        """Template and content: what makes examples alike; intervals resample both."""
         return self.template, self.content_id
 
     def checked(self, where: str) -> Example:
@@ -123,8 +123,8 @@ class Task:
     ...     Example(land, f"The capital of {land} is", city) for land, city in capitals.items()))
     >>> [[example.id for example in task.split(split)] for split in ("ranking", "test")]
     [['Italy', 'Greece'], ['France', 'Spain']]
-    >>> task.clusters
-    array([0, 1, 2, 3])
+    >>> task.clusters.tolist()  # all of one template, each with a content of its own
+    [[0, 0], [0, 1], [0, 2], [0, 3]]
     """
 
     name: str
@@ -190,10 +190,18 @@ class Task:
         return iter(self.examples)
 
     @cached_property
-    def clusters(self) -> Int[np.ndarray, "examples"]:
-        """The number of each example's cluster, counted in order of appearance."""
-        numbers: dict[tuple[str, str], int] = {}
-        return np.array([numbers.setdefault(e.cluster, len(numbers)) for e in self.examples])
+    def clusters(self) -> Int[np.ndarray, "examples 2"]:
+        """The numbers of each example's template and content, counted in order of appearance."""
+        numbers: tuple[dict[str, int], dict[str, int]] = ({}, {})
+        return np.array(
+            [
+                [
+                    known.setdefault(name, len(known))
+                    for known, name in zip(numbers, e.cluster, strict=True)
+                ]
+                for e in self.examples
+            ]
+        )
 
     def split(self, split: Split) -> Task:
         """The task with the examples of one split: "ranking", "test" or "all"."""

@@ -11,8 +11,9 @@ without any person stand in between, and prompts have 40 to 100 tokens:
     Then, Mary and John went to the garden. John gave a lamp to →  Mary, not John
 
 Greater Than: name a year after the start year (Hanna et al., 2023). The corrupted prompt starts in
-the year 01, after which all years are likely. The tokenizer's treatment of digits decides between
-two forms:
+another year, drawn at random. (It was published with the year 01 throughout: then ablating all
+heads by means over corrupted prompts puts a wrong answer in, an early year, instead of none.) The
+tokenizer's treatment of digits decides between two forms:
 
     The siege lasted from the year 1742 to the year 17 →  43, 44, …, 99; not 00, …, 42
 
@@ -77,7 +78,7 @@ class TemplateSettings:
 
 
 # Raised when the examples of a task change, so that stored values are not taken for theirs.
-VERSIONS = {"greater-than": 2}
+VERSIONS = {"greater-than": 3}
 
 
 def single_tokens(tokenizer: Tokenizer, texts: Sequence[str], before: str = " ") -> dict[str, int]:
@@ -247,10 +248,10 @@ def greater_than(tokenizer: Tokenizer, settings: TemplateSettings) -> Task:
 
     def attempt(number: int, content: tuple[str, int], rng: random.Random) -> Example | None:
         noun, century = content
-        start = rng.choice(starts[century])
+        start, other = rng.sample(starts[century], 2)
         prompt, corrupted = (
             templates[number].format(noun=noun, start=f"{century}{year:02d}", century=century)
-            for year in (start, 1)
+            for year in (start, other)
         )
         after = start if digits == 2 else start // 10
         right = [text for number, text in answers.items() if number > after]
@@ -290,7 +291,6 @@ def _years(tokenizer: Tokenizer) -> tuple[int, dict[int, str], dict[int, list[in
     starts = {
         century: [pairs[year] for year in ids if 2 <= pairs[year] <= 98 and split(century, year)]
         for century in CENTURIES
-        if "01" in ids and split(century, "01")  # the corrupted prompt's year
     }
     starts = {century: years for century, years in starts.items() if len(years) >= MIN_STARTS}
     if len(starts) >= MIN_CENTURIES:

@@ -17,6 +17,7 @@ from headcount.studies.token_insertion.attention import (
     head_outputs,
     profile_effects,
     profiles,
+    uniform_profile,
 )
 
 SEQUENCES = [[5, 6, 7, 8, 9, 5, 6, 12, 13], [9, 8, 7, 20, 3], [4, 4, 5, 6, 9, 10, 11, 12, 60]]
@@ -103,6 +104,33 @@ def test_effects_on_profiles_by_hand() -> None:
     assert (found["change"] > 0).all()
     short = profile_effects(old[:, :9], new[:, :19], original[:9], span)
     assert np.isnan(short["peak"]).all()  # too few tokens to speak of peaks
+
+
+def test_a_head_without_preference_is_a_uniform_reader() -> None:
+    """Without queries all scores are equal, so every head attends to each token equally."""
+    module = tiny_model("llama")
+    with torch.no_grad():
+        for name, weight in module.named_parameters():
+            if "q_proj" in name:
+                weight.zero_()
+    model = wrap(module, toy_tokenizer())
+    asking = [[0, 1, 5, 8], [4], [2, 3, 7]]
+    for some in (None, asking):
+        found = profiles(model, SEQUENCES, some, progress=False)
+        for number, (ids, one) in enumerate(zip(SEQUENCES, found, strict=True)):
+            expected = uniform_profile(len(ids), None if some is None else some[number])
+            np.testing.assert_allclose(one, np.repeat(expected, len(one), axis=0), atol=1e-6)
+
+
+def test_a_uniform_reader_by_hand() -> None:
+    """Early tokens receive more: inserted ones that come early seem to matter, and do not."""
+    weights = np.tril(np.ones((1, 60, 60))) / np.arange(1, 61)[None, :, None]
+    np.testing.assert_allclose(uniform_profile(60), by_hand(weights, list(range(60))))
+    span = list(range(5, 25))
+    original = [place for place in range(60) if place not in span]
+    found = profile_effects(uniform_profile(40), uniform_profile(60), original, span)
+    assert found["span"][0] > 1.2 * found["original"][0]
+    assert found["peak"][0] < 0.9 * found["peak_without"][0]
 
 
 def test_the_affine_fit_finds_what_was_put_in() -> None:

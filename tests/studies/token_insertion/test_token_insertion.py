@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import sys
 from pathlib import Path
@@ -23,7 +24,9 @@ from headcount.models.model import Model
 from headcount.report.study import Study
 from headcount.studies.description import Description
 from headcount.studies.token_insertion import internals
+from headcount.studies.token_insertion.grading import problems, task_label
 from headcount.studies.token_insertion.study import KIND
+from headcount.studies.verify import verify
 
 SETTINGS: dict[str, Any] = {
     "n": 8,
@@ -69,32 +72,44 @@ def test_the_table_is_tidy(study: Study) -> None:
 
 def test_the_claims_are_judged(study: Study) -> None:
     texts = [claim.claim for claim in study.claims]
-    assert sum("raises accuracy" in text for text in texts) == 2
-    assert sum("keeps their timing" in text for text in texts) == 2
-    assert sum("λ < 1" in text for text in texts) == 4
+    for words, times in (
+        ("raises accuracy", 2),
+        ("less than 2 points", 2),
+        ("keeps the timing", 2),
+        ("receives small weights", 4),  # the head, and the mean over its layer
+        ("receives near-uniform weights", 4),
+        ("scaled down", 4),
+    ):
+        assert sum(words in text for text in texts) == times
     for claim in study.claims:  # nothing is right, so nothing can be told
         assert claim.verdict == "not comparable"
-        assert claim.reason.startswith("With all heads, the model is at chance on word-problems.")
-    assert all(claim.low < 0 < claim.high for claim in study.claims[:2])
+        assert "the model is at chance on word problems." in claim.reason
+    assert all(claim.low < 0 < claim.high for claim in study.claims[:4])
     assert "The whole model is at chance: accuracy 0 [0, " in study.notes[0]
-    ticks = [label.get_text() for label in study.figures["figure"].axes[0].get_xticklabels()]
+    ticks = [label.get_text() for label in study.figures["figure"].axes[1].get_xticklabels()]
     assert ticks == ["tiny & <b>bold</b>\nat chance"]
 
 
 def test_the_figure_has_the_published_form(study: Study) -> None:
     figure: Figure = study.figures["figure"]
-    bars, above, below = figure.axes
-    assert bars.get_title() == "Results on Word problems"
-    labels = [text.get_text() for text in bars.get_legend().get_texts()]
-    assert labels == ["w/o", "w/ Mless", "w/ Mful", "ARM"]
+    bars, _, above, below, mean = figure.axes
+    assert bars.get_title() == "Results on word problems"
+    left, right = figure.subfigs
+    assert [t.get_text() for t in left.legends[0].get_texts()] == [
+        *("w/o", "w/ Mless", "w/ Mful", "ARM")
+    ]
     assert above.get_title().startswith("Average attention on Head ")
-    assert "the head that changes most" in above.get_title()  # of four heads, not head 14
-    assert [t.get_text() for t in above.get_legend().get_texts()] == ["None", "Mless", "Mful"]
-    assert [t.get_text() for t in below.get_legend().get_texts()] == ["Mless", "Mful"]
+    assert [t.get_text() for t in right.legends[0].get_texts()] == [
+        *("None", "Mless", "Mful", "uniform reader")
+    ]
     short, *_ = (line.get_xdata() for line in above.get_lines())
     long, *_ = (line.get_xdata() for line in below.get_lines())
     assert len(long) == len(short) + 12
+    assert mean.get_title() == "Mean over the 4 heads of layer 0"
     assert "sweep-length" in study.figures
+    caption = study.captions["figure"]
+    assert "change most on 3 other prompts" in caption  # of four heads, not head 14
+    assert "Whiskers are 95 % intervals over problems" in caption
 
 
 def test_the_folder_is_whole(study: Study, tmp_path: Path) -> None:
@@ -103,9 +118,39 @@ def test_the_folder_is_whole(study: Study, tmp_path: Path) -> None:
     text = (tmp_path / "report.html").read_text()
     assert "Affine check" in text
     assert "Activations of layer 0" in text
+    assert "Against a uniform reader" in text
     assert "<b>bold" not in text
     run = json.loads((tmp_path / "run.json").read_text())
     assert run["settings"]["redistribution"]["variant"] == "replace"
+
+
+def test_a_reader_can_recompute_everything(study: Study, tmp_path: Path) -> None:
+    study.save(tmp_path)
+    found = verify(tmp_path)
+    assert found.differences == ()
+    assert found.left_out == ()
+    assert found.claims == len(study.claims)
+    values = tmp_path / "values.csv.gz"
+    text = gzip.decompress(values.read_bytes()).decode()
+    grade = next(line for line in text.splitlines() if ",w/ Mful,maths," in line)
+    values.write_bytes(gzip.compress(text.replace(grade, f"{grade[:-1]}1").encode()))
+    assert any("curves.csv" in difference for difference in verify(tmp_path).differences)
+    span = next(line for line in text.splitlines() if ",span," in line)
+    *most, last = span.split(" ")
+    changed = " ".join([*most, str(2 * float(last))])
+    values.write_bytes(gzip.compress(text.replace(span, changed).encode()))
+    found = verify(tmp_path)
+    assert any("against-a-uniform-reader.csv" in one for one in found.differences)
+    assert any("claims.json" in one for one in found.differences)
+
+
+def test_values_are_small(study: Study, tmp_path: Path) -> None:
+    """Grades of thousands of problems and internals of 64 prompts fit into a committed folder."""
+    assert study.values is not None
+    problems = list(study.values.facts(sample="problems"))
+    assert len(problems) == 4 + 2 * 6
+    prompts = list(study.values.facts(sample="prompts"))
+    assert len(prompts) < 350  # rows of one number for each prompt, in two layers of four heads
 
 
 def test_each_head_says_how_far_inserts_change_it(study: Study, tiny: Model) -> None:
@@ -174,7 +219,7 @@ def test_a_boxed_answer_is_read_and_graded() -> None:
     rows = {row["series"]: row for row in found.rows}
     assert 0 < rows["w/o"]["value"] < 0.2
     assert rows["w/o"]["truncated"] == 0
-    assert len(found.figures["figure"].axes) == 1  # no internals were read
+    assert len(found.figures["figure"].axes) == 2  # no internals were read
 
 
 def test_sampled_runs_differ_and_come_back(tiny: Model) -> None:
@@ -199,14 +244,24 @@ def test_a_head_set_goes_through_everything(tiny: Model) -> None:
     assert any("Heads kept throughout" in note for note in kept.notes)
 
 
-@pytest.mark.filterwarnings("ignore:No artists")  # of the chart of inserted tokens
+def test_a_named_head_is_judged_on_all_prompts(tiny: Model) -> None:
+    found = run(tiny, layer=1, head=2, **{**SETTINGS, "n": 4, "prompts": 4})
+    assert "Choice of the head" not in found.tables
+    rows = found.tables["Against a uniform reader"]
+    read = {row["where"]: row["prompts"] for row in rows}
+    assert read == {"1.2": 4, "layer 1": 4, "other layers": 4}
+    title = found.figures["figure"].axes[2].get_title()
+    assert title == "Average attention on Head 2, layer 1"
+    assert "chosen" not in found.captions["figure"]
+
+
 def test_nothing_put_in_is_asked_once(tiny: Model) -> None:
     ahead = described(tiny, **{**SETTINGS, "n": 2, "prompts": 2, "length": 0})
     lab = Lab(progress=False)
     found = ahead.carry_out(lab)
     assert lab.measured["text"] == 2
     assert {row["place"] for row in found.rows} == {"none"}
-    assert len(found.claims) == 2  # about accuracy: there is nothing to hold profiles against
+    assert len(found.claims) == 4  # about accuracy: there is nothing to hold profiles against
     assert "Affine check" not in found.tables
 
 
@@ -220,7 +275,41 @@ def test_files_are_reported_beside_it(tiny: Model, tmp_path: Path) -> None:
     mine = [row for row in found.rows if row["task"] == "mine"]
     assert {row["n"] for row in mine} == {5}
     assert any("1 of 6 problems of mine are left out" in note for note in found.notes)
-    assert len(found.claims) == 2  # the claims are about the first task
+    assert len(found.claims) == 4  # the claims are about the first task
+
+
+def test_titles_never_show_a_file_name(tmp_path: Path) -> None:
+    path = tmp_path / "problems-of-mine.jsonl"
+    layout = {"problem": "1 + 1?", "answer": "2", "subject": "Algebra", "level": 1}
+    for more, label in (({}, "problems from a file"), ({"unique_id": "test/a/1.json"}, "MATH-500")):
+        path.write_text(json.dumps({**layout, **more}))
+        assert task_label(str(path)) == label
+    assert task_label("word-problems") == "word problems"
+
+
+def test_a_finding_is_confirmed_on_untouched_problems(tiny: Model) -> None:
+    asked = {"tasks": ("word-problems",), "task_settings": SETTINGS["task_settings"]}
+    first, _ = problems(tiny, "word-problems", KIND.configure(n=40, **asked))
+    every, _ = problems(tiny, "word-problems", KIND.configure(n=0, **asked))
+    rest, notes = problems(tiny, "word-problems", KIND.configure(n=0, leave_out=40, **asked))
+    ids = [{example.id for example in task} for task in (first, rest, every)]
+    assert not ids[0] & ids[1]
+    assert ids[0] | ids[1] == ids[2]
+    assert any("--n 40 takes are left out" in note for note in notes)
+    few, _ = problems(tiny, "word-problems", KIND.configure(n=5, leave_out=40, **asked))
+    assert {example.id for example in few} < ids[1]
+
+
+def test_several_models_make_one_figure(tiny: Model) -> None:
+    other = wrap(tiny_model("llama", vocab_size=2000, max_position_embeddings=1024), byte_level())
+    settings = KIND.configure(**{**SETTINGS, "n": 4, "prompts": 4})
+    found = KIND.describe([tiny, other], settings).carry_out(Lab(None))
+    assert {row["model"] for row in found.rows} == {tiny.name, other.name}
+    models = {row["model"] for row in found.tables["Against a uniform reader"]}
+    assert models == {tiny.name, other.name}
+    assert len(found.figures["figure"].axes[1].get_xticklabels()) == 2
+    with pytest.raises(HeadcountError, match="different names"):
+        KIND.describe([tiny, tiny], settings)
 
 
 @pytest.mark.parametrize("kept", [False, True])
@@ -266,6 +355,9 @@ def test_a_grader_that_is_not_installed_is_refused_at_once(
         ({"tasks": ("word-problem",)}, "Did you mean"),
         ({"task_settings": {"max_new_tokens": 2000}}, "No problem of word-problems fits"),
         ({"redistribution": "ad"}, "no redistribution"),
+        ({"leave_out": 5000}, "leave out fewer than that"),
+        ({"leave_out": -1}, "leave_out must be at least 0"),
+        ({"prompts": 1}, "at least 2 prompts, or name a head"),
         ({"seeds": 3}, "Without sampling every run writes the same"),
         ({"task_settings": {"shot": 1}}, 'setting "shot".*Did you mean "shots"'),
         ({"preset": "quik"}, "Did you mean"),
@@ -281,6 +373,7 @@ def test_the_real_model_solves_some() -> None:
     found = run(bundled(), n=16, prompts=4)
     rows = {row["series"]: row for row in found.rows}
     assert 0.2 <= rows["w/o"]["value"] <= 0.8
-    peaks = [claim for claim in found.claims if "only original tokens" in claim.claim]
+    peaks = [claim for claim in found.claims if "lowers the attention peaks" in claim.claim]
     assert all(np.isfinite(claim.measured) for claim in peaks)
-    assert "Average attention on Head" in found.figures["figure"].axes[1].get_title()
+    titles = [axes.get_title() for axes in found.figures["figure"].axes]
+    assert any("Average attention on Head" in title for title in titles)

@@ -2,163 +2,295 @@
 
 Δ_role(k) is the change of the log-probability when the first k heads of a role are ablated.
 
+The published curves end at 50 of 512 to 1,024 heads, 4.9 to 9.8 % of them. Claims about their end
+points are judged at the count that is nearest to 50 of 672 heads, as a share of all heads; what the
+end of our own range says stands beside. Where no count is near the published shares, claims are not
+comparable.
+
 Two descriptions of the published figure contradict each other: in one, facilitation falls and the
 other roles stay; in the other, facilitation is flat and the other roles fall. Each is a claim, and
-at most one of them can be supported. Margins are fixed here, before anything is measured: "near
-zero" means within a quarter of facilitation's fall. The count of a peak is chosen on one half of
-the prompts and the peak is measured on the other half, because a maximum over counts is positive by
-chance alone. Models with different numbers of heads are compared at the largest count that all of
-them have.
+at most one of them can be supported. Margins are fixed here, before anything is measured: to "stay"
+or to be "flat" means to change by less than a quarter of what falls. Interference may rise further
+than that, since the first description itself has peaks of interference that are as high as the fall
+of facilitation is deep (+1.2 beside −1.0). To fall or to rise means by more than a tenth of what is
+published at least: with enough prompts, any change differs from 0.
+
+Ablating any heads lowers the log-probability. So the fall of facilitation is also held against that
+of random orders, which know nothing of roles.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
 
 from headcount.claims import Claim, above_chance
-from headcount.studies.head_roles.toggling import RoleCurves
+from headcount.errors import counted
+from headcount.stats import Estimate, combine, constant
+from headcount.studies.head_roles.panels import Reading, RolePanel
+from headcount.studies.head_roles.published import COUNT, FIRST, HEADS, NEAR, SECOND, SHARES
+from headcount.studies.head_roles.toggling import RANDOM
 
-NEAR = 0.25
+STAY = 0.25
+FALLS = 0.1  # nats: a tenth of the smallest published fall of facilitation, 1.0
+RISES = 0.05  # nats: a tenth of the smallest published peak of interference, 0.5
+FAR = 2.0  # "by far" is at least twice; the published falls on Math are 40 to 60 times the others
+LEAST = 0.1  # nats: a tenth of the smallest published gap between the largest model and another
+LARGEST = "the largest model falls least on Syntax and Common Sense"
+OTHERS = ("irrelevance", "interference")
+Panels = Sequence[RolePanel]
+At = Callable[[RolePanel], int]  # the count of each panel at which a claim is judged
+MakeClaim = Callable[[Panels, At], Claim]
 
 
-def judge_claims(panels: Sequence[RoleCurves]) -> list[Claim]:
+def judge_claims(panels: Panels) -> list[Claim]:
     """All claims that can be judged from these panels.
 
     Panels whose whole model is at chance are left out of claims, or make them not comparable.
     """
-    shared = set.intersection(*(set(panel.counts) for panel in panels)) - {0}
-    if not shared:
+    panels = [panel for panel in panels if any(panel.counts)]
+    if not panels:
         return []
-    last = max(shared)
-    claims = above_chance(
-        panels,
-        lambda p: [*_falling(p, last), *_interfering(p, min(shared)), *_descriptions(p, last)],
-    )
-    tasks = {panel.task for panel in panels}
-    if {"Math", "Syntax", "Common Sense"} <= tasks:
-        claims += above_chance(panels, lambda p: [_math(p, last)], needed=panels)
-    sizes = {panel.parameters for panel in panels}
-    if len(sizes) > 1 and {"Syntax", "Common Sense"} & tasks:
-        claims += above_chance(panels, lambda p: [_largest(p, last)], needed=panels)
+    claims = [_at_published_share(panels, make) for make in (_falls, _irrelevance_stays)]
+    claims += above_chance(panels, lambda p: [_interference_rises(p), _not_early(p)])
+    claims += [_at_published_share(panels, make) for make in (_first, _second)]
+    claims += above_chance(panels, lambda p: [_more_than_random(p)])
+    compared = [panel for panel in panels if panel.model in _models_with_all_tasks(panels)]
+    readings: tuple[Reading, ...] = ("sum", "token")
+    for reading in readings:
+        if compared:
+            claims.append(_at_published_share(compared, _math(reading), needed=compared))
+        else:
+            said, published = _of_math(reading)
+            why = "No model was run on all of Syntax, Common Sense and Math."
+            claims.append(Claim.not_tested(said, published, why))
+    languages = [panel for panel in panels if panel.task in ("Syntax", "Common Sense")]
+    if _size_gaps(languages, lambda panel: panel.matched):
+        claims.append(_at_published_share(languages, _largest, needed=languages))
+    else:
+        why = "Syntax or Common Sense were not run on models of different sizes."
+        claims.append(Claim.not_tested(LARGEST, LARGEST, why))
     return claims
 
 
-def _with(count: int) -> str:
-    return f"with the first {'head' if count == 1 else f'{count} heads'} ablated"
+def _at_published_share(panels: Panels, make: MakeClaim, *, needed: Panels = ()) -> Claim:
+    """A claim at the published share of the heads, with the end of the range beside it."""
+
+    def judged(kept: Panels) -> list[Claim]:
+        claim = make(kept, lambda panel: panel.matched)
+        if all(panel.matched == panel.last for panel in kept):
+            return [claim]
+        end = make(kept, lambda panel: panel.last)
+        told = (
+            f"At the end of the range, {_with(kept, lambda panel: panel.last)}: {end.measured:.3g} "
+            f"[{end.low:.3g}, {end.high:.3g}], {end.verdict}."
+        )
+        return [replace(claim, reason=f"{claim.reason} {told}".strip())]
+
+    (claim,) = above_chance(panels, judged, needed=needed)
+    reason = far_from_published(panels)
+    return claim.because(reason, "not comparable") if reason else claim
 
 
-def _falling(panels: Sequence[RoleCurves], count: int) -> list[Claim]:
-    """Facilitation falls, and irrelevance does not."""
-    beyond = [  # how far irrelevance leaves the margin on either side; negative values are inside
-        panel.sum(count, facilitation=NEAR, irrelevance=sign).interval
-        for panel in panels
-        for sign in (-1.0, 1.0)
-    ]
-    return [
-        Claim.of_all(
-            f"facilitation falls: {_with(count)}, the log-probability is lower in every panel "
-            f"(measured: max over panels of Δ_facilitation({count}))",
-            "facilitation falls in every panel",
-            [panel.sum(count, facilitation=1.0).interval for panel in panels],
-            below=0,
-        ),
-        Claim.of_all(
-            f"irrelevance stays near 0: {_with(count)}, it changes by less than a quarter of "
-            "facilitation's fall in every panel (measured: max over panels of "
-            f"|Δ_irrelevance({count})| + {NEAR:g} · Δ_facilitation({count}))",
-            "irrelevance stays near 0",
-            beyond,
-            below=0,
-        ),
-    ]
-
-
-def _interfering(panels: Sequence[RoleCurves], count: int) -> list[Claim]:
-    """Interference rises to a peak, and does not fall before it."""
-    peaks = [panel.peak("interference") for panel in panels]
-    several_models = len({panel.model for panel in panels}) > 1
-    named = "; ".join(
-        f"{panel.task}{f' of {panel.model}' * several_models} {peak}"
-        for panel, peak in zip(panels, peaks, strict=True)
+def far_from_published(panels: Panels) -> str:
+    """Why counts cannot be compared with the published ones; empty if they can."""
+    low, high = min(SHARES.values()) / NEAR, max(SHARES.values()) * NEAR
+    far = [panel for panel in panels if not low <= panel.matched / panel.heads <= high]
+    if not far:
+        return ""
+    return (
+        f"Published are {COUNT} of {min(HEADS.values())} to {max(HEADS.values()):,} heads, and the "
+        f"nearest that was measured is {_of_heads(far, lambda panel: panel.matched)}."
     )
-    return [
-        Claim.of_all(
-            "interference rises at first: ablating the most interfering heads raises the "
-            "log-probability in every panel (measured: min over panels of the peak of "
-            f"Δ_interference; {named})",
-            "interference rises at first; peaks on Common Sense +0.5 to +1.5",
-            peaks,
-            above=0,
-        ),
-        Claim.of_all(
-            f"interference does not fall early: {_with(count)}, it falls by less than a quarter of "
-            "facilitation's fall in every panel (measured: min over panels of "
-            f"Δ_interference({count}) − {NEAR:g} · Δ_facilitation({count}))",
-            "interference rarely falls early",
-            [panel.sum(count, interference=1.0, facilitation=-NEAR).interval for panel in panels],
-            above=0,
-        ),
-    ]
 
 
-def _descriptions(panels: Sequence[RoleCurves], count: int) -> list[Claim]:
-    """One claim for each of the two descriptions of the published figure."""
-    gaps = [
-        panel.sum(count, **{"facilitation": 1.0, role: -1.0}).interval
-        for panel in panels
-        for role in ("irrelevance", "interference")
-    ]
-    return [
-        Claim.of_all(
-            f"the first of two contradicting descriptions holds: {_with(count)}, facilitation lies "
-            "below irrelevance and interference in every panel (measured: max over panels and both "
-            f"roles of Δ_facilitation({count}) − Δ_role({count}))",
-            "facilitation falls, the others stay or rise (the paper)",
-            gaps,
-            below=0,
-        ),
-        Claim.of_all(
-            f"the second description holds: {_with(count)}, facilitation lies above irrelevance "
-            "and interference in every panel (measured: min over panels and both roles of "
-            f"Δ_facilitation({count}) − Δ_role({count}))",
-            "facilitation is flat, the others fall (contradicts the paper)",
-            gaps,
-            above=0,
-        ),
-    ]
+def _of_heads(panels: Panels, at: At) -> str:
+    """The counts as shares of the heads: "20 of 270 heads (7.4 %)"."""
+    shares = dict.fromkeys((at(panel), panel.heads) for panel in panels)
+    return " and ".join(
+        f"{count} of {counted(heads, 'head')} ({100 * count / heads:.1f} %)"
+        for count, heads in shares
+    )
 
 
-def _math(panels: Sequence[RoleCurves], count: int) -> Claim:
-    gaps = []
-    for model in dict.fromkeys(panel.model for panel in panels):
-        by_task = {p.task: p.sum(count, facilitation=1.0) for p in panels if p.model == model}
-        gaps += [
-            (by_task["Math"] - by_task[other]).interval for other in ("Syntax", "Common Sense")
-        ]
-    return Claim.of_all(
-        f"Math is the most sensitive task: {_with(count)}, facilitation falls further on Math than "
-        "on both other tasks (measured: max over models and other tasks of Δ_facilitation on Math "
-        "− Δ_facilitation on the other; log-probabilities are summed over the target, and the "
-        "targets of Math are whole solutions, the longest of the three)",
-        "Math is by far the most sensitive",
-        gaps,
+def _with(panels: Panels, at: At) -> str:
+    return f"with {_of_heads(panels, at)} ablated"
+
+
+def _falls(panels: Panels, at: At) -> Claim:
+    return Claim.of_family(
+        f"facilitation falls: {_with(panels, at)}, the log-probability is lower by more than "
+        f"{FALLS:g} in every panel (measured: max over panels of Δ_facilitation)",
+        "facilitation falls in every panel",
+        {panel.name: panel.at("facilitation", at(panel)) for panel in panels},
+        below=-FALLS,
+    )
+
+
+def _more_than_random(panels: Panels) -> Claim:
+    def at(panel: RolePanel) -> int:
+        return panel.matched
+
+    return Claim.of_family(
+        f"roles tell more than chance: {_with(panels, at)}, facilitation falls further than a "
+        f"random order, by more than {FALLS:g} in every panel (measured: max over panels of "
+        "Δ_facilitation − Δ_random)",
+        None,
+        {
+            panel.name: panel.at("facilitation", at(panel)) - panel.at(RANDOM, at(panel))
+            for panel in panels
+        },
+        below=-FALLS,
+    )
+
+
+def _irrelevance_stays(panels: Panels, at: At) -> Claim:
+    return Claim.of_family(
+        f"irrelevance stays near 0: {_with(panels, at)}, it changes by less than a quarter of "
+        "facilitation's fall in every panel (measured: max over panels of |Δ_irrelevance| + "
+        f"{STAY:g} · Δ_facilitation)",
+        "irrelevance stays near 0",
+        {
+            f"{panel.name}, {way}": panel.at("irrelevance", at(panel)) * sign
+            + panel.at("facilitation", at(panel)) * STAY
+            for panel in panels
+            for way, sign in (("a rise", 1.0), ("a fall", -1.0))
+        },
         below=0,
     )
 
 
-def _largest(panels: Sequence[RoleCurves], count: int) -> Claim:
-    most = max(panel.parameters for panel in panels)
-    gaps = []
-    for task in ("Syntax", "Common Sense"):
-        falls = [(p.parameters, p.sum(count, facilitation=1.0)) for p in panels if p.task == task]
-        large = [fall for size, fall in falls if size == most]
-        small = [fall for size, fall in falls if size < most]
-        gaps += [(fall - other).interval for fall in large for other in small]
-    return Claim.of_all(
-        f"the largest model falls least on Syntax and Common Sense {_with(count)} (measured: min "
-        "over these tasks and the smaller models of Δ_facilitation of the largest − that of the "
-        "smaller)",
-        "the largest model falls least on Syntax and Common Sense",
-        gaps,
+def _interference_rises(panels: Panels) -> Claim:
+    return Claim.of_family(
+        "interference rises at first: ablating the most interfering heads raises the "
+        f"log-probability by more than {RISES:g} in every panel (measured: min over panels of the "
+        "peak of Δ_interference; one half of the prompts chooses its count, and the other half "
+        "measures it)",
+        "interference rises at first; peaks on Common Sense +0.5 to +1.5",
+        {panel.name: panel.peak for panel in panels},
+        above=RISES,
+    )
+
+
+def _not_early(panels: Panels) -> Claim:
+    return Claim.of_family(
+        f"interference does not fall early: {_with(panels, lambda panel: panel.first)}, it falls "
+        "by less than a quarter of facilitation's fall in every panel (measured: min over panels "
+        f"of Δ_interference − {STAY:g} · Δ_facilitation)",
+        "interference rarely falls early",
+        {
+            panel.name: panel.at("interference", panel.first)
+            - panel.at("facilitation", panel.first) * STAY
+            for panel in panels
+        },
         above=0,
+    )
+
+
+def _first(panels: Panels, at: At) -> Claim:
+    family: dict[str, Estimate] = {}
+    for panel in panels:
+        fall = panel.at("facilitation", at(panel))
+        others = {role: panel.at(role, at(panel)) for role in OTHERS}
+        family[f"{panel.name}, facilitation falls"] = fall + constant(FALLS)
+        for role, change in others.items():
+            family[f"{panel.name}, facilitation lies below {role}"] = fall - change
+            family[f"{panel.name}, {role} does not fall"] = fall * STAY - change
+        family[f"{panel.name}, irrelevance does not rise"] = fall * STAY + others["irrelevance"]
+    return Claim.of_family(
+        f"the first of two contradicting descriptions holds: {_with(panels, at)}, facilitation "
+        "falls and lies below the others in every panel, irrelevance changes and interference "
+        f"falls by less than a quarter of that (measured: max over panels of Δ_facilitation + "
+        f"{FALLS:g}, Δ_facilitation − Δ_role, {STAY:g} · Δ_facilitation − Δ_role, and {STAY:g} · "
+        "Δ_facilitation + Δ_irrelevance)",
+        FIRST,
+        family,
+        below=0,
+    )
+
+
+def _second(panels: Panels, at: At) -> Claim:
+    family: dict[str, Estimate] = {}
+    for panel in panels:
+        facilitation = panel.at("facilitation", at(panel))
+        others = {role: panel.at(role, at(panel)) for role in OTHERS}
+        largest = combine(np.minimum, *others.values())
+        for role, change in others.items():
+            family[f"{panel.name}, {role} falls"] = change + constant(FALLS)
+        family[f"{panel.name}, facilitation does not fall"] = largest * STAY - facilitation
+        family[f"{panel.name}, facilitation does not rise"] = largest * STAY + facilitation
+    return Claim.of_family(
+        f"the second description holds: {_with(panels, at)}, irrelevance and interference fall in "
+        "every panel, and facilitation changes by less than a quarter of the larger fall "
+        f"(measured: max over panels of Δ_role + {FALLS:g}, and of |Δ_facilitation| + {STAY:g} · "
+        "min Δ_role)",
+        SECOND,
+        family,
+        below=0,
+    )
+
+
+def _models_with_all_tasks(panels: Panels) -> list[str]:
+    tasks: dict[str, set[str]] = {}
+    for panel in panels:
+        tasks.setdefault(panel.model, set()).add(panel.task)
+    return [model for model, own in tasks.items() if {"Math", "Syntax", "Common Sense"} <= own]
+
+
+def _of_math(reading: Reading) -> tuple[str, str | None]:
+    """What is claimed of Math, and what was published: a sum over the tokens of the target."""
+    if reading == "sum":
+        said = "Math is by far the most sensitive"
+        return f"{said} task, in sum", said
+    return "Math is by far the most sensitive task, by the token", None
+
+
+def _math(reading: Reading) -> MakeClaim:
+    """The claim that Math is the most sensitive, summed over targets or by the token."""
+    said, published = _of_math(reading)
+
+    def claim(panels: Panels, at: At) -> Claim:
+        family = {}
+        for math in (panel for panel in panels if panel.task == "Math"):
+            fall = math.at("facilitation", at(math), reading)
+            for other in panels:
+                if other.model == math.model and other is not math:
+                    gap = fall - other.at("facilitation", at(other), reading) * FAR
+                    family[other.name] = gap
+        summed = reading == "sum"
+        by = "summed over the target, as published" if summed else "divided by the target's length"
+        return Claim.of_family(
+            f"{said}: {_with(panels, at)}, facilitation falls on Math at least {FAR:g} times as "
+            "far as on either other task (measured: max over models and other tasks of "
+            f"Δ_facilitation on Math − {FAR:g} · that on the other; log-probabilities are {by})",
+            published,
+            family,
+            below=0,
+        )
+
+    return claim
+
+
+def _size_gaps(panels: Panels, at: At) -> Mapping[str, Estimate]:
+    """Facilitation of the largest model minus that of each smaller one, on the same task."""
+    most = max((panel.facts["parameters"] for panel in panels), default=0)
+    return {
+        f"{large.task}, {large.model} and {small.model}": large.at("facilitation", at(large))
+        - small.at("facilitation", at(small))
+        for large in panels
+        for small in panels
+        if large.task == small.task
+        and small.facts["parameters"] < large.facts["parameters"] == most
+    }
+
+
+def _largest(panels: Panels, at: At) -> Claim:
+    return Claim.of_family(
+        f"{LARGEST}: {_with(panels, at)}, by more than {LEAST:g} less (measured: min over these "
+        "tasks and the smaller models of Δ_facilitation of the largest − that of the smaller)",
+        LARGEST,
+        _size_gaps(panels, at),
+        above=LEAST,
     )

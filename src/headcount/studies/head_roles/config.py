@@ -13,7 +13,8 @@ from headcount.tasks import Task
 Base = Literal["soft", "plain"]
 
 ROWS = {"syntax": "Syntax", "common-sense": "Common Sense", "arithmetic": "Math"}
-FULL = tuple(range(0, 51, 2))  # the published counts
+# The published counts, and those that are the published shares of the heads in models of 336 heads.
+FULL = tuple(sorted({*range(0, 51, 2), 17, 25, 33}))
 PRESETS: dict[str, dict[str, Any]] = {
     "quick": {"counts": (0, 2, 5, 10, 20, 50), "seeds": 2, "n": 16, "plain": False},
     "full": {"counts": FULL, "seeds": 10, "n": 0},
@@ -32,7 +33,9 @@ class Config:
     tasks: tuple[str | Task, ...] = setting(
         tuple(ROWS), "tasks, or .jsonl files of examples; each is a row of the figure"
     )
-    counts: tuple[int, ...] | None = setting(None, "numbers of heads to ablate (0 2 4 … 50)")
+    counts: tuple[int, ...] | None = setting(
+        None, "numbers of heads to ablate (0 2 4 … 50, and 17 25 33)"
+    )
     seeds: int = setting(10, "fits of the gates, from different random starts")
     n: int = setting(0, "validation prompts of each task; 0 takes all")
     plain: bool = setting(True, "also draw the curves that start from the whole model")

@@ -1,9 +1,10 @@
 """The grid of the study, models × tasks, and the causal gates of its cells.
 
 Gates are read from a folder of the user, come with headcount, or are fitted. A folder of gates has
-one file for each task, `MODEL/TASK.json` or, for a single model, `TASK.json`. The gates that come
-with headcount are in the folder `fitted` and are used only with the weights they were fitted to;
-`scripts/fit_role_gates.py` makes them.
+one file for each task, `MODEL/TASK.json` or, for a single model, `TASK.json`; both may be
+compressed (`.json.gz`). The gates that come with headcount are in the folder `fitted` and are used
+only with the weights they were fitted to, whatever the model is called: a GGUF file may have been
+renamed. `scripts/fit_role_gates.py` makes them.
 """
 
 from __future__ import annotations
@@ -156,8 +157,7 @@ def announce(fits: Mapping[Cell, GateFit], refit: bool, lab: Lab) -> None:
 
 def _given(cell: Cell, folder: Path, seeds: int) -> tuple[CausalGates, list[str]]:
     """Read gates from the folder that the user named; missing or other gates are refused."""
-    paths = folder / cell.folder / f"{cell.file}.json", folder / f"{cell.file}.json"
-    path = next((path for path in paths if path.exists()), None)
+    path = _gates_file(folder / cell.folder, cell) or _gates_file(folder, cell)
     if path is None:
         raise HeadcountError(
             f"The folder {folder} has no gates of {cell.label} on {cell.key}: it needs "
@@ -186,8 +186,8 @@ def _given(cell: Cell, folder: Path, seeds: int) -> tuple[CausalGates, list[str]
 
 def _shipped(cell: Cell, config: Config) -> tuple[CausalGates | None, list[str]]:
     """The gates that come with headcount, if they fit the cell and the config."""
-    path = shipped_gates() / cell.folder / f"{cell.file}.json"
-    if not path.exists():
+    path = _shipped_file(cell)
+    if path is None:
         return None, []
     gates = CausalGates.load(path)
     unused = f"The gates that come with headcount for {cell.label} on {cell.name} are not used: "
@@ -204,6 +204,22 @@ def _shipped(cell: Cell, config: Config) -> tuple[CausalGates | None, list[str]]
         note = f"{cell}: the gates that come with headcount have {seeds}; --refit fits more."
         notes = [note, *notes]
     return gates.first(config.seeds), notes
+
+
+def _shipped_file(cell: Cell) -> Path | None:
+    """The gates of the cell's weights among those that come along, else those of its name."""
+    named = _gates_file(shipped_gates() / cell.folder, cell)
+    others = [_gates_file(folder, cell) for folder in sorted(shipped_gates().glob("*"))]
+    for path in filter(None, (named, *others)):
+        if CausalGates.load(path).parameters.get("weights") == cell.identity["weights"]:
+            return path
+    return named
+
+
+def _gates_file(folder: Path, cell: Cell) -> Path | None:
+    """The file of a task's gates in a folder, if there is one."""
+    paths = [folder / f"{cell.file}{suffix}" for suffix in (".json", ".json.gz")]
+    return next((path for path in paths if path.exists()), None)
 
 
 def _noted(foreign: Sequence[str], cell: Cell, path: Path) -> list[str]:

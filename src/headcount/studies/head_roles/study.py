@@ -8,7 +8,7 @@ each role's score, and measure how the log-probability of the target changes.
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields
 from functools import partial
 from typing import Any
 
@@ -17,13 +17,13 @@ from headcount.heads import check_counts
 from headcount.models.model import Model
 from headcount.rankings.causal_gates.fit import GateFit, RoleSettings
 from headcount.rankings.causal_gates.result import ROLES, CausalGates
-from headcount.report.curve_study import value_rows
+from headcount.report.estimates import plain_facts
 from headcount.report.head_rows import head_rows
 from headcount.report.study import Study
 from headcount.studies import StudyKind
 from headcount.studies.description import Description, Results, StudyRequest
-from headcount.studies.head_roles.claims import judge_claims
 from headcount.studies.head_roles.config import FULL, PRESETS, Config
+from headcount.studies.head_roles.estimates import estimate
 from headcount.studies.head_roles.figure import draw
 from headcount.studies.head_roles.gates import (
     Cell,
@@ -33,33 +33,22 @@ from headcount.studies.head_roles.gates import (
     make_cells,
     marked,
 )
-from headcount.studies.head_roles.toggling import (
-    METRICS,
-    ChanceRequest,
-    RoleCurves,
-    ToggleRequest,
-)
+from headcount.studies.head_roles.panels import COLUMNS, SHARED, WHOLE, panels_of
+from headcount.studies.head_roles.published import over_seed_rows, share_rows
+from headcount.studies.head_roles.toggling import ChanceRequest, ToggleRequest
 from headcount.system.files import checked_path
 from headcount.tasks import Task, task_factory
+from headcount.value_table import ValueTable
 
 PUBLISHED = RoleSettings.updates  # updates in each stage
 READING = (
     "Our reading of the published figure: heads are toggled cumulatively, log-probabilities are "
     "summed over the target, and the mean over seeds is taken last."
 )
-# The published share of heads with each role, over four Llama models of 1 to 8 billion weights.
-SHARES = {
-    ("Syntax", "irrelevance"): "63.0 %",
-    ("Common Sense", "irrelevance"): "64.6 %",
-    ("Math", "irrelevance"): "39.0 %",
-    ("Syntax", "facilitation"): "25.6 %",
-    ("Common Sense", "facilitation"): "27.4 %",
-    ("Math", "facilitation"): "52.6 %",
-}
-OVER_SEEDS = {  # published shares of heads with the role in all seeds, and in any seed
-    ("Syntax", "facilitation"): ("0.7 to 1.5 %", "68 to 73 %"),
-    ("Math", "facilitation"): ("18 to 38 %", "74 to 81 %"),
-}
+FIXED = (
+    "Intervals are over validation prompts and over seeds of the fit. The prompts on which gates "
+    "are fitted are the same in all fits and are held fixed: other ones could give other gates."
+)
 
 
 def describe(models: Sequence[Model], config: Config) -> Description:
@@ -110,19 +99,18 @@ class _Conclusion:
             cell: marked(results[cell, "gates"], cell) if isinstance(known, GateFit) else known
             for cell, known in self.located.items()
         }
-        panels = [
-            replace(results[cell, base], at_chance=results[cell, "chance"])
-            for cell in gates
-            for base in self.config.bases
-        ]
+        values, facts = self._values(results, gates)
+        found = estimate(values, facts)
+        figures, captions = draw(panels_of(values, facts), found, gates)
         scores, heads = _scores_and_heads(gates)
         more = self._more_notes(gates)
         return Study(
             name=KIND.key,
             title=f"{KIND.key} · {', '.join(dict.fromkeys(cell.label for cell in gates))}",
-            rows=[row for panel in panels for row in panel.rows],
-            claims=judge_claims([panel for panel in panels if panel.base == "soft"]),
-            figures=draw(panels, gates),
+            rows=found.rows,
+            claims=found.claims,
+            figures=figures,
+            captions=captions,
             settings={
                 **{field.name: getattr(self.config, field.name) for field in fields(self.config)},
                 "tasks": list(dict.fromkeys(cell.key for cell in gates)),
@@ -133,10 +121,40 @@ class _Conclusion:
             model={cell.label: cell.model.facts for cell in gates},
             scores=scores,
             heads=heads,
-            notes=list(dict.fromkeys([*_at_chance(panels), *self.notes, *more, READING])),
-            tables=_tables(gates),
-            values=[row for panel in panels for row in _values(panel)],
+            notes=list(dict.fromkeys([*found.notes, *self.notes, *more, FIXED, READING])),
+            tables={**found.tables, **_tables(gates)},
+            values=values,
+            facts=facts,
         )
+
+    def _values(
+        self, results: Results, gates: Mapping[Cell, CausalGates]
+    ) -> tuple[ValueTable, dict[str, Any]]:
+        """Δ of every prompt, seed, role and count, and what estimates need besides."""
+        values, panels = ValueTable(COLUMNS, SHARED), []
+        for cell, fitted in gates.items():
+            own = {"model": cell.label, "task": cell.name}
+            prompts = cell.model.encode(cell.validation(self.config.n))
+            names = [(prompt.example.id, *prompt.example.cluster) for prompt in prompts]
+            values.name_examples(names, **own)
+            right, chance = results[cell, "chance"]
+            values.put(right, **own, **WHOLE)
+            for base in self.config.bases:
+                for (role, count), changes in results[cell, base].items():
+                    values.put(changes, **own, base=base, series=role, count=count)
+            carriers = {role: float(fitted.has_role(role).sum(1).mean()) for role in ROLES}
+            weights = cell.model.module.parameters()
+            panels.append(
+                {
+                    **own,
+                    "heads": cell.model.layout.total,
+                    "parameters": sum(weight.numel() for weight in weights),
+                    "tokens": [len(prompt.target) for prompt in prompts],
+                    "carriers": carriers,
+                    "chance": asdict(chance) if chance else None,
+                }
+            )
+        return values, plain_facts({"bases": list(self.config.bases), "panels": panels})
 
     def _more_notes(self, gates: Mapping[Cell, CausalGates]) -> Iterator[str]:
         for cell, fitted in gates.items():
@@ -151,16 +169,6 @@ class _Conclusion:
                 )
             if heads < max(self.counts):
                 yield f"{cell.label} has {counted(heads, 'head')}: its curves end there."
-
-
-def _at_chance(panels: Sequence[RoleCurves]) -> list[str]:
-    return [f"{panel.name}: {panel.at_chance}" for panel in panels if panel.at_chance]
-
-
-def _values(panel: RoleCurves) -> list[dict[str, Any]]:
-    """Every value of a panel; the column "draw" is the seed."""
-    facts = {"model": panel.model, "task": panel.task, "metric": METRICS[panel.base]}
-    return value_rows(panel.changes, panel.clusters, **facts)
 
 
 def _scores_and_heads(
@@ -182,19 +190,12 @@ def _scores_and_heads(
 
 
 def _tables(gates: Mapping[Cell, CausalGates]) -> dict[str, list[dict[str, Any]]]:
-    """The share of heads with each role: the mean over seeds, in all seeds, and in any seed."""
-    shares, over_seeds = [], []
-    for cell, fitted in gates.items():
-        for row in fitted.shares():
-            about = {"model": cell.label, "task": cell.name, "role": row["role"]}
-            where = cell.name, row["role"]
-            ends = {name: row[name] for name in ("share", "lowest", "highest", "by_mean")}
-            shares.append({**about, **ends, "published": SHARES.get(where, "")})
-            both = {"seeds": fitted.seeds, "always": row["always"], "any": row["any"]}
-            in_all, in_any = OVER_SEEDS.get(where, ("", ""))
-            published = {"published always": in_all, "published any": in_any}
-            over_seeds.append({**about, **both, **published})
-    return {"Role shares": shares, "Roles over seeds": over_seeds}
+    """The shares of heads with each role, made from gates: on the mean of seeds, in all, in any."""
+    of_cells = [(cell.label, cell.name, fitted) for cell, fitted in gates.items()]
+    return {
+        "Role shares": [row for of_cell in of_cells for row in share_rows(*of_cell)],
+        "Roles over seeds": [row for of_cell in of_cells for row in over_seed_rows(*of_cell)],
+    }
 
 
-KIND = StudyKind("head-roles", describe, Config, PRESETS, check=check)
+KIND = StudyKind("head-roles", describe, Config, PRESETS, check=check, estimate=estimate)

@@ -5,6 +5,9 @@ The published curve starts from soft gates G⁺: the gates of the first k heads 
 target, summed over its tokens, ablated minus retained.† The plain curve starts from the whole
 model: the first k heads are switched off, all others stay on, and Δ(k) is the change.
 
+Random orders are toggled like the three roles, one with each fit: what they lose is lost by any k
+heads, whatever their role.
+
 † Our reading of the published figure: heads are toggled cumulatively, log-probabilities are summed,
 and the mean over seeds is taken last.
 """
@@ -12,11 +15,9 @@ and the mean over seeds is taken last.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
-from typing import Any
-from zlib import crc32
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -26,83 +27,21 @@ from headcount.engine.measure.head_sets import HeadSetEntry, HeadSets, Pending
 from headcount.engine.measure.sweep import Sweep
 from headcount.lab import Lab
 from headcount.metrics import get_metric
-from headcount.metrics.chance import chance_of
+from headcount.metrics.chance import Chance, chance_of
 from headcount.rankings.causal_gates.fit import GateFit
 from headcount.rankings.causal_gates.result import ROLES, CausalGates
-from headcount.stats import Estimate, Interval, Resampling, bootstrap
-from headcount.studies.description import columns
 from headcount.studies.head_roles.config import Base
 from headcount.studies.head_roles.gates import Cell
 
+RANDOM = "random order"  # the series of random orders, a baseline that knows nothing of roles
+SERIES = (*ROLES, RANDOM)
 TOGGLES = {"ablated": 0.0, "retained": 1.0}  # the value of the first k heads' gates
-METRICS: dict[Base, str] = {"soft": "logprob change", "plain": "logprob change, plain model"}
-
-
-@dataclass(frozen=True, eq=False)
-class RoleCurves:
-    """One panel of the figure: the effect of ablating heads for one task and model.
-
-    `changes` maps role and count to Δ for each seed and prompt.
-    """
-
-    task: str
-    model: str
-    base: Base
-    counts: tuple[int, ...]
-    changes: dict[tuple[str, int], Float[np.ndarray, "seeds prompts"]]
-    clusters: Int[np.ndarray, "prompts"]
-    parameters: int = 0  # weights of the model
-    at_chance: str = ""  # one sentence if the whole model is not clearly better than chance
-
-    @property
-    def name(self) -> str:
-        """Task and model."""
-        return f"{self.task} ({self.model})"
-
-    @cached_property
-    def prompts(self) -> Resampling:
-        """Resamples of the prompts; each panel has a seed of its own."""
-        return Resampling(self.clusters, seed=crc32(f"{self.task} {self.model}".encode()))
-
-    def sum(self, count: int, **weights: float) -> Estimate:
-        """The mean over seeds and prompts of a weighted sum of roles.
-
-        The roles of one seed come from one fit, so they are resampled together.
-        """
-        weighted = [weight * self.changes[role, count] for role, weight in weights.items()]
-        return self.prompts.estimate(np.sum(weighted, axis=0))
-
-    def peak(self, role: str) -> Interval:
-        """The change at the peak, whose count is chosen on the other half of the clusters."""
-        labels = np.unique(self.clusters, return_inverse=True)[1].reshape(-1)
-        first, second = labels % 2 == 0, labels % 2 == 1
-        counts = [count for count in self.counts if count]
-        if not second.any() or not counts:
-            return Interval(np.nan, np.nan, np.nan, 1)
-        best = max(counts, key=lambda count: self.changes[role, count][:, first].mean())
-        return bootstrap(self.changes[role, best][:, second], clusters=self.clusters[second])
-
-    @cached_property
-    def rows(self) -> list[dict[str, Any]]:
-        """The points of the curves, one row each."""
-        return [
-            {
-                "model": self.model,
-                "task": self.task,
-                "series": role,
-                "metric": METRICS[self.base],
-                "count": count,
-                **columns(bootstrap(values, clusters=self.clusters)),
-                "n": values.shape[1],
-                "seeds": values.shape[0],
-            }
-            for (role, count), values in self.changes.items()
-        ]
+Changes = dict[tuple[str, int], Float[np.ndarray, "seeds prompts"]]  # Δ by series and count
 
 
 @dataclass(frozen=True, eq=False)
 class ToggleRequest:
-    """A request for Δ(k) on `n` validation prompts, for each role and seed of the gates."""
+    """A request for Δ(k) on `n` validation prompts, for each series and seed of the gates."""
 
     cell: Cell
     gates: CausalGates | GateFit
@@ -111,23 +50,26 @@ class ToggleRequest:
     n: int = 0
 
     def entries(self, gates: CausalGates | None) -> Iterator[HeadSetEntry]:
-        """Two head sets for each role, count and seed; pending while the gates are not fitted."""
+        """Two head sets for each series, count and seed; pending until the gates are fitted."""
         seeds = self.gates.settings.seeds if isinstance(self.gates, GateFit) else self.gates.seeds
-        for key in product(ROLES, self.counts, range(seeds), TOGGLES):
-            role, count, _, way = key
+        for key in product(SERIES, self.counts, range(seeds), TOGGLES):
+            series, count, _, way = key
             head_set = self._expected(*key) if gates is None else self._head_set(gates, *key)
-            yield HeadSetEntry((role, count, way), head_set)
+            yield HeadSetEntry((series, count, way), head_set)
 
     def _head_set(
-        self, gates: CausalGates, role: str, count: int, seed: int, way: str
+        self, gates: CausalGates, series: str, count: int, seed: int, way: str
     ) -> Float[np.ndarray, "heads"]:
-        order = np.argsort(-gates.score(role)[seed], kind="stable")
+        if series == RANDOM:
+            order = random_order(seed, gates.layout.total)
+        else:
+            order = np.argsort(-gates.score(series)[seed], kind="stable")
         start = gates.plus[seed].copy() if self.base == "soft" else np.ones(len(order))
         start[order[:count]] = TOGGLES[way]
         return start
 
     def _expected(
-        self, role: str, count: int, seed: int, way: str
+        self, series: str, count: int, seed: int, way: str
     ) -> Float[np.ndarray, "heads"] | Pending:
         """The head set before the gates are fitted; pending where it depends on them."""
         heads = self.cell.model.layout.total
@@ -135,10 +77,14 @@ class ToggleRequest:
             return np.ones(heads)
         if count == heads:
             return np.full(heads, TOGGLES[way])
+        if self.base == "plain" and series == RANDOM:
+            gates = np.ones(heads)
+            gates[random_order(seed, heads)[:count]] = TOGGLES[way]
+            return gates
         assert isinstance(self.gates, GateFit)
         if count == 0:
-            return Pending((self.gates.key, seed))  # G⁺, whatever the role
-        return Pending((self.gates.key, self.base, role, count, seed, way))
+            return Pending((self.gates.key, seed))  # G⁺, whatever the order
+        return Pending((self.gates.key, self.base, series, count, seed, way))
 
     def _sweep(self, head_sets: HeadSets) -> Sweep:
         task = self.cell.validation(self.n)
@@ -153,25 +99,32 @@ class ToggleRequest:
         layout = self.cell.model.layout
         counter.sweep(self._sweep(HeadSets.of(np.ones(layout.total), layout)), self.entries(gates))
 
-    def result(self, lab: Lab) -> RoleCurves:
+    def result(self, lab: Lab) -> Changes:
         """Fit the gates, if they are not known yet, and measure."""
-        model = self.cell.model
         gates = self.gates.result(lab) if isinstance(self.gates, GateFit) else self.gates
-        values = lab.measure(self._sweep(HeadSets.build(model.layout, self.entries(gates))))
+        sets = HeadSets.build(self.cell.model.layout, self.entries(gates))
+        values = lab.measure(self._sweep(sets))
         changes = {}
-        for role, count in product(ROLES, self.counts):
-            ablated, retained = (values.of((role, count, way)) for way in TOGGLES)
-            changes[role, count] = ablated - retained
-        parameters = sum(weight.numel() for weight in model.module.parameters())
-        about = self.cell.name, self.cell.label, self.base, self.counts
-        return RoleCurves(*about, changes, values.clusters, parameters)
+        for series, count in product(SERIES, self.counts):
+            ablated, retained = (values.of((series, count, way)) for way in TOGGLES)
+            changes[series, count] = ablated - retained
+        return changes
+
+
+def random_order(seed: int, heads: int) -> Int[np.ndarray, "heads"]:
+    """All heads in the random order that goes with a fit.
+
+    >>> random_order(0, 4).tolist(), random_order(1, 4).tolist()
+    ([2, 1, 0, 3], [3, 0, 1, 2])
+    """
+    return np.random.default_rng([seed, heads]).permutation(heads)
 
 
 @dataclass(frozen=True, eq=False)
 class ChanceRequest:
-    """A request whether the whole model is at chance, which changes of log-probability do not tell.
+    """A request for the accuracy of the whole model on the validation prompts.
 
-    It is the accuracy of the whole model on the validation prompts.
+    It tells whether the model is at chance, which changes of log-probability do not.
     """
 
     cell: Cell
@@ -187,8 +140,9 @@ class ChanceRequest:
         """Count one value for each prompt."""
         counter.sweep(self.sweep)
 
-    def result(self, lab: Lab) -> str:
-        """One sentence if the whole model is not clearly better than chance, else an empty text."""
-        # All items of the task tell better than a few prompts how common the commonest answer is.
-        chance = chance_of(self.sweep.metric, self.cell.task)
-        return replace(lab.measure(self.sweep), chance=chance).at_chance
+    def result(self, lab: Lab) -> tuple[Float[np.ndarray, "1 prompts"], Chance | None]:
+        """Which prompts are answered rightly, and the level of chance.
+
+        All items of the task tell better than a few prompts how common the commonest answer is.
+        """
+        return lab.measure(self.sweep).values, chance_of(self.sweep.metric, self.cell.task)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from headcount.curves.keep import KeepRequest
 from headcount.engine.measure.ablations import form
+from headcount.errors import HeadcountError
 from headcount.heads import HeadLayout, check_counts
 from headcount.metrics import get_logit_metric
 from headcount.models.model import Model
@@ -15,9 +16,26 @@ from headcount.studies.heads_kept.config import Config
 from headcount.tasks import TASKS, Encoded, Task, make_task
 
 ALIKE = 3  # a mean by position needs this many ranking prompts of one template and length
-# Shares of all heads, dense where curves rise. Of 270 heads: 5, 11, 16, 22, 30, 40, 54, 73, …
-SHARES = (0.02, 0.04, 0.06, 0.08, 0.11, 0.15, 0.2, 0.27, 0.35, 0.5, 0.7)
-COARSE = (0.04, 0.08, 0.15, 0.27, 0.5, 0.7)
+FEW = (1, 2, 3, 5, 8, 13, 21, 34, 55, 89)  # counts, dense where curves rise
+TENTHS = 10  # … and every tenth of all heads, so that nothing above is a straight line
+
+
+@dataclass(frozen=True, eq=False)
+class Prompts:
+    """The prompts of a case.
+
+    measured    a task whose test split is measured, and whose ranking split gives the means
+    ranked      a task on whose ranking split heads are ranked
+    validated   a task on whose test split orders are compared with each other; None without any
+    left_out    test prompts without their like in the ranking split
+    by_position means can be taken by position: most test prompts have their like
+    """
+
+    measured: Task
+    ranked: Task
+    validated: Task | None
+    left_out: int
+    by_position: bool
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,8 +45,8 @@ class Case:
     key: str
     title: str
     request: KeepRequest
-    ranked: Task  # its ranking split is what heads are ranked on
-    left_out: int  # test prompts without their like in the ranking split
+    validation: KeepRequest | None  # the same orders on prompts that are neither ranked nor tested
+    prompts: Prompts
     missing: dict[str, tuple[int, int]]  # prompts asked for and there, by setting, where too few
 
     @property
@@ -49,24 +67,37 @@ def make_case(key: str, model: Model, config: Config) -> Case:
     metric = config.metric
     if metric == "auto":
         metric = _metric_for(model.encode(task))
-    per_prompt = config.per == "prompt"
-    measured, ranked, left_out = choose_prompts(
-        task, model, config.n, config.ranked, per_prompt=per_prompt
-    )
+    prompts = choose_prompts(task, model, config)
+    # Without templates no prompt is like another.
+    ablations = tuple(a for a in config.ablations if a != "resampled" or prompts.by_position)
+    if not ablations:
+        raise HeadcountError(
+            f"{title} has no prompts of one template and length to resample from: choose another "
+            "ablation than resampled."
+        )
+    rankings = {
+        ranking: _ranking(model, prompts.ranked, ranking, metric) for ranking in config.rankings
+    }
     request = KeepRequest(
         model,
-        measured,
-        {ranking: _ranking(model, ranked, ranking, metric) for ranking in config.rankings},
+        prompts.measured,
+        rankings,
         get_logit_metric(metric),
-        *_counts(config, model.layout),
+        kept_counts(config, model.layout),
         config.seeds,
-        per_prompt,
+        config.absolute,
+        config.per == "prompt",
+        ablations,
     )
+    validation = None
+    if prompts.validated is not None:
+        first = ablations[:1]
+        validation = replace(request, task=prompts.validated, seeds=0, ablations=first)
     asked = {"n": (config.n, request.prompts)}
-    if not per_prompt:
-        asked["ranked"] = config.ranked, len(ranked)
+    if config.per == "task":
+        asked["ranked"] = config.ranked, len(prompts.ranked.split("ranking"))
     missing = {name: pair for name, pair in asked.items() if pair[1] < pair[0]}
-    return Case(key, title, request, ranked, left_out, missing)
+    return Case(key, title, request, validation, prompts, missing)
 
 
 def _metric_for(examples: list[Encoded]) -> str:
@@ -77,36 +108,59 @@ def _metric_for(examples: list[Encoded]) -> str:
     return "mass_difference" if any(e.also for e in examples) else "logit_difference"
 
 
-def choose_prompts(
-    task: Task, model: Model, n: int, ranked: int, *, per_prompt: bool = False
-) -> tuple[Task, Task, int]:
-    """The task to measure on, the task to rank on, and how many test prompts are left out.
+def choose_prompts(task: Task, model: Model, config: Config) -> Prompts:
+    """The prompts to measure on, to rank on, and to compare orders on.
 
-    `n` test prompts are measured. The mean ablation takes its means over the whole ranking split.
-    Heads are ranked on `ranked` prompts of the ranking split, or with `per_prompt` on the test
-    prompts themselves.
+    `n` test prompts are measured. Means for ablations are taken over the whole ranking split, but
+    for the contents on which orders are validated. Heads are ranked on `ranked` prompts of the
+    ranking split, or per prompt on the test prompts themselves.
 
     A mean by position needs ranking prompts of the same template and length. Test prompts without
     them are left out; if more than half would be left out, all stay, and means are taken over all
     positions instead.
     """
     ranking, test = task.split("ranking"), task.split("test")
+    held = _held_out(ranking, config.validated)
+    rest = replace(ranking, examples=tuple(e for e in ranking if e.content_id not in held))
+    alike = _with_their_like(test, rest, model)
+    tested = test if alike is None else alike
+    left_out = len(test) - len(tested)
+    tested = tested.subset(min(config.n, len(tested)))
+    if config.per == "prompt":  # the tested prompts become the ranking split
+        others = frozenset(example.content_id for example in ranking)
+        to_rank = replace(tested, test_contents=others)
+    else:
+        to_rank = rest.subset(min(config.ranked, len(rest)))
+    measured = replace(task, examples=(*rest.examples, *tested.examples))
+    validated = None
+    if held:
+        chosen = replace(ranking, examples=tuple(e for e in ranking if e.content_id in held))
+        compared = _with_their_like(chosen, rest, model) or chosen
+        compared = compared.subset(min(config.validated, len(compared)))
+        validated = replace(task, examples=(*rest.examples, *compared.examples), test_contents=held)
+    return Prompts(measured, to_rank, validated, left_out, alike is not None)
+
+
+def _held_out(ranking: Task, wanted: int) -> frozenset[str]:
+    """Contents of the ranking split that hold about twice as many prompts as are wanted."""
+    sizes = Counter(example.content_id for example in ranking)
+    held: set[str] = set()
+    for content in sorted(sizes, key=lambda content: (sizes[content], content)) if wanted else ():
+        if sum(sizes[one] for one in held) >= min(2 * wanted, len(ranking) // 3):
+            break
+        held.add(content)
+    return frozenset(held)
+
+
+def _with_their_like(test: Task, ranking: Task, model: Model) -> Task | None:
+    """The prompts with enough ranking prompts of their form; None if most have too few."""
     forms = Counter(form(prompt, corrupted=True) for prompt in model.encode(ranking))
     alike = tuple(
         prompt.example
         for prompt in model.encode(test)
         if prompt.example.template and forms[form(prompt, corrupted=False)] >= ALIKE
     )
-    by_position = 2 * len(alike) >= len(test)
-    usable = replace(test, examples=alike) if by_position else test
-    tested = usable.subset(min(n, len(usable)))
-    if per_prompt:  # call the other contents the test split, so that the tested prompts are ranked
-        others = frozenset(example.content_id for example in ranking)
-        to_rank = replace(tested, test_contents=others)
-    else:
-        to_rank = ranking.subset(min(ranked, len(ranking)))
-    measured = replace(task, examples=(*ranking.examples, *tested.examples))
-    return measured, to_rank, len(test) - len(alike) if by_position else 0
+    return replace(test, examples=alike) if 2 * len(alike) >= len(test) else None
 
 
 def _ranking(model: Model, task: Task, ranking: str, metric: str) -> Ranking:
@@ -117,13 +171,10 @@ def _ranking(model: Model, task: Task, ranking: str, metric: str) -> Ranking:
     return Ranking.of(model, task, ranking, **settings)
 
 
-def _counts(config: Config, layout: HeadLayout) -> tuple[list[int], list[int]]:
-    """The counts of the first ranking, and the fewer counts of all other orders."""
-    total, counts = layout.total, config.counts
-    if counts is None and config.fine:
-        counts = tuple(range(0, total, max(1, total // 90)))
-    if counts is not None:
-        chosen = check_counts(counts, layout)
-        return chosen, chosen[::2]
-    fine, coarse = ([max(1, round(s * total)) for s in shares] for shares in (SHARES, COARSE))
-    return check_counts(fine, layout), check_counts(coarse, layout)
+def kept_counts(config: Config, layout: HeadLayout) -> list[int]:
+    """The chosen counts, or few and then every tenth of all heads; with `fine` every fortieth."""
+    if config.counts is not None:
+        return check_counts(config.counts, layout)
+    steps = 4 * TENTHS if config.fine else TENTHS
+    spread = [round(layout.total * step / steps) for step in range(1, steps)]
+    return check_counts({count for count in (*FEW, *spread) if 0 < count < layout.total}, layout)

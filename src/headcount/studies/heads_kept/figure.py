@@ -1,56 +1,126 @@
-"""The figures of `heads-kept`: one for each ablation."""
+"""The figures of `heads-kept`, and what their captions must say."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
-from headcount.curves.explained import Explained
+from headcount.curves.explained import Explained, ratio_of_needed
+from headcount.curves.keep import RANDOM
 from headcount.errors import span_text
-from headcount.figures.kept import KeptPanel, Line, plot_kept
-from headcount.studies.heads_kept.cases import Case
-from headcount.studies.heads_kept.config import Config
-from headcount.studies.heads_kept.tables import TaskCurves
+from headcount.figures.kept import (
+    MODELS,
+    KeptLine,
+    KeptPanel,
+    plot_areas,
+    plot_kept,
+    plot_ratios,
+)
+from headcount.figures.style import PALETTE
+from headcount.report.estimates import Estimates
+from headcount.studies.heads_kept.panels import TaskPanel
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-# By ablation: the name of the file, and the ablation in the words of the small print.
-ABLATIONS = {"mean": ("figure", "mean over corrupted prompts"), "zero": ("zero", "zero")}
 
-
-def draw(panels: Sequence[TaskCurves], cases: Sequence[Case], config: Config) -> dict[str, Figure]:
-    """All figures by file name."""
-    return {
-        file: plot_kept(
-            [_panel(panel) for panel in panels if panel.ablation == ablation],
-            threshold=config.threshold,
-            note=_note(words, cases, config),
-        )
-        for ablation, (file, words) in ABLATIONS.items()
+def draw(
+    panels: Sequence[TaskPanel], found: Estimates, facts: Mapping[str, Any]
+) -> tuple[dict[str, Figure], dict[str, str]]:
+    """All figures by file name, and their captions."""
+    base = panels[0].models[0]
+    figures = {
+        "figure": plot_kept([_panel(panel) for panel in panels], threshold=panels[0].threshold),
+        "areas": plot_areas(_areas(found, facts), label="CMD (0: as all heads)"),
     }
-
-
-def _panel(panel: TaskCurves) -> KeptPanel:
-    lines = []
-    for model, top in panel.top.items():
-        random = _points(panel.random[model]) if model in panel.random else []
-        lines.append(Line(model, _points(top), random, panel.needed[model]))
-    ratio = None if panel.ratio is None else panel.ratio.value
-    return KeptPanel(panel.title, lines, ratio, list(panel.at_chance))
+    captions = {"figure": _caption(panels, facts), "areas": _areas_caption(panels)}
+    if len(panels[0].ablations) > 1:
+        drawn = [_ablations(panel, base) for panel in panels]
+        figures["ablations"] = plot_kept(drawn, threshold=panels[0].threshold)
+        captions["ablations"] = (
+            f"The same order of heads, {panels[0].first[1]}, in {base}, with other replacements of "
+            "absent heads: means over corrupted or clean prompts, another prompt's output, zero. "
+            "Bands are 95 % intervals over prompts."
+        )
+    if len(panels[0].models) > 1:
+        figures["ratios"] = plot_ratios(_ratios(found, facts))
+        captions["ratios"] = (
+            f"Heads needed by {base} over heads needed by {panels[0].models[1]}, for every "
+            "explained effect τ, by order of the heads: above 1 the second model needs fewer. "
+            "Hollow: a curve does not reach τ before all heads. Bands are 95 % intervals."
+        )
+    return figures, captions
 
 
 def _points(curve: Explained) -> list[tuple[float, float, float, float]]:
     return [(count, at.value, at.low, at.high) for count, at in curve.points]
 
 
-def _note(ablation: str, cases: Sequence[Case], config: Config) -> str:
-    """The small print."""
-    totals = {case.model: case.request.model.layout.total for case in cases}
+def _panel(panel: TaskPanel) -> KeptPanel:
+    lines, needed = [], []
+    for model, colour in zip(panel.models, MODELS, strict=False):
+        curve = panel.curve(model)
+        lines.append(KeptLine(model, colour, _points(curve)))
+        needed.append(curve.needed(panel.threshold).value)
+        if panel.has_random(model):
+            random = _points(panel.curve(model, "", RANDOM))
+            lines.append(KeptLine(f"{model}, random order", colour, random, random=True))
+    words = f"{needed[0]:.0f} heads" if needed[0] == needed[0] else ""
+    if len(panel.models) > 1:
+        one, two = (panel.curve(model) for model in panel.models[:2])
+        ((_, ratio, _),) = ratio_of_needed(one, two, [panel.threshold])
+        if ratio.known:
+            words = f"{ratio.value:.2g}x [{ratio.low:.2g}, {ratio.high:.2g}]"
+    at_chance = [model for model in panel.models if panel.at_chance(model)]
+    return KeptPanel(panel.title, lines, needed, words, at_chance)
+
+
+def _ablations(panel: TaskPanel, model: str) -> KeptPanel:
+    lines = [
+        KeptLine(ablation, colour, _points(panel.curve(model, ablation, panel.first[1])))
+        for ablation, colour in zip(panel.ablations, PALETTE, strict=False)
+    ]
+    return KeptPanel(panel.title, lines)
+
+
+def _areas(found: Estimates, facts: Mapping[str, Any]) -> dict[str, Any]:
+    """CMD on the linear axis by task, order and model."""
+    areas: dict[str, Any] = {title: {} for title in facts["tasks"].values()}
+    first = facts["ablation"]
+    for row in found.tables["Areas"]:
+        if row["ablation"] == first and row["axis"] == "linear":
+            rows = areas[facts["tasks"][row["task"]]].setdefault(row["order"], {})
+            rows[row["model"]] = row["CMD"], row["CMD low"], row["CMD high"]
+    return areas
+
+
+def _ratios(found: Estimates, facts: Mapping[str, Any]) -> dict[str, Any]:
+    """The ratio at every threshold by task and order, against the second model."""
+    ratios: dict[str, Any] = {title: {} for title in facts["tasks"].values()}
+    second = list(facts["models"])[1]
+    for row in found.tables["Ratio by threshold"]:
+        if row["ablation"] == facts["ablation"] and row["other"] == second:
+            points = ratios[facts["tasks"][row["task"]]].setdefault(row["order"], [])
+            ends = row["ratio"], row["ratio low"], row["ratio high"]
+            points.append((row["threshold"], *ends, row["censored"]))
+    return ratios
+
+
+def _caption(panels: Sequence[TaskPanel], facts: Mapping[str, Any]) -> str:
+    ablation, order = panels[0].first
+    n = span_text([panel.items(panel.models[0]).n for panel in panels])
+    models = "; ".join(f"{name}, {total} heads" for name, total in facts["models"].items())
     return (
-        f"heads ranked by {config.rankings[0]} per {config.per} · ablation of all other heads: "
-        f"{ablation} · bands: 95 % intervals over n = "
-        f"{span_text([case.request.prompts for case in cases])} prompts · dashed line: explained "
-        f"effect of {config.threshold:g} · "
-        f"{', '.join(f'{model} has {total} heads' for model, total in totals.items())}"
+        f"{models}. Heads kept in the order of {order} (ranked per {facts['per']}), all others "
+        f"replaced by {facts['words'].get(ablation, ablation)}; {n} prompts. Above on a linear "
+        "axis, as published, below on a log axis. Bands are 95 % intervals over prompts and "
+        f"templates, with the ranking held fixed. Dashed: explained effect {panels[0].threshold:g}."
+    )
+
+
+def _areas_caption(panels: Sequence[TaskPanel]) -> str:
+    return (
+        "CMD, the mean of |1 − explained effect| over the share of heads kept, by order of the "
+        f"heads (ablation {panels[0].first[0]}): 0 if any number of heads does what all do. "
+        "Whiskers are 95 % intervals over prompts. Random order is what knows nothing."
     )

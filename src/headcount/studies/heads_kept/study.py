@@ -1,47 +1,52 @@
-"""Study `heads-kept`: how many heads must be kept to explain a behaviour, in one model or two.
+"""Study `heads-kept`: how many heads must be kept to explain a behaviour, in one model or several.
 
 After "Sparse Attention Post-Training for Mechanistic Interpretability" (Draye et al., 2025). For
 each task: rank the heads by patching in their outputs on the corrupted prompt; keep only the best k
-and ablate all others; measure which share of the whole model's effect is left. With two models, a
-dense one and its sparse version, the result is the ratio of the heads that they need.
+and ablate all others; measure which share of the whole model's effect is left. With several models,
+such as a dense one and its sparse version, their curves are compared on the same prompts.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
+from typing import Any
 
+from headcount.curves.keep import Kept
+from headcount.engine.measure.ablations import check_ablation
 from headcount.errors import HeadcountError, counted
 from headcount.heads import check_counts
 from headcount.metrics import get_logit_metric
 from headcount.models.model import Model
 from headcount.rankings import RANKINGS
+from headcount.rankings.agreement import agreement
+from headcount.report.estimates import plain_facts
 from headcount.report.head_rows import head_rows
 from headcount.report.study import Study
+from headcount.stats import heads_with_effect
 from headcount.studies import StudyKind
-from headcount.studies.description import Description, Results
+from headcount.studies.description import Description, Results, StudyRequest
 from headcount.studies.heads_kept.cases import Case, make_case
-from headcount.studies.heads_kept.claims import judge_claims
 from headcount.studies.heads_kept.config import PRESETS, Config
+from headcount.studies.heads_kept.estimates import estimate
 from headcount.studies.heads_kept.figure import draw
-from headcount.studies.heads_kept.tables import (
-    curve_rows,
-    curves_by_task,
-    kept_values,
-    notes,
-    tables,
-)
+from headcount.studies.heads_kept.panels import COLUMNS, SHARED, TEST, VALIDATION, panels_of
 from headcount.system.files import safe_name
-from headcount.tasks import task_factory
+from headcount.tasks import Task, task_factory
+from headcount.value_table import ValueTable
+
+MOST_MODELS = 4
+CaseResults = Sequence[tuple[Case, Kept]]
+Rows = list[dict[str, Any]]
 
 NOTES = (
     "We inferred two things that the paper leaves open: the explained effect is a ratio of means, "
     "(mean_k − mean_0) / (mean_all − mean_0), and the two published versions of the figure differ "
     "in how heads are ranked, per task or per prompt.",
-    "The heads needed are the first evaluated count whose explained effect reaches the threshold. "
-    "Intervals are over test prompts, with the ranking held fixed: other ranking prompts could "
-    "give other rankings, and the intervals do not include that.",
+    "Intervals are over test prompts and their templates, with the ranking and the means of "
+    "ablations held fixed: other ranking prompts could give other ones.",
+    "CMD grows with noise, so it is compared at equal numbers of prompts only.",
 )
 PER_PROMPT = (
     "Ranked per prompt, heads are ranked on the very prompts that they are tested on, as in the "
@@ -50,21 +55,25 @@ PER_PROMPT = (
 
 
 def describe(models: Sequence[Model], config: Config) -> Description:
-    """One request for each task and model."""
-    if not 1 <= len(models) <= 2:
+    """One request for each task and model, and one more where orders are validated."""
+    if not 1 <= len(models) <= MOST_MODELS:
         raise HeadcountError(
-            f"heads-kept takes one model, or a dense and a sparse one, not {len(models)}: name one "
-            "or two."
+            f"heads-kept takes one to {MOST_MODELS} models, such as a dense and a sparse one, not "
+            f"{len(models)}."
         )
     if len({model.name for model in models}) < len(models):
         raise HeadcountError(
-            f'Both models have the name "{models[0].name}", so the figure cannot tell them apart: '
+            f'Two models have the name "{models[0].name}", so the figure cannot tell them apart: '
             "rename one of the folders."
         )
     tasks = dict.fromkeys(config.tasks)
     cases = {(key, m.name): make_case(key, m, config) for key in tasks for m in models}
+    requests: dict[Hashable, StudyRequest] = {k: case.request for k, case in cases.items()}
+    for key, case in cases.items():
+        if case.validation is not None:
+            requests[*key, VALIDATION] = case.validation
     return Description(
-        {key: case.request for key, case in cases.items()},
+        requests,
         partial(conclude, cases, config),
         sayings={
             key: f"{case.title}, {case.model}: {counted(case.request.prompts, 'prompt')}, "
@@ -75,30 +84,40 @@ def describe(models: Sequence[Model], config: Config) -> Description:
 
 
 def check(config: Config) -> None:
-    """Refuse tasks, rankings, metrics and counts that do not exist."""
+    """Refuse tasks, rankings, metrics, ablations and counts that do not exist."""
     if config.counts is not None:
         check_counts(config.counts)
     for key in config.tasks:
         task_factory(key, **(config.task_settings or {}))
     for ranking in config.rankings:
         RANKINGS[ranking]  # refuses an unknown name
+    for ablation in config.ablations:
+        check_ablation(ablation)
     if config.metric != "auto":
         get_logit_metric(config.metric)
 
 
 def conclude(cases: Mapping[tuple[str, str], Case], config: Config, results: Results) -> Study:
-    """Make curves, claims, tables and figures from the result of each case."""
+    """Make estimates, tables and figures from the result of each case."""
     measured = [(case, results[key]) for key, case in cases.items()]
-    panels = curves_by_task(measured, config)
+    values = _values(cases, results)
+    facts = plain_facts(_facts(measured, config))
+    found = estimate(values, facts)
+    figures, captions = draw(panels_of(values, facts), found, facts)
     models = {case.model: case.request.model.facts for case in cases.values()}
     settings = asdict(config)
     settings["task"] = settings.pop("task_settings") or {}
+    others = {
+        "Heads with an effect": [row for pair in measured for row in _effects(*pair)],
+        "Agreement of the rankings": [row for pair in measured for row in _agreement(*pair)],
+    }
     return Study(
         name="heads-kept",
         title=f"heads-kept · {', '.join(models)}",
-        rows=[row for pair in measured for row in curve_rows(*pair)],
-        claims=judge_claims([panel for panel in panels if panel.ablation == "mean"], config),
-        figures=draw(panels, list(cases.values()), config),
+        rows=found.rows,
+        claims=found.claims,
+        figures=figures,
+        captions=captions,
         settings=settings,
         model=models,
         scores={
@@ -109,17 +128,106 @@ def conclude(cases: Mapping[tuple[str, str], Case], config: Config, results: Res
         heads=[
             row
             for case, kept in measured
-            for row in head_rows(case.model, case.key, kept.scores, clusters=case.ranked.clusters)
+            for row in head_rows(case.model, case.key, kept.scores, clusters=_ranked(case).clusters)
         ],
         notes=[
-            *(note for pair in measured for note in notes(*pair)),
+            *found.notes,
+            *(note for pair in measured for note in _notes(*pair)),
             *NOTES,
             *[PER_PROMPT] * (config.per == "prompt"),
         ],
-        tables=tables(measured, panels, config.threshold),
-        values=[row for pair in measured for row in kept_values(*pair)],
+        tables={**found.tables, **{title: rows for title, rows in others.items() if rows}},
+        values=values,
+        facts=facts,
     )
 
 
+def _ranked(case: Case) -> Task:
+    return case.prompts.ranked.split("ranking")
+
+
+def _values(cases: Mapping[tuple[str, str], Case], results: Results) -> ValueTable:
+    """The metric of every prompt under every head set."""
+    table = ValueTable(COLUMNS, SHARED)
+    for key, case in cases.items():
+        for split, request in ((TEST, case.request), (VALIDATION, case.validation)):
+            if request is None:
+                continue
+            kept: Kept = results[key if split == TEST else (*key, VALIDATION)]
+            about = {"model": case.model, "task": case.key, "split": split}
+            test = request.task.split("test")
+            table.name_examples([(e.id, *e.cluster) for e in test], **about)
+            for ablation, values in kept.values.items():
+                for order in request.orders(ablation):
+                    for count in request.all_counts:
+                        how = {"ablation": ablation, "order": order, "count": count}
+                        table.put(values.of((order, count)), **about, **how)
+    return table
+
+
+def _facts(measured: CaseResults, config: Config) -> dict[str, Any]:
+    """What estimates need besides the values."""
+    first = next(iter(measured))
+    return {
+        "models": {case.model: case.request.model.layout.total for case, _ in measured},
+        "tasks": {case.key: case.title for case, _ in measured},
+        "threshold": config.threshold,
+        "per": config.per,
+        "ablation": first[0].request.ablations[0],
+        "words": {name: values.ablation for name, values in first[1].values.items()},
+        "at_chance": {f"{c.model} {c.key}": kept.at_chance for c, kept in measured},
+    }
+
+
+def _effects(case: Case, kept: Kept) -> Rows:
+    """How many heads have an effect that chance does not explain, by each ranking."""
+    rows: Rows = []
+    for ranking, scores in kept.scores.items():
+        clusters = _ranked(case).clusters
+        if scores.samples is None or len(scores.samples) != len(clusters):
+            continue
+        helping, hindering = heads_with_effect(scores.samples, clusters)
+        about = {"task": case.key, "model": case.model, "ranking": ranking}
+        counts = {"heads": helping + hindering, "helping": helping, "hindering": hindering}
+        rows.append({**about, **counts, "of": scores.layout.total, "prompts": len(clusters)})
+    return rows
+
+
+def _agreement(case: Case, kept: Kept) -> Rows:
+    """The agreement of each further ranking with the first one."""
+    first, *others = kept.scores
+    counts = [count for count in (8, 16, 32, 64) if count <= case.request.model.layout.total]
+    rows = []
+    for other in others:
+        agreed = agreement({name: kept.scores[name] for name in (first, other)}, counts)
+        common = {f"top {overlap.count} in common": overlap.share for overlap in agreed.overlaps}
+        rankings, spearman = f"{first} / {other}", float(agreed.correlation[0, 1])
+        about = {"task": case.key, "model": case.model, "rankings": rankings}
+        rows.append({**about, "Spearman": spearman, **common})
+    return rows
+
+
+def _notes(case: Case, kept: Kept) -> list[str]:
+    """What a reader must know about the prompts of one task and model."""
+    first = case.request.ablations[0]
+    texts = [f"the ablation {first} is the {kept.values[first].ablation}."]
+    if case.prompts.left_out:
+        texts.append(
+            f"this case leaves out {counted(case.prompts.left_out, 'test prompt')}, because the "
+            "ranking split has too few prompts of the same template and length for a mean by "
+            "position."
+        )
+    if not case.prompts.by_position:
+        texts.append(
+            "the prompts have no templates in common, so means are taken over all positions, and "
+            "nothing is resampled."
+        )
+    for name, (asked, there) in case.missing.items():
+        texts.append(
+            f"{name} is {there} and not {asked}, because the task has no more such prompts."
+        )
+    return [f"{case.title}, {case.model}: {text}" for text in texts]
+
+
 MODELS = ("smollm2-135m-q4", "sparse:smollm2-135m-q4")
-KIND = StudyKind("heads-kept", describe, Config, PRESETS, MODELS, check)
+KIND = StudyKind("heads-kept", describe, Config, PRESETS, MODELS, check, estimate)

@@ -1,136 +1,155 @@
-"""The five claims of Figure 3 of "Cognitive Mirrors", judged by intervals.
+"""The five claims of Figure 3 of "Cognitive Mirrors", judged by intervals, and two of our own.
 
-Margins are fixed here, before anything is measured: TopK is "below" RandomK by more than 0.05;
+Margins are fixed here, before anything is measured: TopK is "below" a control by more than 0.05;
 RandomK is "flat" if its loss is less than a quarter of TopK's loss; a collapse is the loss of half
 of the scaled accuracy. A scaled metric is (value − floor) / (unmasked − floor): 1 without masking,
-0 at the floor, which is the metric of answers that were given to other questions.
+0 at the floor, which is the metric of answers that were given to other questions, and never below
+it.
+
+Rules of comparison, which look at nothing that a claim is about. Published are four panels. A claim
+about COMET needs COMET. How flat RandomK is, where the collapse sets in and which function falls
+first can be compared with the publication only if all four panels were run, if the counts are the
+published shares of the heads within a factor of 1.5, and if the unmasked accuracy of each panel is
+at most 0.1 below the published one: a model that can do less has less to lose.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from typing import Any
 
 from headcount.claims import Claim, above_chance, all_of, judge
-from headcount.curves import Curve
 from headcount.errors import counted
-from headcount.stats import Estimate, Resampling, mean_of
+from headcount.stats import Estimate, combine, mean_of, simultaneous
+from headcount.studies.masked_heads.config import FRACTIONS, PANELS
+from headcount.studies.masked_heads.panels import FunctionPanel
 
 MARGIN = 0.05
 FLAT = 0.25
 ONSET = (32 / 1024, 64 / 1024)  # the published start of the collapse, as shares of all heads
-RECALL = "Knowledge Recall"
+NEAR = 1.5  # a share of the heads is near a published one within this factor
+UNMASKED = dict(zip(PANELS, (0.95, 0.80, 0.95, 0.85), strict=True))  # read off the figure
+BAND = 0.1
+RECALL = "knowledge-recall"
 
 
-@dataclass(frozen=True, eq=False)
-class FunctionPanel:
-    """One cognitive function: its curves over the same items, and the floors of both metrics.
-
-    `by_ranking` holds the accuracy curve of each ranking; the first makes the figure and claims.
-    """
-
-    name: str
-    by_ranking: Mapping[str, Curve]
-    similarity: Curve
-    floors: tuple[float, float]
-
-    @property
-    def accuracy(self) -> Curve:
-        """The accuracy curve of the first ranking."""
-        return next(iter(self.by_ranking.values()))
-
-    @property
-    def at_chance(self) -> str:
-        """One sentence if the whole model is not clearly better than chance, else an empty text."""
-        return self.accuracy.at_chance
-
-    @property
-    def curves(self) -> list[tuple[str, Curve]]:
-        """All curves with their rankings: both metrics of the first, accuracy of the others.
-
-        If both metrics are the same, the second curve is left out.
-        """
-        first, *others = self.by_ranking.items()
-        same = self.similarity.metric.key == first[1].metric.key
-        return [first, *([] if same else [(first[0], self.similarity)]), *others]
-
-    @cached_property
-    def items(self) -> Resampling:
-        """Resamples of the items; each panel has a seed of its own."""
-        return Resampling(self.accuracy.clusters, seed=sum(self.name.encode()))
-
-    def at(self, curve: Curve, series: str, count: int) -> Estimate:
-        """The mean of one of the two curves at a count."""
-        return self.items.estimate(curve.raw[series, count])
-
-    def scaled(self, curve: Curve, count: int) -> Estimate:
-        """TopK at a count, scaled so that the floor is 0 and the unmasked value is 1."""
-        floor = self.floors[0 if curve is self.accuracy else 1]
-        return self.at(curve, "top", count).scaled(floor, self.at(curve, "top", 0))
-
-
-def judge_claims(panels: Sequence[FunctionPanel], counts: Sequence[int], total: int) -> list[Claim]:
-    """All claims that can be judged from these panels and counts.
+def judge_claims(panels: Sequence[FunctionPanel], facts: Mapping[str, Any]) -> list[Claim]:
+    """All claims that can be judged from these panels.
 
     Panels whose whole model is at chance are left out of claims, or make them not comparable.
     """
-    masked = [count for count in counts if count]
-    random = [c for c in masked if all(("random", c) in p.accuracy.raw for p in panels)]
-    if not masked or not random:
+    random = [c for c in panels[0].counts("random") if all(p.has("random", c) for p in panels)]
+    if not random:
         return []
-    claims = above_chance(
-        panels,
-        lambda p: [_faster(p, random), _accuracy_first(p, masked), _flat(p, random[-1])],
+    published = [panel for panel in panels if panel.key in PANELS]
+    claims: list[Claim] = []
+    if published:
+        claims += above_chance(published, lambda p: [_faster(p, random), _accuracy_first(p)])
+        reason = not_comparable(published, random, facts["total"])
+        for claim in _about_the_shape(published, random, facts["total"]):
+            claims.append(claim.because(reason, "not comparable") if reason else claim)
+    return claims + above_chance(
+        panels, lambda p: [_ours(p, c, random) for c in ("random", "matched")]
     )
-    near = [[c for c in masked if 2 / 3 <= c / (share * total) <= 3 / 2] for share in ONSET]
+
+
+def not_comparable(panels: Sequence[FunctionPanel], counts: Sequence[int], total: int) -> str:
+    """Why claims about the shape of the published curves cannot be compared; empty if they can."""
+    missing = [key for key in PANELS if key not in {panel.key for panel in panels}]
+    if missing:
+        return f"The published panels {', '.join(missing)} were not run."
+    far = [s for s in FRACTIONS if not any(1 / NEAR <= c / (s * total) <= NEAR for c in counts)]
+    if far:
+        return f"No count is near {100 * far[0]:.1f} % of the heads, as published."
+    low = [
+        f"{panel.name} {value:.2f} (published {UNMASKED[panel.key]:.2f})"
+        for panel in panels
+        if (value := float(panel.table("top", 0).mean())) < UNMASKED[panel.key] - BAND
+    ]
+    if low:
+        return (
+            f"The unmasked accuracy lies more than {BAND:g} below the published one: "
+            f"{', '.join(low)}."
+        )
+    return ""
+
+
+def _about_the_shape(
+    panels: Sequence[FunctionPanel], counts: Sequence[int], total: int
+) -> list[Claim]:
+    claims = above_chance(panels, lambda p: [_flat(p, counts[-1])], needed=panels)
+    near = [[c for c in counts if 1 / NEAR <= c / (share * total) <= NEAR] for share in ONSET]
     if near[0] and near[1] and near[0][0] < near[1][-1]:
         between = near[0][0], near[1][-1]
-        claims += above_chance(panels, lambda p: [_onset(p, between, total)])
-    recall = [panel for panel in panels if panel.name == RECALL]
-    if recall and len(panels) > 1:
-        others = [panel for panel in panels if panel not in recall]
-        # Without Knowledge Recall, or without any other panel, there is nothing to compare.
-        needed = recall if any(not panel.at_chance for panel in others) else panels
-        claims += above_chance(panels, lambda p: [_recall_first(p, masked[0])], needed=needed)
+        claims += above_chance(panels, lambda p: [_onset(p, between, total)], needed=panels)
+    if len(panels) > 1 and any(panel.key == RECALL for panel in panels):
+        claims += above_chance(panels, lambda p: [_recall_first(p, counts[0])], needed=panels)
     return claims
 
 
+def _gaps(
+    panels: Sequence[FunctionPanel], control: str, counts: Sequence[int], metric: str = ""
+) -> dict[str, Estimate]:
+    """TopK minus a control on the mean over counts, by panel."""
+    return {
+        panel.name: mean_of([panel.difference(control, count, metric) for count in counts])
+        for panel in panels
+        if all(panel.has(control, count, metric) for count in counts)
+    }
+
+
 def _faster(panels: Sequence[FunctionPanel], counts: Sequence[int]) -> Claim:
-    gaps = [
-        mean_of([p.at(curve, "top", count) - p.at(curve, "random", count) for count in counts])
-        for p in panels
-        for curve in (p.accuracy, p.similarity)
-    ]
-    return Claim.of_all(
-        f"TopK lies more than {MARGIN:g} below RandomK in every panel and by both metrics, on the "
-        "mean over counts (measured: max over panels and metrics of mean over counts of TopK − "
-        "RandomK)",
-        "TopK falls much faster than RandomK on every task and both metrics",
-        [gap.interval for gap in gaps],
+    family, published = _gaps(panels, "random", counts), "TopK falls much faster than RandomK"
+    both = panels[0].similarity == "comet"
+    if both:
+        family |= {
+            f"{name}, COMET": gap for name, gap in _gaps(panels, "random", counts, "comet").items()
+        }
+    claim = Claim.of_family(
+        f"TopK lies more than {MARGIN:g} below RandomK in every published panel, on the mean over "
+        "counts (measured: max over panels of mean over counts of TopK − RandomK, accuracy"
+        f"{' and COMET' * both})",
+        f"{published} on every task and both metrics",
+        family,
         below=-MARGIN,
     )
+    return claim if both else claim.because("Only accuracy is judged: COMET was not run.")
 
 
-def _accuracy_first(panels: Sequence[FunctionPanel], counts: Sequence[int]) -> Claim:
-    gaps = [p.scaled(p.accuracy, c) - p.scaled(p.similarity, c) for p in panels for c in counts]
-    return Claim.of_all(
-        f"under TopK, accuracy falls faster than {panels[0].similarity.metric.name} (measured: "
-        "mean over panels and counts of scaled accuracy − scaled similarity, where scaled means "
-        "(value − floor) / (unmasked − floor))",
+def _accuracy_first(panels: Sequence[FunctionPanel]) -> Claim:
+    first, second = panels[0].accuracy, panels[0].similarity
+    name = panels[0].facts["metrics"][-1]["name"]
+
+    def above_floor(panel: FunctionPanel, metric: str, count: int) -> Estimate:
+        scaled = panel.scaled(metric, count)
+        return combine(lambda value: value.clip(min=0), scaled)
+
+    gaps = [
+        above_floor(panel, first, count) - above_floor(panel, second, count)
+        for panel in panels
+        for count in panel.counts("top")
+    ]
+    gap = mean_of(gaps).interval
+    claim = Claim.of(
+        f"under TopK, accuracy falls faster than {name} (measured: mean over panels and counts of "
+        "scaled accuracy − scaled similarity, where scaled means max(0, (value − floor) / "
+        "(unmasked − floor)))",
         "under TopK, accuracy falls faster than COMET",
-        [mean_of(gaps).interval],
-        below=0,
+        gap,
+        judge(gap, below=0),
     )
+    if second == "comet":
+        return claim
+    return claim.because(f"Measured with {name}, and published for COMET.", "not comparable")
 
 
 def _flat(panels: Sequence[FunctionPanel], count: int) -> Claim:
-    excess = []
-    for p in panels:
-        whole = p.at(p.accuracy, "top", 0)
-        loss_random, loss_top = (whole - p.at(p.accuracy, s, count) for s in ("random", "top"))
-        excess.append((loss_random - loss_top * FLAT).interval)
-    return Claim.of_all(
+    excess = {}
+    for panel in panels:
+        whole = panel.at("top", 0)
+        random, top = (whole - panel.at(series, count) for series in ("random", "top"))
+        excess[panel.name] = random - top * FLAT
+    return Claim.of_family(
         f"RandomK is flat: with {counted(count, 'head')} masked, its loss of accuracy is less than "
         "a quarter of TopK's in every panel (measured: max over panels of loss_random − "
         f"{FLAT:g} · loss_top)",
@@ -141,9 +160,8 @@ def _flat(panels: Sequence[FunctionPanel], count: int) -> Claim:
 
 
 def _onset(panels: Sequence[FunctionPanel], counts: tuple[int, int], total: int) -> Claim:
-    before, after = (
-        mean_of([p.scaled(p.accuracy, count) for p in panels]).interval for count in counts
-    )
+    means = [mean_of([p.scaled(p.accuracy, count) for p in panels]) for count in counts]
+    before, after = simultaneous(means)
     shares = [100 * count / total for count in counts]
     return Claim.of(
         f"the collapse sets in between {counts[0]} and {counts[1]} of {total} heads "
@@ -156,14 +174,25 @@ def _onset(panels: Sequence[FunctionPanel], counts: tuple[int, int], total: int)
 
 
 def _recall_first(panels: Sequence[FunctionPanel], count: int) -> Claim:
-    (recall,) = (p for p in panels if p.name == RECALL)
+    (recall,) = (panel for panel in panels if panel.key == RECALL)
     left = recall.scaled(recall.accuracy, count)
-    gaps = [left - p.scaled(p.accuracy, count) for p in panels if p is not recall]
-    return Claim.of_all(
-        f"{RECALL} falls first: with {counted(count, 'head')} masked, its scaled accuracy is the "
-        "lowest (measured: max over the other panels of scaled accuracy of Knowledge Recall − that "
-        "of the panel)",
+    return Claim.of_family(
+        f"{recall.name} falls first: with {counted(count, 'head')} masked, its scaled accuracy is "
+        f"the lowest (measured: max over the other panels of scaled accuracy of {recall.name} − "
+        "that of the panel)",
         "Knowledge Recall falls first",
-        [gap.interval for gap in gaps],
+        {p.name: left - p.scaled(p.accuracy, count) for p in panels if p is not recall},
         below=0,
+    )
+
+
+def _ours(panels: Sequence[FunctionPanel], control: str, counts: Sequence[int]) -> Claim:
+    words = {"random": "random heads", "matched": "random heads of the same layers"}[control]
+    return Claim.of_family(
+        f"in all {counted(len(panels), 'function')}: masking TopK costs more than {MARGIN:g} "
+        f"accuracy more than masking as many {words}, on the mean over counts (measured: max over "
+        f"functions of mean over counts of TopK − {words})",
+        None,
+        _gaps(panels, control, counts),
+        below=-MARGIN,
     )

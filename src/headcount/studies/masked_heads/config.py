@@ -29,6 +29,12 @@ class Config:
         None, "numbers of heads to mask (the published fractions of all heads)"
     )
     seeds: int = setting(3, "random draws for each count")
+    rerankings: int = setting(
+        0, "rankings on resampled prompts, whose spread the interval of TopK includes"
+    )
+    anywhere: int = setting(
+        0, "random draws from all heads at one count, among which TopK gets its exact rank"
+    )
     n: int = setting(0, "items of each function; 0 takes all")
     scope: str = setting(
         "all", "mask heads at all tokens, or only at new ones", choices=("all", "decode")
@@ -43,16 +49,22 @@ class Config:
     def __post_init__(self) -> None:
         if not self.functions or not self.rankings:
             raise HeadcountError("masked-heads needs at least one function and one ranking.")
+        if self.rerankings < 0 or self.anywhere < 0 or self.rerankings == 1:
+            raise HeadcountError(
+                "rerankings is 0 or at least 2 and anywhere 0 or more, not "
+                f"{self.rerankings} and {self.anywhere}."
+            )
 
 
 PRESETS: dict[str, dict[str, Any]] = {
     "quick": {"functions": PANELS, "n": 48, "seeds": 3},
-    "full": {"functions": ("all",), "n": 0, "seeds": 10},
+    "full": {"functions": ("all",), "n": 0, "seeds": 10, "rerankings": 10, "anywhere": 199},
     # As published, except for a bug: here, TopK heads are kept out of the random draws.
     "paper": {
         "functions": PANELS,
         "n": 0,
         "seeds": 10,
+        "anywhere": 199,
         "counts": (16, 32, 64, 128),
         "rankings": ("probe",),
         "epsilon": 0.001,

@@ -1,46 +1,107 @@
-"""The figures of the study `masked-heads`."""
+"""The figures of the study `masked-heads`, and what their captions must say."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from headcount.errors import counted, span_text
-from headcount.figures.curves import plot_panels, plot_rankings
-from headcount.models.model import Model
+from headcount.figures.masked import CONTROLS, MaskedLine, plot_heat, plot_masked
+from headcount.figures.style import METRICS, SERIES, points_of
 from headcount.rankings import RANKINGS
-from headcount.studies.masked_heads.claims import FunctionPanel
-from headcount.studies.masked_heads.config import Config
+from headcount.report.estimates import Estimates
+from headcount.studies.masked_heads.panels import AGAIN, FunctionPanel
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 # The second metric in legends. Only COMET itself may be called COMET.
-SHORT = {"comet": "Comet", "similarity": "Similarity (MiniLM)"}
+SHORT = {"comet": "Comet", "similarity": "Similarity"}
 
 
-def draw(panels: Sequence[FunctionPanel], config: Config, model: Model) -> dict[str, Figure]:
-    """The published figure and, with several rankings, a figure that compares them."""
-    first, second = panels[0].accuracy.metric, panels[0].similarity.metric
-    short = SHORT.get(second.key, second.name)
+def draw(
+    panels: Sequence[FunctionPanel], found: Estimates, facts: Mapping[str, Any]
+) -> tuple[dict[str, Figure], dict[str, str]]:
+    """The published figure, one with both controls, and with several rankings a heat map."""
+    first, second = panels[0].accuracy, panels[0].similarity
+    short = {first: "Accuracy"}
+    if second != first:
+        short[second] = SHORT.get(second, second)
     at_chance = [panel.name for panel in panels if panel.at_chance]
-    span = span_text([panel.accuracy.points[0].n for panel in panels])
-    figures = {
-        "figure": plot_panels(
-            {p.name: [("Accuracy", p.accuracy.rows), (short, p.similarity.rows)] for p in panels},
-            total=model.layout.total,
-            note=f"heads ranked by {config.rankings[0]} · {first.name} · {second.name} · n = "
-            f"{span} items · {counted(config.seeds, 'random draw')} · {model.name}",
-            at_chance=at_chance,
-        )
+
+    def rows(panel: FunctionPanel, metric: str) -> list[Any]:
+        own = {"task": panel.key, "metric": metric, "ranking": panel.rankings[0]}
+        return [row for row in found.rows if own.items() <= row.items()]
+
+    published = {
+        panel.name: [
+            MaskedLine(
+                series, f"{SERIES[series]} {name}", colour, points_of(rows(panel, m), series)
+            )
+            for (m, name), colour in zip(short.items(), METRICS, strict=False)
+            for series in ("top", "random")
+        ]
+        for panel in panels
     }
-    if len(config.rankings) > 1:
-        named = {
-            p.name: {RANKINGS[ranking].name: curve.rows for ranking, curve in p.by_ranking.items()}
-            for p in panels
-        }
-        total = model.layout.total
-        figures["rankings"] = plot_rankings(
-            named, total=total, metric=first.name, note=model.name, at_chance=at_chance
+    controls = {
+        panel.name: [
+            MaskedLine(series, SERIES[series], colour, points_of(rows(panel, first), series))
+            for series, colour in CONTROLS.items()
+        ]
+        for panel in panels
+    }
+    figures = {
+        "figure": plot_masked(published, label="Score", at_chance=at_chance),
+        "controls": plot_masked(controls, label="Accuracy", at_chance=at_chance),
+    }
+    captions = {"figure": _caption(panels, facts), "controls": _controls(panels, facts)}
+    rankings = list(dict.fromkeys(ranking for panel in panels for ranking in panel.rankings))
+    if len(rankings) > 1:
+        heat = {RANKINGS[name].name: _means(panels, name) for name in rankings}
+        names = [panel.name for panel in panels]
+        figures["rankings"] = plot_heat(heat, label="TopK accuracy", columns=names)
+        captions["rankings"] = (
+            "Accuracy with TopK masked, on the mean over counts, by each ranking: the lower, the "
+            f"better the ranking finds the heads that a function needs. {_model(facts)}"
         )
-    return figures
+    return figures, captions
+
+
+def _means(panels: Sequence[FunctionPanel], ranking: str) -> dict[str, float]:
+    """TopK accuracy on the mean over counts, by function."""
+    return {
+        panel.name: float(
+            np.mean([panel.table("top", c, "", ranking).mean() for c in panel.counts("top")])
+        )
+        for panel in panels
+        if ranking in panel.rankings
+    }
+
+
+def _model(facts: Mapping[str, Any]) -> str:
+    return f"{facts['model']}, {facts['total']} heads."
+
+
+def _caption(panels: Sequence[FunctionPanel], facts: Mapping[str, Any]) -> str:
+    ranked = panels[0].rankings[0]
+    draws = max(len(panels[0].table("random", c)) for c in panels[0].counts("random") or [0])
+    again = any(panel.has(AGAIN, count) for panel in panels for count in panel.counts("top"))
+    ranking = "the ranking included" if again else "with the ranking held fixed"
+    n = span_text([panel.items.n for panel in panels])
+    names = " and ".join(metric["name"] for metric in facts["metrics"])
+    chance = "At chance: " + ", ".join(p.name for p in panels if p.at_chance) + ". "
+    return (
+        f"{_model(facts)} Heads ranked by {ranked}, zero ablation; {names}; {n} items a panel; "
+        f"RandomK is the mean of {counted(draws, 'draw')} outside TopK. Bands are 95 % intervals "
+        f"over items and draws, {ranking}. {chance * any(p.at_chance for p in panels)}"
+        "0, which a log axis cannot show, stands apart."
+    )
+
+
+def _controls(panels: Sequence[FunctionPanel], facts: Mapping[str, Any]) -> str:
+    return (
+        "Accuracy with TopK masked beside two controls: random heads outside TopK, and random "
+        f"heads with as many in each layer as TopK has. {_model(facts)} Bands are 95 % intervals."
+    )

@@ -28,26 +28,24 @@ from headcount.metrics.comet import find_program
 from headcount.models.model import Model
 from headcount.rankings import RANKINGS, Ranking
 from headcount.rankings.causal_gates import ROLES
-from headcount.report.curve_study import value_rows
+from headcount.report.estimates import plain_facts
 from headcount.report.head_rows import head_rows
 from headcount.report.study import Study
-from headcount.stats import paired_difference
 from headcount.studies import StudyKind
 from headcount.studies.description import (
     Description,
     Results,
     StudyRequest,
     Tolerated,
-    columns,
     only_model,
     text_metric,
 )
-from headcount.studies.masked_heads.claims import FunctionPanel, judge_claims
 from headcount.studies.masked_heads.config import FRACTIONS, PRESETS, Config
+from headcount.studies.masked_heads.estimates import estimate
 from headcount.studies.masked_heads.figure import draw
+from headcount.studies.masked_heads.panels import AGAIN, ANYWHERE, COLUMNS, SERIES, panels_of
 from headcount.tasks import FUNCTIONS, Task, make_task, task_factory
-
-SERIES = ("top", "random", "matched")
+from headcount.value_table import ValueTable
 
 
 @dataclass(frozen=True, eq=False)
@@ -145,53 +143,68 @@ class _MaskedHeads:
         }
 
     def requests(self) -> dict[Hashable, StudyRequest]:
-        first, *others = self.config.rankings
+        config, accuracy = self.config, self.metrics[0]
+        first, *others = config.rankings
         requests: dict[Hashable, StudyRequest] = {}
         for key, task in self.tasks.items():
             for metric in self.metrics:
                 requests[key, first, metric.key] = self._curve(task, first, metric, SERIES)
-            scope = self.config.scope
-            requests[key, "floors"] = FloorRequest(self.model, task, self.metrics, scope)
+                if config.rerankings:
+                    how: dict[str, Any] = {"seeds": config.rerankings, "counts": self.counts[1:]}
+                    again = self._curve(task, first, metric, (AGAIN,), **how)
+                    requests[key, AGAIN, metric.key] = again
+            if config.anywhere:
+                how = {"seeds": config.anywhere, "counts": [self._ranked_count]}
+                requests[key, ANYWHERE] = self._curve(task, first, accuracy, (ANYWHERE,), **how)
+            requests[key, "floors"] = FloorRequest(self.model, task, self.metrics, config.scope)
             for by in others:
                 # A ranking may not suit every task; its refusal must not end the study.
-                request = self._curve(task, by, self.metrics[0], SERIES[:1])
+                request = self._curve(task, by, accuracy, SERIES[:1])
                 ranking = Ranking.of(self.model, task, by)
-                requests[key, by, self.metrics[0].key] = Tolerated(ranking, request)
+                requests[key, by, accuracy.key] = Tolerated(ranking, request)
         return requests
 
+    @property
+    def _ranked_count(self) -> int:
+        """The count at which TopK is ranked among random draws: nearest to 32 of 1,024 heads."""
+        wanted = FRACTIONS[1] * self.model.layout.total
+        return min(self.counts[1:], key=lambda count: abs(math.log(count / wanted)))
+
     def _curve(
-        self, task: Task, by: str, metric: TextMetric, series: Sequence[str]
+        self, task: Task, by: str, metric: TextMetric, series: Sequence[str], **how: Any
     ) -> CurveRequest:
-        seeds, epsilon = self.config.seeds, self.config.epsilon
-        scope: Any = self.config.scope  # the measurement refuses an unknown scope
-        settings = CurveSettings(self.counts, series, seeds, scope=scope, epsilon=epsilon)
+        settings = CurveSettings(
+            series=series,
+            scope=self.config.scope,  # type: ignore[arg-type]  # the measurement refuses others
+            epsilon=self.config.epsilon,
+            **{"counts": self.counts, "seeds": self.config.seeds, **how},
+        )
         ranking = Ranking.of(self.model, task, by)
         return CurveRequest(self.model, task, ranking, metric, settings)
 
     def conclude(self, results: Results) -> Study:
-        """Make rows, claims and figures from the results."""
-        config, name = self.config, self.model.name
-        panels: dict[str, FunctionPanel] = {}
-        notes: list[str] = []
-        for key in config.functions:
-            panels[key], left_out = self._panel(key, results)
-            notes += left_out
-        rows, values, heads = [], [], []
-        for key, panel in panels.items():
-            for by, curve in panel.curves:
-                rows += [{**row, "ranking": by} for row in curve.rows]
-                facts = {"model": name, "task": key, "metric": curve.metric.key, "ranking": by}
-                values += value_rows(curve.raw, curve.clusters, **facts)
-            scores = {by: curve.scores for by, curve in panel.by_ranking.items()}
-            clusters = self.tasks[key].split("ranking").clusters
-            heads += head_rows(name, key, scores, clusters=clusters)
-        every, second = list(panels.values()), self.metrics[1]
+        """Make estimates, figures and tables of heads from the results."""
+        config, name, second = self.config, self.model.name, self.metrics[1]
+        values, notes = self._values(results)
+        facts = plain_facts(self._facts(results))
+        found = estimate(values, facts)
+        scores = {
+            (key, by): results[key, by, self.metrics[0].key].scores
+            for key in config.functions
+            for by in values.names("ranking", task=key)
+        }
+        heads: list[dict[str, Any]] = []
+        for key, task in self.tasks.items():
+            own = {by: score for (of, by), score in scores.items() if of == key}
+            heads += head_rows(name, key, own, clusters=task.split("ranking").clusters)
+        figures, captions = draw(panels_of(values, facts), found, facts)
         return Study(
             name=KIND.key,
             title=f"{KIND.key} · {name}",
-            rows=rows,
-            claims=judge_claims(every, self.counts, self.model.layout.total),
-            figures=draw(every, config, self.model),
+            rows=found.rows,
+            claims=found.claims,
+            figures=figures,
+            captions=captions,
             settings={
                 **asdict(config),
                 "counts": self.counts,
@@ -199,31 +212,59 @@ class _MaskedHeads:
                 "task": self.task_settings,
             },
             model={name: self.model.facts},
-            scores={
-                f"{key}-{by}": curve.scores
-                for key, panel in panels.items()
-                for by, curve in panel.by_ranking.items()
-            },
+            scores={f"{key}-{by}": score for (key, by), score in scores.items()},
             heads=heads,
-            notes=[*notes, *self._differences()],
-            tables={"differences": paired_rows(every)},
+            notes=[*found.notes, *notes, *self._differences()],
+            tables=found.tables,
             values=values,
+            facts=facts,
         )
 
-    def _panel(self, key: str, results: Results) -> tuple[FunctionPanel, list[str]]:
-        """The curves of a function, and notes on curves that are missing."""
-        (first, *_), name = self.config.rankings, FUNCTIONS[key].name
-        accuracy, similarity = self.metrics
-        by_ranking = {by: results[key, by, accuracy.key] for by in self.config.rankings}
-        curves = {by: curve for by, curve in by_ranking.items() if isinstance(curve, Curve)}
-        second = results[key, first, similarity.key]
-        notes = [f"{name}: {text}" for text in curves[first].notes]
-        notes += [
-            f"{name}: no ranking by {by}: {refusal}"
-            for by, refusal in by_ranking.items()
-            if by not in curves
-        ]
-        return FunctionPanel(name, curves, second, results[key, "floors"]), notes
+    def _values(self, results: Results) -> tuple[ValueTable, list[str]]:
+        """The value of every item under every head set, and notes on curves that are missing."""
+        values, notes = ValueTable(COLUMNS, ("model", "task")), []
+        for key, task in self.tasks.items():
+            about: dict[str, Any] = {"model": self.model.name, "task": key}
+            test = task.split("test")
+            values.name_examples([(e.id, *e.cluster) for e in test], **about)
+            for asked, curve in results.items():
+                of, which, *_ = asked if isinstance(asked, tuple) else (asked, "")
+                if of != key or which == "floors":
+                    continue
+                by = self.config.rankings[0] if which in (AGAIN, ANYWHERE) else which
+                if not isinstance(curve, Curve):
+                    notes.append(f"{FUNCTIONS[key].name}: no ranking by {by}: {curve}")
+                    continue
+                notes += [f"{FUNCTIONS[key].name}: {text}" for text in curve.left_out]
+                about |= {"ranking": by, "metric": curve.metric.key}
+                for (series, count), table in curve.raw.items():
+                    if count or series == "top":  # with no head masked, all series are one
+                        values.put(table, **about, series=series, count=count)
+        return values, notes
+
+    def _facts(self, results: Results) -> dict[str, Any]:
+        """What estimates need besides the values."""
+        first, accuracy = self.config.rankings[0], self.metrics[0].key
+        curves = {key: results[key, first, accuracy] for key in self.tasks}
+        metrics = {metric.key: metric for metric in self.metrics}
+        chances = {key: curve.values.chance for key, curve in curves.items()}
+        return {
+            "model": self.model.name,
+            "total": self.model.layout.total,
+            "functions": {key: FUNCTIONS[key].name for key in self.tasks},
+            "metrics": [
+                {"key": metric.key, "name": metric.name, "binary": metric.binary}
+                for metric in metrics.values()
+            ],
+            "floors": {
+                key: dict(zip(metrics, results[key, "floors"], strict=False)) for key in self.tasks
+            },
+            "chance": {key: asdict(chance) for key, chance in chances.items() if chance},
+            "unmatched": {
+                key: {p.count: p.unmatched for p in curve.series("matched") if p.unmatched}
+                for key, curve in curves.items()
+            },
+        }
 
     def _differences(self) -> list[str]:
         """Notes for readers of the paper: how this run differs from it."""
@@ -247,43 +288,12 @@ class _MaskedHeads:
                 "Heads are masked only in decoding steps: the first new token comes from the whole "
                 "model, so answers of a single token cannot change."
             )
+        if not config.rerankings:
+            notes.append("Intervals hold the ranking fixed: other ranking prompts were not tried.")
         return notes
 
 
-KIND = StudyKind("masked-heads", describe, Config, PRESETS, check=check)
-
-
-def paired_rows(panels: Sequence[FunctionPanel]) -> list[dict[str, Any]]:
-    """TopK minus each control at each count, paired by item.
-
-    The controls belong to the first ranking: random heads outside its TopK, and random heads of the
-    same layers. Other rankings are compared with the former only, since the latter are drawn from
-    the layers of the first ranking.
-    """
-    rows = []
-    for panel in panels:
-        first = next(iter(panel.by_ranking))
-        for by, curve in panel.curves:
-            controls = curve if by == first else panel.accuracy
-            wanted = SERIES[1:] if by == first else SERIES[1:2]
-            for (control, count), values in controls.raw.items():
-                if control in wanted and count:
-                    top = curve.raw["top", count]
-                    difference = paired_difference(top, values, clusters=curve.clusters)
-                    rows.append(
-                        {
-                            "model": curve.points[0].model,
-                            "task": curve.points[0].task,
-                            "ranking": by,
-                            "metric": curve.metric.key,
-                            "difference": f"top minus {control}",
-                            "control_of": first,
-                            "count": count,
-                            **columns(difference),
-                            "n": top.shape[-1],
-                        }
-                    )
-    return rows
+KIND = StudyKind("masked-heads", describe, Config, PRESETS, check=check, estimate=estimate)
 
 
 def published_counts(layout: HeadLayout) -> list[int]:

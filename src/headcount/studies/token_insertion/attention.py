@@ -8,6 +8,10 @@ It is computed as soon as a layer's weights are known, so that no tokens × toke
 queries i are all later tokens, or a choice of them, such as the original tokens of a prompt with an
 insert. The last token has no later query, so its profile is NaN.
 
+Early tokens are seen by queries that have few other tokens to look at, so they receive more even
+from a head without any preference. Such a *uniform reader*, A_ij = 1 / (i + 1), goes through the
+same functions, and measured effects are compared with its own.
+
 The affine check fits `Attn_new = λ · Attn + bias`. The paper says that an insert scales a head's
 output on the original tokens by λ < 1, and adds a direction that hardly depends on the token.
 """
@@ -79,6 +83,21 @@ def profiles(
         return torch.where(counts > 0, sums / counts.clamp(min=1), torch.nan)
 
     return attend_each(model, sequences, reduce, gates=gates, label="profiles", progress=progress)
+
+
+def uniform_profile(
+    tokens: int, asking: Sequence[int] | None = None
+) -> Float[np.ndarray, "1 tokens"]:
+    """The profile of a uniform reader, which attends to all tokens up to its own equally.
+
+    >>> uniform_profile(4).round(3).tolist()  # (1/2 + 1/3 + 1/4) / 3, (1/3 + 1/4) / 2, 1/4, nothing
+    [[0.361, 0.292, 0.25, nan]]
+    """
+    asks = np.zeros(tokens)
+    asks[slice(None) if asking is None else list(asking)] = 1.0
+    given = asks / np.arange(1, tokens + 1)  # by each query to each token up to its own
+    sums, counts = (np.cumsum(some[::-1])[::-1] - some for some in (given, asks))
+    return np.where(counts > 0, sums / np.maximum(counts, 1), np.nan)[None]
 
 
 def profile_effects(

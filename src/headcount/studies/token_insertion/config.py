@@ -15,7 +15,7 @@ Variant = Literal["replace", "add"]
 SWEEPS = ("length", "position")
 PRESETS: dict[str, dict[str, Any]] = {
     "quick": {"n": 60, "prompts": 12},
-    "full": {"n": 400, "prompts": 32},
+    "full": {"n": 0, "prompts": 64},
     # As published, except for the sampling settings: the paper takes those of each model.
     "paper": {"tasks": ("math-500",), "prompts": 32, "temperature": 0.6, "top_p": 0.95, "seeds": 5},
 }
@@ -32,6 +32,9 @@ class Config:
         ("word-problems",), "tasks of maths problems, or files of problems"
     )
     n: int = setting(0, "problems of each task; 0 takes all")
+    leave_out: int = setting(
+        0, "leave out the problems that --n with this number takes, to confirm a finding on others"
+    )
     meaningless: str = setting("/", "text of the meaningless insert")
     meaningful: str = setting("he", "text of the meaningful insert")
     length: int = setting(55, "number of inserted tokens")
@@ -43,7 +46,7 @@ class Config:
     head: int = setting(
         -1,
         "number of this head in its layer; -1 takes head 14, or in a smaller layer the head that "
-        "an insert changes most",
+        "an insert changes most on every other prompt, and judges it on the rest",
     )
     prompts: int = setting(16, "prompts on which attention and activations are read; 0 takes none")
     sinks: int = setting(1, "first tokens of the prompt to leave out of attention profiles")
@@ -65,9 +68,9 @@ class Config:
             raise unknown("sweep", self.sweep, SWEEPS)
         if not self.tasks:
             raise HeadcountError("token-insertion needs at least one task.")
-        least = {"seeds": 1, "prompts": 0, "sinks": 0, "n": 0, "layer": 0, "head": -1}
-        for name, bound in least.items():
-            if getattr(self, name) < bound:
+        least = {"seeds": 1, "head": -1}
+        for name in ("seeds", "prompts", "sinks", "n", "leave_out", "layer", "head"):
+            if getattr(self, name) < (bound := least.get(name, 0)):
                 value = getattr(self, name)
                 raise HeadcountError(f"{name} must be at least {bound}, not {value}.")
         heads: Any = self.heads  # of any kind, from a command line

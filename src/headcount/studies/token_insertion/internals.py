@@ -1,13 +1,18 @@
 """Model internals with and without inserts: attention profiles, affine check, activations.
 
 Every number is kept for each prompt and head, so that claims can have intervals over prompts. The
-store keeps them as one document for each model and set of prompts.
+store keeps them as one document for each model and set of prompts; a result keeps the numbers of
+the head that is drawn, and means over the heads of each layer.
+
+Where the head is chosen because it changes most, it is chosen on every other prompt, and drawn and
+judged on the rest. Alternating prompts, rather than two runs of them, because the problems of a
+task stand in the order of their templates: both halves have all templates.
 """
 
 from __future__ import annotations
 
 from collections import Counter as Tally
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -22,7 +27,6 @@ from headcount.heads import Head, HeadLayout, HeadScores
 from headcount.lab import Lab
 from headcount.models.model import Model
 from headcount.report.head_rows import head_rows
-from headcount.stats import bootstrap, paired_difference
 from headcount.studies.token_insertion.activations import STATISTICS, activation_statistics
 from headcount.studies.token_insertion.attention import (
     AFFINE,
@@ -31,6 +35,7 @@ from headcount.studies.token_insertion.attention import (
     head_outputs,
     profile_effects,
     profiles,
+    uniform_profile,
 )
 from headcount.tasks import Task, encode
 from headcount.tasks.inserts import Insert, Inserted, locate, with_insert
@@ -39,6 +44,9 @@ from headcount.tasks.maths.token_classes import CLASSES, token_class
 QUERIES = ("all", "original")  # a profile averages over all later tokens, or the original ones
 PASSES = 4  # passes over each prompt, at most
 PUBLISHED_HEAD = 14
+HEIGHT = ("peak", "peak_without")  # numerator and denominator of the height of the peaks
+UNIFORM, OTHERS = "uniform reader", "other layers"
+Entry = tuple[str, str, str, str]  # series, metric, queries, where
 Tables = dict[str, dict[Any, np.ndarray]]
 
 
@@ -48,7 +56,9 @@ class Internals:
 
     layer         the layer of that head
     requested     its number; -1 takes head 14 or, in a smaller layer, the head that changes most
+    choosing      the numbers of the prompts on which it is chosen; none if nothing is chosen
     effects       (series, queries, effect) → (prompts, heads); queries as in QUERIES
+    uniform       (series, queries, effect) → (prompts,): the same of a uniform reader
     affine        (series, entry of AFFINE) → (prompts, heads); NaN where a head is silent
     activations   series → (prompts, classes, statistics); NaN where a prompt lacks such a token
     drawn         series → (heads of the layer, tokens): mean profiles over `aligned` prompts
@@ -60,7 +70,9 @@ class Internals:
     layout: HeadLayout
     layer: int
     requested: int
+    choosing: Sequence[int]
     effects: Mapping[tuple[str, ...], Float[np.ndarray, "prompts heads"]]
+    uniform: Mapping[tuple[str, ...], Float[np.ndarray, "prompts"]]
     affine: Mapping[tuple[str, ...], Float[np.ndarray, "prompts heads"]]
     activations: Mapping[str, Float[np.ndarray, "prompts classes statistics"]]
     drawn: Mapping[str, Float[np.ndarray, "drawn _"]]
@@ -72,39 +84,64 @@ class Internals:
         """The series that have an insert."""
         return list(dict.fromkeys(series for series, _ in self.affine))
 
-    @property
-    def chosen(self) -> bool:
-        """Whether the head was chosen because it changes most on these same prompts."""
-        return self.requested < 0 and self.layout.counts[self.layer] <= PUBLISHED_HEAD
-
     @cached_property
     def head(self) -> Head:
         """The head that is drawn and judged."""
-        if not self.chosen:
+        if self.requested >= 0 or self.layout.counts[self.layer] > PUBLISHED_HEAD:
             return Head(self.layer, PUBLISHED_HEAD if self.requested < 0 else self.requested)
-        changes = [self.effects[series, "all", "change"] for series in self.series]
-        if not changes:
+        if not self.series:
             return Head(self.layer, 0)
-        by_head = np.mean(changes, axis=(0, 1))[self.layout.layers == self.layer]
+        changes = [
+            _known_means(self.effects[series, "all", "change"][list(self.choosing)].T)
+            for series in self.series
+        ]
+        by_head = np.mean(changes, axis=0)[self.layout.layers == self.layer]
         return Head(self.layer, int(np.nan_to_num(by_head).argmax()))
-
-    @property
-    def number(self) -> int:
-        """The number of that head among all heads of the model."""
-        return self.layout.number(self.head)
 
     def heads_of(self, layer: int, *, others: bool = False) -> list[int]:
         """The numbers of a layer's heads, or with `others` of all other layers' heads."""
         return [int(n) for n in np.flatnonzero((self.layout.layers == layer) != others)]
 
-    def scaled(
-        self, series: str, entry: str, heads: Sequence[int] | Int[np.ndarray, "some"]
-    ) -> Float[np.ndarray, "known"]:
-        """The mean of an entry of AFFINE over the heads that are not silent, for each prompt."""
-        values = self.affine[series, entry][:, list(heads)]
-        known = ~np.isnan(values)
-        values, known = values[known.any(1)], known[known.any(1)]
-        return np.asarray(np.where(known, values, 0).sum(1) / known.sum(1))
+    def entries(self) -> Iterator[tuple[Entry, Float[np.ndarray, "prompts"]]]:
+        """What a result keeps: a number for each prompt, by series, metric, queries and where.
+
+        Effects on profiles are kept for the head, for the mean over its layer, for the mean over
+        all other layers and for a uniform reader; the affine check for the mean over each layer.
+        Silent heads are left out of means, which are NaN where no head says anything.
+        """
+        layers = {f"layer {n}": self.heads_of(n) for n in range(len(self.layout.counts))}
+        own = f"layer {self.layer}"
+        places = {
+            str(self.head): [self.layout.number(self.head)],
+            own: layers[own],
+            OTHERS: self.heads_of(self.layer, others=True),
+        }
+        for (series, queries, effect), table in self.effects.items():
+            wanted = dict(places)
+            if queries == "all" and effect in HEIGHT:
+                wanted |= layers
+            if queries == "all" and effect == "change" and self.choosing:
+                wanted |= {str(self.layout.head(number)): [number] for number in layers[own]}
+            for where, heads in wanted.items():
+                if heads:
+                    yield (series, effect, queries, where), _known_means(table[:, heads])
+            yield (series, effect, queries, UNIFORM), self.uniform[series, queries, effect]
+        for (series, entry), table in self.affine.items():
+            for where, heads in {OTHERS: places[OTHERS], **layers}.items():
+                if heads:
+                    yield (series, entry, "", where), _known_means(table[:, heads])
+        for series, cube in self.activations.items():
+            for kind, tokens in enumerate(CLASSES):
+                for number, statistic in enumerate(STATISTICS):
+                    yield (series, statistic, "", tokens), cube[:, kind, number]
+
+
+def _known_means(values: Float[np.ndarray, "rows columns"]) -> Float[np.ndarray, "rows"]:
+    """The mean of each row over what is not NaN; NaN if all of it is."""
+    known = ~np.isnan(values)
+    count = known.sum(1)
+    sums = np.where(known, values, 0).sum(1)
+    return np.where(count > 0, sums / np.maximum(count, 1), np.nan)
 
 
 def packed(tables: Tables) -> dict[str, Any]:
@@ -137,8 +174,9 @@ def _listed(values: np.ndarray) -> Any:
 class InternalsRequest:
     """A request for the internals on prompts without an insert and with each insert.
 
-    The profiles of `layer` are kept for the figure. The head set `gates` applies to all passes. The
-    first `sinks` tokens are left out of the effects on profiles.
+    The profiles of `layer` are kept for the figure, from prompts on which no head was chosen. The
+    head set `gates` applies to all passes. The first `sinks` tokens are left out of the effects on
+    profiles.
     """
 
     model: Model
@@ -148,6 +186,19 @@ class InternalsRequest:
     head: int
     gates: Float[np.ndarray, "heads"]
     sinks: int
+
+    def __post_init__(self) -> None:
+        if self.choosing and len(self.task) < 2:
+            raise HeadcountError(
+                "A head is chosen on one half of the prompts and judged on the other: read at "
+                "least 2 prompts, or name a head."
+            )
+
+    @property
+    def choosing(self) -> range:
+        """The prompts on which a head is chosen: every other one, unless nothing is chosen."""
+        small = self.model.layout.counts[self.layer] <= PUBLISHED_HEAD
+        return range(0, len(self.task) if self.head < 0 and small else 0, 2)
 
     @cached_property
     def prompts(self) -> dict[str, list[Inserted]]:
@@ -186,7 +237,8 @@ class InternalsRequest:
             "layer": self.layer,
             "gates": [float(gate) for gate in self.gates],
             "sinks": self.sinks,
-            "version": 3,
+            "choosing": list(self.choosing),
+            "version": 4,
             "measurement": MEASUREMENT,
         }
 
@@ -203,19 +255,44 @@ class InternalsRequest:
         document = dict(lab.document("insert look", self.context, lambda: self._measure(lab)))
         spans, aligned = document.pop("spans"), document.pop("aligned")
         tables: Any = unpacked(document)
-        which = self.model.name, self.model.layout, self.layer, self.head
-        return Internals(*which, **tables, spans=spans, aligned=aligned)
+        which = self.model.name, self.model.layout, self.layer, self.head, self.choosing
+        uniform = self._uniform()
+        return Internals(*which, **tables, uniform=uniform, spans=spans, aligned=aligned)
+
+    def _uniform(self) -> dict[tuple[str, ...], Float[np.ndarray, "prompts"]]:
+        """Every effect on the profiles of a uniform reader, on the same prompts."""
+        old = [uniform_profile(len(ids)) for ids in self.ids("w/o")]
+        effects: dict[tuple[str, ...], np.ndarray] = {}
+        for series in self.inserts:
+            for queries in QUERIES:
+                rows = [
+                    profile_effects(
+                        before,
+                        uniform_profile(
+                            len(prompt.encoded.prompt),
+                            None if queries == "all" else prompt.original,
+                        ),
+                        prompt.original,
+                        prompt.span,
+                        sinks=self.sinks,
+                    )
+                    for before, prompt in zip(old, self.prompts[series], strict=True)
+                ]
+                for effect in EFFECTS:
+                    effects[series, queries, effect] = np.array([row[effect][0] for row in rows])
+        return effects
 
     def _measure(self, lab: Lab) -> dict[str, Any]:
         gates = None if (self.gates == 1).all() else self.gates
         how: dict[str, Any] = {"gates": gates, "progress": lab.progress}
         # Find the largest group of prompts whose tokens have equal positions in all series.
-        forms = [
-            tuple((len(prompt.encoded.prompt), prompt.span) for prompt in same)
-            for same in zip(*self.prompts.values(), strict=True)
-        ]
-        ((form, _),) = Tally(forms).most_common(1)
-        alike = [number for number, other in enumerate(forms) if other == form]
+        forms = {
+            number: tuple((len(prompt.encoded.prompt), prompt.span) for prompt in same)
+            for number, same in enumerate(zip(*self.prompts.values(), strict=True))
+            if number not in self.choosing
+        }
+        ((form, _),) = Tally(forms.values()).most_common(1)
+        alike = [number for number, other in forms.items() if other == form]
         effects, drawn = self._profiles(alike, how)
         tables = {
             "effects": effects,
@@ -292,70 +369,9 @@ def _by_class(
     return [values[kinds == name].mean(0) if (kinds == name).any() else nothing for name in CLASSES]
 
 
-def affine_rows(internals: Internals) -> list[dict[str, Any]]:
-    """One row for each insert and layer: the mean over heads of λ, bias, R², spread and peaks."""
-    rows = []
-    for series in internals.series:
-        for layer in range(len(internals.layout.counts)):
-            heads = internals.heads_of(layer)
-            factor, bias, explained, spread = (internals.scaled(series, e, heads) for e in AFFINE)
-            if not len(factor):  # all heads of the layer are silent
-                continue
-            mean = bootstrap(factor)
-            by_head = [
-                _known_mean(values) for values in internals.affine[series, "lambda"].T[heads]
-            ]
-            peak, before = (
-                internals.effects[series, "all", name][:, heads].mean()
-                for name in ("peak", "peak_without")
-            )
-            rows.append(
-                {
-                    "model": internals.model,
-                    "series": series,
-                    "layer": layer,
-                    "lambda": mean.value,
-                    "low": mean.low,
-                    "high": mean.high,
-                    "heads below 1": float(np.mean([v < 1 for v in by_head if v is not None])),
-                    "added direction": float(bias.mean()),
-                    "R2": float(explained.mean()),
-                    "spread": float(spread.mean()),
-                    "peaks": float(peak / before),
-                    "by head": " ".join("–" if v is None else f"{v:.3f}" for v in by_head),
-                }
-            )
-    return rows
-
-
-def _known_mean(values: Float[np.ndarray, "prompts"]) -> float | None:
-    """The mean of the values that are not NaN; None if all are NaN."""
-    known = values[~np.isnan(values)]
-    return float(known.mean()) if len(known) else None
-
-
-def activation_rows(internals: Internals) -> list[dict[str, Any]]:
-    """Each statistic by class of token, without an insert, and its change by each insert."""
-    rows = []
-    inserted = dict(internals.activations)
-    before = inserted.pop("w/o", np.full((0, len(CLASSES), len(STATISTICS)), np.nan))
-    for kind, name in enumerate(CLASSES):
-        has_kind = ~np.isnan(before[:, kind, 0])  # (prompts,)
-        if has_kind.sum() < 2:
-            continue
-        for number, statistic in enumerate(STATISTICS):
-            old = before[has_kind, kind, number]
-            changes = {
-                f"{series} minus w/o": str(paired_difference(values[has_kind, kind, number], old))
-                for series, values in inserted.items()
-            }
-            facts = {"model": internals.model, "tokens": name, "statistic": statistic}
-            counts = {"prompts": int(has_kind.sum())}
-            rows.append({**facts, "w/o": float(old.mean()), **changes, **counts})
-    return rows
-
-
-def change_rows(internals: Internals, task: str) -> list[dict[str, Any]]:
+def change_rows(
+    internals: Internals, task: str, clusters: Int[np.ndarray, "prompts 2"]
+) -> list[dict[str, Any]]:
     """The effect of each insert on each head: the change of its attention, and 1 − λ."""
     scores = {}
     for series in internals.series:
@@ -366,10 +382,9 @@ def change_rows(internals: Internals, task: str) -> list[dict[str, Any]]:
             known = samples[~np.isnan(samples).any(1)]  # a short prompt has no profile
             if len(known):
                 scores[name] = HeadScores(internals.layout, known.mean(0), name, {}, known)
-    return head_rows(internals.model, task, scores)
+    return head_rows(internals.model, task, scores, clusters=clusters)
 
 
 def filled(values: Float[np.ndarray, "prompts heads"]) -> Float[np.ndarray, "prompts heads"]:
     """Fill NaN (a silent head) with the head's mean over prompts, or 0 if it is always silent."""
-    means = [_known_mean(column) or 0.0 for column in values.T]
-    return np.where(np.isnan(values), means, values)
+    return np.where(np.isnan(values), np.nan_to_num(_known_means(values.T)), values)

@@ -7,7 +7,8 @@ The answers are graded; on some of the prompts, attention and activations are re
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections import Counter as Tally
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -18,6 +19,7 @@ from headcount.errors import HeadcountError, counted
 from headcount.heads import Head
 from headcount.metrics.chance import chance_of
 from headcount.models.model import Model
+from headcount.report.estimates import plain_facts
 from headcount.report.study import Study
 from headcount.studies import StudyKind
 from headcount.studies.description import (
@@ -26,27 +28,40 @@ from headcount.studies.description import (
     StudyRequest,
     text_metric,
 )
-from headcount.studies.token_insertion.claims import judge_claims
 from headcount.studies.token_insertion.config import PRESETS, Config
+from headcount.studies.token_insertion.estimates import estimate
 from headcount.studies.token_insertion.figure import draw
 from headcount.studies.token_insertion.grading import (
+    NOTHING,
     Condition,
+    Graded,
     GradeRequest,
-    Outcome,
     conditions,
     problem_factory,
     problems,
     swept_conditions,
+    task_label,
 )
-from headcount.studies.token_insertion.internals import (
-    Internals,
-    InternalsRequest,
-    activation_rows,
-    affine_rows,
-    change_rows,
+from headcount.studies.token_insertion.internals import Internals, InternalsRequest, change_rows
+from headcount.studies.token_insertion.panels import (
+    COLUMNS,
+    PROBLEMS,
+    PROMPTS,
+    SHARED,
+    drawn,
+    panels_of,
 )
 from headcount.tasks import Task
 from headcount.tasks.inserts import with_insert
+from headcount.value_table import ValueTable
+
+PLACED = {  # in captions
+    "before": "before the instruction",
+    "between": "between instruction and problem",
+    "end": "after the problem",
+    "random": "at a random place of each prompt",
+    "none": "at no place",
+}
 
 
 def describe(models: Sequence[Model], config: Config) -> Description:
@@ -92,6 +107,12 @@ class _TokenInsertion:
                 task, notes = problems(model, spec, config)
                 self.rounds.append((model, task))
                 self.left_out += notes
+        for (name, task_name), times in Tally((m.name, t.name) for m, t in self.rounds).items():
+            if times > 1:
+                raise HeadcountError(
+                    f"{name} would be asked {task_name} {times} times under one name: give models "
+                    "and files of problems different names."
+                )
 
     def requests(self) -> dict[Hashable, StudyRequest]:
         """Grades under each condition, the internals, and grades of the sweep, in this order."""
@@ -103,12 +124,11 @@ class _TokenInsertion:
 
             for condition in self.conditions:
                 requests[number, condition] = self._grading(model, task, condition, gates)
-            if config.prompts and number % len(config.tasks) == 0:
-                read = task.subset(min(config.prompts, len(task)))
+            if config.prompts and number in self.firsts:
                 inserts = {s: insert for s, insert in config.inserts().items() if not insert.empty}
                 where = config.layer, config.head
                 requests[number, "internals"] = InternalsRequest(
-                    model, read, inserts, *where, gates, config.sinks
+                    model, self._read(task), inserts, *where, gates, config.sinks
                 )
             for condition in self.swept if number == 0 else ():
                 requests[number, condition] = self._grading(model, task, condition, gates)
@@ -120,47 +140,127 @@ class _TokenInsertion:
         changed = with_insert(task, model.tokenizer, condition.insert)
         return GradeRequest(model, changed, condition, gates, self.metric, self.config)
 
+    @property
+    def firsts(self) -> range:
+        """The numbers of the rounds with a model's first task."""
+        return range(0, len(self.rounds), len(self.config.tasks))
+
+    def _read(self, task: Task) -> Task:
+        """The problems of a task whose prompts are read."""
+        return task.subset(min(self.config.prompts, len(task)))
+
     def conclude(self, results: Results) -> Study:
-        """Make rows, claims, tables and figures from the results."""
-        outcomes = [self._outcome(number, results) for number in range(len(self.rounds))]
-        firsts = range(0, len(self.rounds), len(self.config.tasks))
-        drawn = [outcomes[number] for number in firsts]
-        internals = [results.get((number, "internals")) for number in firsts]
-        known = [inside for inside in internals if inside is not None]
-        tables = {
-            "Affine check": [row for inside in known for row in affine_rows(inside)],
-            "Activations of layer 0": [row for inside in known for row in activation_rows(inside)],
+        """Make estimates and figures from the values and facts of the results."""
+        graded = [*self._graded(results)]
+        internals: dict[int, Internals] = {
+            n: results[n, "internals"] for n in self.firsts if (n, "internals") in results
         }
-        judged = [judge_claims(*pair) for pair in zip(drawn, internals, strict=True)]
-        facts = {model.name: model.facts for model in self.models}
-        notes = [f"{o.model}, {o.task}: {o.at_chance}" for o in outcomes if o.at_chance]
-        notes += self.left_out
+        values = self._values(graded, internals)
+        facts = plain_facts(self._facts(graded, internals))
+        found = estimate(values, facts)
+        figures, captions = draw(
+            drawn(panels_of(values, facts)), found, internals.get(0), self.config.sinks
+        )
+        heads: list[dict[str, Any]] = []
+        for number, inside in internals.items():
+            task = self.rounds[number][1]
+            heads += change_rows(inside, task.name, self._read(task).clusters)
+        models = {model.name: model.facts for model in self.models}
+        notes = [*found.notes, *self.left_out, *_cut_off(facts["truncated"])]
         return Study(
             name=KIND.key,
-            title=f"{KIND.key} · {', '.join(facts)}",
-            rows=[row for outcome in outcomes for row in outcome.rows()],
-            claims=[claim for claims in judged for claim in claims],
-            figures=draw(drawn, internals[0], self.config, self.metric),
+            title=f"{KIND.key} · {', '.join(models)}",
+            rows=found.rows,
+            claims=found.claims,
+            figures=figures,
+            captions=captions,
             settings=self._settings(),
-            model=facts,
-            heads=[row for inside in known for row in change_rows(inside, self.config.tasks[0])],
-            notes=list(dict.fromkeys([*notes, *_cut_off(outcomes), *self._notes(known)])),
-            tables={title: rows for title, rows in tables.items() if rows},
-            values=[row for outcome in outcomes for row in outcome.values()],
+            model=models,
+            heads=heads,
+            notes=list(dict.fromkeys([*notes, *self._notes([*internals.values()])])),
+            tables=found.tables,
+            values=values,
+            facts=facts,
         )
 
-    def _outcome(self, number: int, results: Results) -> Outcome:
-        model, task = self.rounds[number]
-        return Outcome(
-            model.name,
-            task.name,
-            self.metric.key,
-            task.clusters,
-            {condition.series: results[number, condition] for condition in self.conditions},
-            [results[number, condition] for condition in self.swept if number == 0],
-            self.config.sweep,
-            None if self.config.heads else chance_of(self.metric, task),
-        )
+    def _graded(self, results: Results) -> Iterator[tuple[int, str, Graded]]:
+        """The number of the round, the name of the series, and its grades."""
+        for number in range(len(self.rounds)):
+            for condition in self.conditions:
+                yield number, condition.series, results[number, condition]
+            for condition in self.swept if number == 0 else ():
+                series = f"{condition.series}, by {self.config.sweep}"
+                yield number, series, results[number, condition]
+
+    def _values(
+        self, graded: Sequence[tuple[int, str, Graded]], internals: Mapping[int, Internals]
+    ) -> ValueTable:
+        """The grade of every problem, and what was read on every prompt."""
+        values = ValueTable(COLUMNS, SHARED)
+        for number, (model, task) in enumerate(self.rounds):
+            about: dict[str, Any] = {"model": model.name, "task": task.name}
+            samples = {PROBLEMS: task} | (
+                {PROMPTS: self._read(task)} if number in internals else {}
+            )
+            for sample, chosen in samples.items():
+                named = [(e.id, *e.cluster) for e in chosen]
+                values.name_examples(named, **about, sample=sample)
+            about |= {"sample": PROBLEMS, "metric": self.metric.key, "queries": "", "where": ""}
+            for of, series, grades in graded:
+                if of == number:
+                    insert = grades.insert
+                    own = {"series": series, "count": insert.length, "place": insert.place}
+                    values.put(grades.right, **about | own)
+        for number, inside in internals.items():
+            model, task = self.rounds[number]
+            about = {"model": model.name, "task": task.name, "sample": PROMPTS}
+            for (series, metric, queries, where), numbers in inside.entries():
+                insert = self.config.inserts().get(series, NOTHING)
+                about |= {"count": insert.length, "place": insert.place, "queries": queries}
+                values.put(numbers, **about, series=series, metric=metric, where=where)
+        return values
+
+    def _facts(
+        self, graded: Sequence[tuple[int, str, Graded]], internals: Mapping[int, Internals]
+    ) -> dict[str, Any]:
+        """What estimates need besides the values."""
+        config = self.config
+        chance: dict[str, dict[str, Any]] = {}
+        for model, task in self.rounds if not config.heads else ():
+            if (level := chance_of(self.metric, task)) is not None:
+                chance.setdefault(model.name, {})[task.name] = asdict(level)
+        tasks = [task.name for _, task in self.rounds[: len(config.tasks)]]
+        return {
+            "models": [model.name for model in self.models],
+            "tasks": dict(zip(tasks, map(task_label, config.tasks), strict=True)),
+            "metric": {"key": self.metric.key, "name": self.metric.name},
+            "greedy": not config.temperature,
+            "insert": f'{counted(config.length, "token")} of "{config.meaningless}" (Mless) or '
+            f'"{config.meaningful}" (Mful) {PLACED[config.position]}',
+            "sweep": config.sweep,
+            "chance": chance,
+            "truncated": [
+                {
+                    "model": self.rounds[number][0].name,
+                    "task": self.rounds[number][1].name,
+                    "series": series,
+                    "count": one.insert.length,
+                    "place": one.insert.place,
+                    "truncated": one.truncated,
+                    "of": one.right.size,
+                }
+                for number, series, one in graded
+            ],
+            "inside": {
+                one.model: {
+                    "head": str(one.head),
+                    "layer": one.layer,
+                    "layers": len(one.layout.counts),
+                    "choosing": list(one.choosing),
+                }
+                for one in internals.values()
+            },
+        }
 
     def _settings(self) -> dict[str, Any]:
         """The config, with the version of the grader and all settings of redistribution."""
@@ -181,40 +281,40 @@ class _TokenInsertion:
             "Prompt and insert are joined as token ids, so every condition keeps the token ids of "
             "the original prompt.",
             "The published gains are about two points. One baseline differs by more than that "
-            "between the paper's own tables (35.4, 41.8, 43.0). An interval that includes zero "
-            "neither supports nor refutes the gain.",
+            "between the paper's own tables (35.4, 41.8, 43.0).",
             "In layer 0, queries and keys of the problem's tokens do not change, so by the softmax "
             "alone the added keys scale down the attention among these tokens: lower peaks there "
             "say nothing about the model. In other layers queries and keys change as well.",
+            "A uniform reader attends to all tokens up to its own equally. It shows what peaks and "
+            "weights owe to position alone.",
         ]
-        for inside in known:
-            mean = f"the mean over {inside.aligned} prompts of one length"
-            mean = mean if inside.aligned > 1 else "those of a single prompt"
-            notes.append(f"{inside.model}: the profiles of head {inside.head} are {mean}.")
         if config.sinks:
-            notes.append(
-                f"Left out of all profiles as sinks: the first {counted(config.sinks, 'token')}."
-            )
+            first = "token" if config.sinks == 1 else f"{config.sinks} tokens"
+            notes.append(f"Left out of all profiles, as a sink: the first {first}.")
         if config.heads:
             kept = "kept" if config.keep else "off"
             notes.append(f"Heads {kept} throughout: {' '.join(config.heads)}.")
         return notes + [
-            f"{inside.model}: head {inside.head} was chosen because it changes most on these same "
-            "prompts, and the intervals of its claims ignore that choice: they are too optimistic."
+            f"{inside.model}: head {inside.head} was chosen on "
+            f"{counted(len(inside.choosing), 'prompt')}, where inserts change it most, and is "
+            "drawn and judged on the others. Means over layers are those of all prompts."
             for inside in known
-            if inside.chosen
+            if inside.choosing
         ]
 
 
-def _cut_off(outcomes: Sequence[Outcome]) -> list[str]:
+def _cut_off(truncated: Sequence[Mapping[str, Any]]) -> list[str]:
     """A note for each task with answers that were cut off at the limit of new tokens."""
-    notes = []
-    for outcome in outcomes:
-        cut = [f"{g.truncated} of {g.right.size} {s}" for s, g in outcome.graded.items()]
-        if any(graded.truncated for graded in outcome.graded.values()):
-            limit = "answers that were cut off at the limit of new tokens"
-            notes.append(f"{outcome.model}, {outcome.task}: {limit}: {', '.join(cut)}.")
-    return notes
+    by_task: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
+    for one in truncated:
+        by_task.setdefault((one["model"], one["task"]), []).append(one)
+    return [
+        f"{model}, {task}: answers that were cut off at the limit of new tokens: "
+        + ", ".join(f"{one['truncated']} of {one['of']} {one['series']}" for one in several)
+        + "."
+        for (model, task), several in by_task.items()
+        if any(one["truncated"] for one in several)
+    ]
 
 
-KIND = StudyKind("token-insertion", describe, Config, PRESETS, check=check)
+KIND = StudyKind("token-insertion", describe, Config, PRESETS, check=check, estimate=estimate)

@@ -1,0 +1,177 @@
+"""Verify a result: recompute its intervals and verdicts from its own values, and compare."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from headcount.errors import HeadcountError, counted
+from headcount.report.curve_study import estimate_curve
+from headcount.report.estimates import Estimates
+from headcount.report.read import Result, number, read_result
+from headcount.studies import STUDIES, study_kind
+from headcount.value_table import VALUES, MisfitError, ValueTable
+
+ALLOWED = 1e-6  # of the size of a number, or of 1: sums may be added up in another order
+
+# The settings that say how many draws a series has.
+DRAWS = {"random": "seeds", "matched": "seeds", "reranked": "rerankings", "anywhere": "anywhere"}
+
+
+@dataclass(frozen=True)
+class Verified:
+    """What was recomputed, what differs, and which tables are not made from the values."""
+
+    folder: str
+    numbers: int
+    claims: int
+    differences: tuple[str, ...]
+    left_out: tuple[str, ...]
+
+    def __str__(self) -> str:
+        what = f"{counted(self.numbers, 'number')} and {counted(self.claims, 'claim')}"
+        lines = [f"{self.folder}: {what} recomputed from the values of single examples"]
+        if self.differences:
+            many = counted(len(self.differences), "difference")
+            lines = [f"{self.folder} does not fit together, {many}; the first:"]
+            lines.append(f"  {self.differences[0]}")
+        else:
+            lines[0] += "; all agree."
+        if self.left_out:
+            lines.append(f"Not made from these values: {', '.join(self.left_out)}.")
+        return "\n".join(lines)
+
+
+def verify(folder: str | Path) -> Verified:
+    """Recompute every interval and verdict of a result folder, and compare them with its files."""
+    result = read_result(folder)
+    facts = result.run.get("facts")
+    if not isinstance(facts, dict) or not facts:
+        raise HeadcountError(
+            f"{folder} was written before results kept what their estimates are made from: run its "
+            "command again."
+        )
+    checks = _Checks()
+    try:
+        values = ValueTable.read(Path(folder))
+        checks.differences += unlike_the_settings(result.run, values)
+        found = _estimate(result, values, facts)
+    except MisfitError as error:
+        return Verified(str(folder), 0, 0, (*checks.differences, str(error)), ())
+    checks.table("curves.csv", found.rows, result.rows)
+    for title, rows in found.tables.items():
+        checks.table(
+            str(result.run["tables"].get(title, title)), rows, result.tables.get(title, ())
+        )
+    checks.claims(found, result)
+    left_out = [name for title, name in result.run["tables"].items() if title not in found.tables]
+    told = tuple(checks.differences)
+    return Verified(str(folder), checks.numbers, len(found.claims), told, tuple(left_out))
+
+
+def unlike_the_settings(run: Mapping[str, Any], values: ValueTable) -> list[str]:
+    """What the settings in run.json say about the values, and the values do not."""
+    settings, told = run["settings"], []
+    if not {"model", "task", "count"} <= {*values.columns}:
+        raise MisfitError(f"{VALUES} lacks one of the columns model, task and count.")
+    for column, names in (("model", list(run["model"])), ("task", settings.get("functions"))):
+        measured = values.names(column)
+        if isinstance(names, list) and set(map(str, names)) != set(measured):
+            told.append(
+                f"run.json has the {column}s {_listed(names)}, and {VALUES} {_listed(measured)}."
+            )
+    told += _other_counts(run, values.names("count"))
+    for facts in values.facts():
+        wanted = settings.get(DRAWS.get(str(facts.get("series")), ""))
+        draws = len(values.get(**facts))
+        if isinstance(wanted, int) and facts["count"] and draws != wanted:
+            where = ", ".join(map(str, facts.values()))
+            told.append(f"run.json says {wanted} draws, and {VALUES} has {draws} of {where}.")
+    return told
+
+
+def _other_counts(run: Mapping[str, Any], measured: Sequence[object]) -> list[str]:
+    """Counts that only run.json or only the values have.
+
+    None and all heads may be measured without being asked for, and a model may have fewer heads
+    than were asked for.
+    """
+    asked = run["settings"].get("counts")
+    if not isinstance(asked, list):
+        return []
+    ends = {0, *(sum(facts.get("heads", [])) for facts in run["model"].values())}
+    numbers = {count for count in asked if isinstance(count, int)}
+    most = max((count for count in measured if isinstance(count, int)), default=0)
+    missing = {count for count in numbers if count <= most} - {*measured}
+    if missing or {*measured} - numbers - ends:
+        return [f"run.json has the counts {_listed(asked)}, and {VALUES} {_listed(measured)}."]
+    return []
+
+
+def _listed(names: Sequence[object]) -> str:
+    return ", ".join(map(str, names))
+
+
+def _estimate(result: Result, values: ValueTable, facts: Mapping[str, Any]) -> Estimates:
+    known = result.study in STUDIES
+    estimate = study_kind(result.study).estimate if known else None
+    if result.study == "curve":
+        estimate = estimate_curve
+    if estimate is None:
+        raise HeadcountError(
+            f'The study "{result.study}" has no estimates that can be made again: verify knows '
+            f"curve and {', '.join(name for name in STUDIES)}."
+        )
+    try:
+        return estimate(values, facts)
+    except HeadcountError as error:  # a value that is no number, say
+        raise MisfitError(f"No estimates can be made from {VALUES}: {error}") from error
+    except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
+        raise MisfitError(
+            f"run.json names facts that the values do not have, or the other way round ({error!r})."
+        ) from error
+
+
+class _Checks:
+    """Compares what was recomputed with what was written, and notes what differs."""
+
+    def __init__(self) -> None:
+        self.differences: list[str] = []
+        self.numbers = 0
+
+    def table(
+        self, file: str, rows: Sequence[Mapping[str, Any]], written: Sequence[Mapping[str, str]]
+    ) -> None:
+        if len(rows) != len(written):
+            self.differences.append(f"{file} has {len(written)} rows, and the values {len(rows)}.")
+        for place, (row, other) in enumerate(zip(rows, written, strict=False), start=1):
+            for name, cell in row.items():
+                self._compare(f"{file}, row {place}, {name}", cell, other.get(name))
+
+    def claims(self, found: Estimates, result: Result) -> None:
+        if len(found.claims) != len(result.claims):
+            self.differences.append(
+                f"claims.json has {len(result.claims)} claims, and the values {len(found.claims)}."
+            )
+        for place, (claim, other) in enumerate(
+            zip(found.claims, result.claims, strict=False), start=1
+        ):
+            for name, cell in asdict(claim).items():
+                self._compare(f"claims.json, claim {place}, {name}", cell, other.get(name))
+
+    def _compare(self, where: str, ours: Any, theirs: Any) -> None:
+        if isinstance(ours, float | int) and not isinstance(ours, bool):
+            self.numbers += 1
+            if not _same(float(ours), number(theirs)):
+                self.differences.append(f"{where}: {theirs} there, {ours} from the values.")
+        elif ("" if ours is None else str(ours)) != ("" if theirs is None else str(theirs)):
+            self.differences.append(f"{where}: {theirs!r} there, {ours!r} from the values.")
+
+
+def _same(ours: float, theirs: float | None) -> bool:
+    if theirs is None or not math.isfinite(theirs):
+        return not math.isfinite(ours)
+    return abs(ours - theirs) <= ALLOWED * max(1.0, abs(ours))

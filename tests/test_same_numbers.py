@@ -1,7 +1,8 @@
 """One small run of each study on the bundled model gives the numbers that it gave before.
 
-`tests/data/same_numbers.json` was written by the first version of the house. Where these numbers
-change for a reason, `MEASUREMENT` in engine/measure/plan.py is raised.
+The values in `tests/data/same_numbers.json` were written by the first version of the house; their
+intervals are those of the present statistics. Where values change for a reason, `MEASUREMENT` in
+engine/measure/plan.py is raised.
 """
 
 from __future__ import annotations

@@ -230,3 +230,13 @@ def test_a_function_of_estimates_is_applied_level_by_level() -> None:
     assert product.value == one.value * two.value
     relative = math.hypot(one.spread.error / one.value, two.spread.error / two.value)
     assert product.spread.error == pytest.approx(product.value * relative)
+
+
+def test_an_interval_does_not_depend_on_what_was_estimated_before() -> None:
+    """Answers without a wrong one have a width that noise gives them: the values seed it."""
+    right, wrong = np.ones(12), np.zeros(12)
+    items = Resampling(range(12), seed=3)
+    first = items.estimate(right).interval, items.difference(right, wrong).interval
+    other = Resampling(range(12), seed=3)
+    assert (other.difference(right, wrong).interval, other.estimate(right).interval) == first[::-1]
+    assert first[0].low < 1 < first[0].high

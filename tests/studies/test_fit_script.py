@@ -67,5 +67,5 @@ def test_gates_are_fitted_with_little_installed(folder: Path, tmp_path: Path) ->
         n=4,
     )
     assert {row["task"] for row in study.rows} == {"Syntax"}
-    # at chance, what is resampled, another name, few updates, and our reading
-    assert len(study.notes) == 5
+    # at chance, what is resampled, what is held fixed, another name, few updates, and our reading
+    assert len(study.notes) == 6

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from itertools import count
 from typing import Any, TypeAlias
+from zlib import crc32
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -54,7 +55,6 @@ class Resampling:
                 self.labels[Level(self.owner, name, len(sizes), freedom)] = labels
         self._draws: dict[tuple[str, int], tuple[Level, int]] = {}  # with their numbers
         self._rankings: dict[int, Level] = {}  # by how many rankings there are
-        self._tables = count()
 
     @property
     def n(self) -> int:
@@ -92,7 +92,7 @@ class Resampling:
         estimate = {level: value + some[:, 0] for level, some in parts.items()}
         if len(table) == 1 and np.isin(table, (0, 1)).all():
             share = (value * table.size + 1) / (table.size + 2)  # one more right, one more wrong
-            self._at_least(estimate, share * (1 - share) / table.size)
+            self._at_least(estimate, share * (1 - share) / table.size, table)
         if len(table) > 1:
             level, number = self._level_of(draws, len(table))
             drawn = _draw((self.seed, DRAWN, number), level.n)
@@ -131,15 +131,26 @@ class Resampling:
         changes = first.mean(0) - second.mean(0)
         added = np.concatenate([changes, [1.0, -1.0]])
         parts = dict(estimate.parts)
-        self._at_least(parts, added.var(ddof=1) / (len(changes) + 2))
+        self._at_least(parts, added.var(ddof=1) / (len(changes) + 2), np.abs(changes))
         return Estimate(estimate.value, parts)
 
-    def _at_least(self, parts: dict[Level, np.ndarray], least: float) -> None:
-        """Add what is missing to this variance of single items, which all levels hold."""
+    def _at_least(
+        self, parts: dict[Level, np.ndarray], least: float, values: Float[np.ndarray, "..."]
+    ) -> None:
+        """Add what is missing to this variance of single items, which all levels hold.
+
+        The noise is seeded by the values, so that estimates do not depend on the order in which
+        they are made. It is uncorrelated with the resamples, so variances add up exactly, and a
+        difference turned round has the same interval with the other sign.
+        """
         missing = least - parts[next(iter(self.labels))].var()
         if missing > 0:
-            rng = np.random.default_rng([self.seed, FLOOR, next(self._tables)])
-            noise = rng.normal(size=RESAMPLES) * np.sqrt(missing)
+            rng = np.random.default_rng([self.seed, FLOOR, crc32(values.tobytes())])
+            known = np.stack([parts[level] for level in self.labels], axis=-1)  # (times, levels)
+            known = np.concatenate([known - known.mean(0), np.ones((RESAMPLES, 1))], axis=1)
+            noise = rng.normal(size=RESAMPLES)
+            noise -= known @ np.linalg.lstsq(known, noise, rcond=None)[0]
+            noise *= np.sqrt(missing) / noise.std()
             for level in self.labels:
                 parts[level] = parts[level] + noise
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 # The second metric in legends. Only COMET itself may be called COMET.
-SHORT = {"comet": "Comet", "similarity": "Similarity"}
+SHORT = {"comet": "Comet", "similarity": "Similarity (MiniLM)"}
 
 
 def draw(

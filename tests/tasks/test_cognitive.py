@@ -105,9 +105,10 @@ def test_some_of_the_items() -> None:
         ({"shots": 13}, "from 0 to 12 shots"),
         ({"shots": 2, "draw": 3}, "draws 0 to 2"),
         ({"shots": 2, "n": 1000}, "or 0 for all"),
+        ({"shots": 2, "front": "comon"}, 'Did you mean "common"'),
     ],
 )
-def test_what_cannot_be_done_is_a_sentence(settings: dict[str, int], words: str) -> None:
+def test_what_cannot_be_done_is_a_sentence(settings: dict[str, object], words: str) -> None:
     with pytest.raises(HeadcountError, match=words):
         cognitive_task(FUNCTION, byte_level(), **settings)
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import torch
@@ -31,6 +31,7 @@ from headcount.models.model import Model
 from headcount.rankings.probe_classifier import TrainedProbe, Training, train_probe
 from headcount.rankings.ranking import Settings, examples_key
 from headcount.tasks import FUNCTIONS, TASKS, Encoded, Task, make_task
+from headcount.tasks.cognitive import Front
 
 FEWEST_ITEMS = 5  # of each function, because a fifth of them is held out
 STOP = "\n"  # ends a generated answer
@@ -49,6 +50,9 @@ class ProbeSettings(Training):
     max_new_tokens  the largest number of tokens of a generated answer
     seeds           how many probes are trained, each with its own split, initial weights and order
     unseen          also measure the accuracy on templates that were left out of the training
+    front           "common": the same solved questions stand in front of all functions' items, one
+                    of each function, so that nothing but the question tells functions apart; "own":
+                    each function's own solved questions, as the task has them
     """
 
     against: str = ""
@@ -56,14 +60,17 @@ class ProbeSettings(Training):
     tokens: int | str | None = None
     items: int = 100
     max_new_tokens: int = 32
-    unseen: bool = False
+    unseen: bool = True
+    front: str = "common"
     seed: int = 0
-    seeds: int = 1
+    seeds: int = 5
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.answers not in ("generated", "gold"):
             raise unknown("kind of answers", self.answers, ("generated", "gold"))
+        if self.front not in get_args(Front):
+            raise unknown("front", self.front, get_args(Front))
         if self.tokens not in (None, "all") and not isinstance(self.tokens, int):
             raise HeadcountError(f"tokens is a whole number, or None for all, not {self.tokens!r}.")
         if isinstance(self.tokens, int) and self.tokens < 1:
@@ -192,11 +199,6 @@ def one_template_each(features: Features, seed: int) -> Bool[np.ndarray, "items"
     for _, templates in _by_function(features, features.templates):
         if len(templates) > 1:
             chosen |= templates[rng.integers(len(templates))]
-    if not chosen.any():
-        raise HeadcountError(
-            "No function has two templates, so no template can be left out of the training: set "
-            "unseen to False."
-        )
     return chosen
 
 
@@ -206,7 +208,8 @@ class ProbeResult:
 
     `confusion` counts held-out items by true and predicted function, over all seeds; accuracies are
     means over seeds. `unseen` is the accuracy on templates left out of the training, or None if it
-    was not measured. `dropped` counts the items of each function whose answer was empty.
+    was not measured, as where no function has two templates. `dropped` counts the items of each
+    function whose answer was empty.
     """
 
     layout: HeadLayout
@@ -276,7 +279,7 @@ def probe_features(
     seeds = range(settings.seed, settings.seed + settings.seeds)
     fits = [trained(held_out(features, seed), seed) for seed in seeds]
     unseen = None
-    if settings.unseen:
+    if settings.unseen and one_template_each(features, settings.seed).any():
         retrained = [trained(one_template_each(features, seed), seed) for seed in seeds]
         unseen = float(np.mean([probe.accuracy for probe in retrained]))
     return ProbeResult(
@@ -317,15 +320,15 @@ def probe(model: Model, task: Task, settings: ProbeSettings, *, lab: Lab) -> Hea
 
     The task must be a cognitive function. As published, features are not standardised by default.
     """
-    tasks = probe_tasks(model, task, settings.against)
+    tasks = probe_tasks(model, task, settings.against, settings.front)
     return fit_probe(model, tasks, settings, progress=lab.progress).scores(task.name)
 
 
-def probe_tasks(model: Model, task: Task, against: str = "") -> dict[str, Task]:
+def probe_tasks(model: Model, task: Task, against: str = "", front: str = "own") -> dict[str, Task]:
     """The function under test and the functions to tell it from, each with its task.
 
     The other tasks are made with those settings of `task` that they have as well, so that their
-    prompts differ only in the function.
+    prompts differ only in the function. With the common front, the examples of `task` get it too.
     """
     known = ", ".join(FUNCTIONS)
     if task.name not in FUNCTIONS:
@@ -341,27 +344,37 @@ def probe_tasks(model: Model, task: Task, against: str = "") -> dict[str, Task]:
                 f'"{name}" is no other function to tell {task.name} from (known: {known}).'
                 f"{did_you_mean(name, FUNCTIONS)}"
             )
-    tasks = {task.name: task}
-    for name in others:
+    changes = front != "own" and "front" in TASKS[task.name].defaults()
+    settings = {**task.parameters, "front": front} if changes else task.parameters
+
+    def with_settings(name: str) -> Task:
         shareable = set(TASKS[name].defaults()) - {"n", "shots"}  # these differ between functions
-        shared = {key: value for key, value in task.parameters.items() if key in shareable}
-        other = make_task(name, model.tokenizer, **shared)
-        tasks[name] = replace(other, bos=task.bos, chat=task.chat)
-    return tasks
+        shared = {key: value for key, value in settings.items() if key in shareable}
+        made = make_task(name, model.tokenizer, **shared)
+        return replace(made, bos=task.bos, chat=task.chat)
+
+    own = task
+    if changes:
+        again = {example.id: example for example in with_settings(task.name)}
+        asked = tuple(again.get(example.id, example) for example in task)
+        own = replace(task, examples=asked)
+    return {task.name: own, **{name: with_settings(name) for name in others}}
 
 
 def probe_context(model: Model, task: Task, parameters: Settings) -> dict[str, Any]:
     """What determines a probe's scores besides its own task: the items of the other functions."""
     return {
         name: [other.version, examples_key(model.encode(other.split("ranking")))]
-        for name, other in probe_tasks(model, task, parameters["against"]).items()
+        for name, other in probe_tasks(
+            model, task, parameters["against"], parameters["front"]
+        ).items()
     }
 
 
 def count_probe(counter: Counter, model: Model, task: Task, settings: Settings) -> None:
     """Count the answers to the items of every function, and a pass over each; training is cheap."""
     new = settings["max_new_tokens"] if settings["answers"] == "generated" else 0
-    for function in probe_tasks(model, task, settings["against"]).values():
+    for function in probe_tasks(model, task, settings["against"], settings["front"]).values():
         items = items_of(function, model, settings["items"])
         tokens = sum(len(item.prompt) + new for item in items)
         if new:

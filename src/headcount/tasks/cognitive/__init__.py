@@ -3,7 +3,8 @@
 The functions are those of Ma et al. ("Cognitive Mirrors", NeurIPS 2025); every question here is our
 own, under the licence of headcount. The solved questions in front of an item come from items that
 are set aside and never asked. There are three fixed draws of solved questions; a task shows the
-same draw in front of all its items.
+same draw in front of all its items. With the `common` front, one solved question of each function
+stands there: then the prompts of all functions begin alike, and only the question differs.
 """
 
 from __future__ import annotations
@@ -11,16 +12,17 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
-from typing import Any, Literal
+from functools import cache, partial
+from typing import Any, Literal, get_args
 
-from headcount.errors import HeadcountError
+from headcount.errors import HeadcountError, unknown
 from headcount.system.files import digest
 from headcount.tasks.cognitive import items
 from headcount.tasks.few_shot import check_shots, few_shot_task
 from headcount.tasks.items import Item
 from headcount.tasks.task import Bos, Task, Tokenizer
 
+Front = Literal["own", "common"]
 DRAWS = 3
 MAX_SHOTS = 12  # the number of items that are set aside for each draw
 
@@ -51,27 +53,38 @@ def cognitive_task(
     n: int = 0,
     shots: int,
     draw: int = 0,
+    front: Front = "own",
     need_corrupted: bool = False,
     max_new_tokens: int = 16,
     bos: Bos = "auto",
 ) -> Task:
     """Make the task of a function: `n` items (0: all) with `shots` solved items in front of each.
 
-    With `need_corrupted`, items without a corrupted prompt under this tokenizer are left out.
+    The `common` front has one solved item of each of the eight functions instead, whatever `shots`
+    says. With `need_corrupted`, items without a corrupted prompt under this tokenizer are left out.
     """
     check_shots(function.key, shots, MAX_SHOTS)
+    if front not in get_args(Front):
+        raise unknown("front", front, get_args(Front))
     if not 0 <= draw < DRAWS:
         raise HeadcountError(
             f"{function.name} has the draws 0 to {DRAWS - 1}, not {draw}: choose one of these."
         )
     all_items = function.items()
     aside = set_aside(all_items)
-    solved = aside[draw * MAX_SHOTS :][:shots]
+    solved = common_front(draw) if front == "common" else aside[draw * MAX_SHOTS :][:shots]
     asked = [(item, solved) for item in all_items if item not in aside]
     own: dict[str, Any] = {"bos": bos, "max_new_tokens": max_new_tokens}
     return few_shot_task(
         function.key, asked, tokenizer, turn, turn, n=n, need_corrupted=need_corrupted, **own
     )
+
+
+@cache
+def common_front(draw: int) -> list[Item]:
+    """One solved item of each function, in the order of their keys' digests."""
+    ordered = sorted(FUNCTIONS.values(), key=lambda function: digest(function.key))
+    return [set_aside(function.items())[draw * MAX_SHOTS] for function in ordered]
 
 
 def set_aside(items: Sequence[Item]) -> list[Item]:

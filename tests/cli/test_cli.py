@@ -43,6 +43,7 @@ COMMANDS = (
     "compare",
     "run",
     "report",
+    "across",
     "verify",
     "tasks",
     "generate",

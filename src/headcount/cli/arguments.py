@@ -223,6 +223,17 @@ def _report(parser: Parser) -> None:
 
 
 @command(
+    "listing:across",
+    "draw one study's curves of several models in one figure, by share of heads",
+    "out/small out/large --out out/across",
+)
+def _across(parser: Parser) -> None:
+    folders = "folders of results of one study, or folders that contain such folders"
+    parser.add_argument("folders", nargs="+", metavar="FOLDER", help=folders)
+    _out(parser, "out/across")
+
+
+@command(
     "verify:verify",
     "recompute every interval and verdict of a result from its own values",
     "out/masked-heads",

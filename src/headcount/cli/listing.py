@@ -1,4 +1,4 @@
-"""Commands that need no model: `headcount list`, `cache`, `store` and `report`.
+"""Commands that need no model: `headcount list`, `cache`, `store`, `report`, `across`.
 
 They answer at once, because each imports slow modules only when it needs them.
 """
@@ -11,6 +11,7 @@ import textwrap
 from argparse import Namespace
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 from headcount.cli.common import Answer, table
@@ -139,10 +140,24 @@ def _clean(arguments: Namespace, store: Store) -> Answer:
 
 def report(arguments: Namespace) -> Answer:
     """Find the results in the folders, and write one page about all of them."""
-    from headcount.report import find_results, write_page
+    from headcount.report import write_page
 
-    below = (result for folder in arguments.folders for result in find_results(folder))
-    results = list(dict.fromkeys(below))
+    results = results_below(arguments.folders)
     path = write_page(results, arguments.out)
     text = f"{counted(len(results), 'result')}: {path}"
     return Answer({"page": path, "results": results}, text)
+
+
+def across(arguments: Namespace) -> Answer:
+    """Draw the results in the folders in one figure."""
+    from headcount.report.across import write_across
+
+    paths, caption = write_across(results_below(arguments.folders), arguments.out)
+    return Answer({"files": paths, "caption": caption}, f"{paths[0]}\n{caption}")
+
+
+def results_below(folders: Sequence[str]) -> list[Path]:
+    """The results in all of these folders, each once."""
+    from headcount.report import find_results
+
+    return list(dict.fromkeys(result for folder in folders for result in find_results(folder)))

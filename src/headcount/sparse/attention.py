@@ -77,34 +77,57 @@ def sparse_attention(
     """
     if _calls is not None:
         _calls.append(module)
-    _refuse_others(module, dropout, kwargs)
+    refuse_others(module, dropout, kwargs)
+    query, key, value, attention_mask, causal = prepared(
+        module, query, key, value, attention_mask, is_causal
+    )
+    draw: Draw | None = getattr(module, "sparse_draw", None)
+    gates = draw or Draw(bias := query.new_full((), _bias(module), dtype=torch.float32), bias)
+    scale = scale_of(query, scaling)
+    scored = (query, key, attention_mask, gates.bias, gates.seed, gates.spread)
+    output, expected, opened = Attend.apply(value, *scored, (scale, causal, gates.pressure))
+    if draw is not None:
+        draw.expected, draw.open = expected, opened
+        draw.possible = _possible_edges(attention_mask, causal, query, key)
+    weights = None
+    if _form_weights:
+        part = QueryPart(*scored, scale, causal, range(query.shape[2]))
+        weights = part.scores.softmax(-1).masked_fill(~part.open, 0).to(query.dtype)
+        weights = nn.functional.pad(weights, (0, key.shape[2] - weights.shape[-1]))
+    return output.transpose(1, 2).contiguous(), weights
+
+
+def prepared(
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    mask: Tensor | None,
+    is_causal: bool | None,
+) -> tuple[Tensor, Tensor, Tensor, Tensor | None, bool]:
+    """Query, key, value and mask with a key for each query head, and whether attention is causal.
+
+    The end of a preallocated cache, which no query sees, is cut off.
+    """
     causal = is_causal if is_causal is not None else getattr(module, "is_causal", True)
     queries = query.shape[2]
-    causal = bool(causal) and attention_mask is None and queries > 1
-    if causal and key.shape[2] > queries:  # a preallocated cache: no query sees its empty end
+    causal = bool(causal) and mask is None and queries > 1
+    if causal and key.shape[2] > queries:
         key, value = key[:, :, :queries], value[:, :, :queries]
-    if attention_mask is not None and attention_mask.shape[-1] > key.shape[2]:
-        attention_mask = attention_mask[..., : key.shape[2]]
+    if mask is not None and mask.shape[-1] > key.shape[2]:
+        mask = mask[..., : key.shape[2]]
     if torch.is_autocast_enabled(query.device.type):
         kind = torch.get_autocast_dtype(query.device.type)
         query, key, value = query.to(kind), key.to(kind), value.to(kind)
     groups = query.shape[1] // key.shape[1]
     if groups > 1:
         key, value = (x.repeat_interleave(groups, dim=1) for x in (key, value))
-    draw: Draw | None = getattr(module, "sparse_draw", None)
-    gates = draw or Draw(bias := query.new_full((), _bias(module), dtype=torch.float32), bias)
-    scale = query.shape[-1] ** -0.5 if scaling is None else float(scaling)
-    scored = (query, key, attention_mask, gates.bias, gates.seed, gates.spread)
-    output, expected, opened = _Attend.apply(value, *scored, (scale, causal, gates.pressure))
-    if draw is not None:
-        draw.expected, draw.open = expected, opened
-        draw.possible = _possible_edges(attention_mask, causal, query, key)
-    weights = None
-    if _form_weights:
-        part = _Part(*scored, scale, causal, range(queries))
-        weights = part.scores.softmax(-1).masked_fill(~part.open, 0).to(query.dtype)
-        weights = nn.functional.pad(weights, (0, key.shape[2] - weights.shape[-1]))
-    return output.transpose(1, 2).contiguous(), weights
+    return query, key, value, mask, causal
+
+
+def scale_of(query: Tensor, scaling: float | None) -> float:
+    """The factor of the scores: 1/√d unless the model has another."""
+    return float(query.shape[-1] ** -0.5 if scaling is None else scaling)
 
 
 def _bias(module: nn.Module) -> float:
@@ -117,7 +140,8 @@ def _bias(module: nn.Module) -> float:
     return float(bias)
 
 
-def _refuse_others(module: nn.Module, dropout: float, kwargs: dict[str, Any]) -> None:
+def refuse_others(module: nn.Module, dropout: float, kwargs: dict[str, Any]) -> None:
+    """Refuse arguments that change attention in a way that this file does not compute."""
     for name in NOT_OURS:
         if kwargs.get(name) is not None:
             raise HeadcountError(
@@ -131,7 +155,7 @@ def _refuse_others(module: nn.Module, dropout: float, kwargs: dict[str, Any]) ->
         )
 
 
-class _Part:
+class QueryPart:
     """Scores and gates of a range of queries."""
 
     def __init__(
@@ -175,7 +199,8 @@ class _Part:
         return (self.scores - logsumexp).exp()
 
 
-def _parts(query: Tensor, key: Tensor) -> Iterator[range]:
+def query_parts(query: Tensor, key: Tensor) -> Iterator[range]:
+    """Queries a few at a time, so that their scores take little memory."""
     rows, heads, queries = query.shape[:3]
     most = AT_ONCE.get(query.device.type, AT_ONCE_ELSEWHERE)
     step = max(1, most // (rows * heads * key.shape[2]))
@@ -183,11 +208,11 @@ def _parts(query: Tensor, key: Tensor) -> Iterator[range]:
         yield range(start, min(start + step, queries))
 
 
-class _Attend(torch.autograd.Function):
+class Attend(torch.autograd.Function):
     """(P ⊙ A) V and the edges per row and head; no queries × keys matrix is kept for backward."""
 
     @staticmethod
-    def forward(
+    def forward(  # noqa: D102
         ctx: Any,
         value: Tensor,
         query: Tensor,
@@ -201,8 +226,8 @@ class _Attend(torch.autograd.Function):
         scale, causal, ctx.pressure = constants
         ctx.scale, ctx.causal = scale, causal
         outputs, norms, expected, opened = [], [], [], []
-        for queries in _parts(query, key):
-            part = _Part(query, key, mask, bias, seed, spread, scale, causal, queries)
+        for queries in query_parts(query, key):
+            part = QueryPart(query, key, mask, bias, seed, spread, scale, causal, queries)
             norm = part.scores.logsumexp(-1, keepdim=True)  # (rows, heads, some, 1)
             kept = part.weights(norm).masked_fill(~part.open, 0).to(value.dtype)
             outputs.append(kept @ value[:, :, part.keys])
@@ -217,16 +242,16 @@ class _Attend(torch.autograd.Function):
         return output, torch.stack(expected).sum(0), total
 
     @staticmethod
-    def backward(
+    def backward(  # noqa: D102
         ctx: Any, d_output: Tensor, d_expected: Tensor, _: Tensor
     ) -> tuple[Tensor | None, ...]:
         value, query, key, mask, bias, seed, spread, output, norms = ctx.saved_tensors
         d_queries = []
         d_key = torch.zeros_like(key, dtype=torch.float32)
         d_value = torch.zeros_like(value, dtype=torch.float32)
-        for queries in _parts(query, key):
+        for queries in query_parts(query, key):
             span = slice(queries.start, queries.stop)
-            part = _Part(query, key, mask, bias, seed, spread, ctx.scale, ctx.causal, queries)
+            part = QueryPart(query, key, mask, bias, seed, spread, ctx.scale, ctx.causal, queries)
             p = part.weights(norms[:, :, span])
             kept = p.masked_fill(~part.open, 0)
             d_out = d_output[:, :, span]

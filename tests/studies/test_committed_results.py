@@ -1,0 +1,26 @@
+"""Every committed result that keeps the values of its examples follows from them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from headcount.studies.verify import verify
+from headcount.value_table import VALUES
+
+RESULTS = Path(__file__).parents[2] / "docs" / "results"
+FOLDERS = sorted(path.parent for path in RESULTS.rglob(VALUES))
+
+
+@pytest.mark.parametrize("folder", FOLDERS, ids=lambda f: f.relative_to(RESULTS).as_posix())
+def test_every_interval_and_verdict_follows_from_the_committed_values(folder: Path) -> None:
+    found = verify(folder)
+    assert found.differences == ()
+    assert found.numbers > 0
+    assert found.claims > 0
+
+
+def test_each_study_has_such_a_result() -> None:
+    studies = {folder.relative_to(RESULTS).parts[0] for folder in FOLDERS}
+    assert studies == {"head-roles", "heads-kept", "masked-heads", "token-insertion"}

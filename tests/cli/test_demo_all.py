@@ -16,10 +16,10 @@ from headcount.claims import Claim
 from headcount.cli import demo_all, main
 from headcount.lab import Lab
 from headcount.report.study import Study
-from headcount.studies import PUBLISHED, StudyKind
+from headcount.studies import DEMO, StudyKind
 from headcount.studies.description import Description
 
-NAMES = list(PUBLISHED)
+NAMES = list(DEMO)
 
 
 @dataclass(frozen=True)

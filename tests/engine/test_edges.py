@@ -111,7 +111,7 @@ def test_along_the_path_scores_sum_to_the_whole_effect() -> None:
 
 def request(planted: Any, **changes: Any) -> EdgesRequest:
     settings: dict[str, Any] = {
-        "rankings": ("attribution",),
+        "ranked_by": ("attribution",),
         "metric": LD,
         "counts": (1, 2, 3, 10),
         **changes,

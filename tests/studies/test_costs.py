@@ -61,6 +61,13 @@ def case(study: str, folder: Path) -> tuple[Model, dict[str, Any]]:
             "length": 12,
             "task_settings": {"shots": 1, "max_new_tokens": 4},
         }
+    if study == "edges-kept":
+        from studies.test_heads_kept import write
+
+        planted = plant(["0.1", "1.0"], ["1.2"], layers=2, heads=4, n=48)
+        file = write(planted.task, folder / "planted.jsonl")
+        few = {"seeds": 1, "n": 6, "ranked": 2, "counts": (1, 5, 20)}
+        return planted.model, {"tasks": (file,), **few}
     if study == "heads-kept":
         from studies.test_heads_kept import write
 
@@ -77,7 +84,7 @@ def named_as_points(study: Study) -> list[dict[str, Any]]:
     """The kept values, with the names that the points have for what they are behind."""
     assert study.values is not None
     rows = [dict(row) for row in study.values.rows]
-    if study.name == "heads-kept":
+    if study.name in ("heads-kept", "edges-kept"):
         rows = [{**row, "ranking": row["order"]} for row in rows if row["split"] == TEST]
     if study.name == "head-roles":
         rows = [row for row in rows if row["base"] != WHOLE["base"]]

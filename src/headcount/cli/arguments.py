@@ -32,12 +32,14 @@ STUDY_EXAMPLES = {
         "--ranking attribution probe --counts 16 32 64 128",
     ),
     "heads-kept": ("--model DENSE --model SPARSE --tasks ioi",),
+    "edges-kept": ("--model DENSE --model SPARSE --tasks ioi --per prompt",),
     "head-roles": ("--model A --model B --refit",),
     "token-insertion": ("--sweep length",),
 }
 STUDY_MODELS = {  # how often --model may be given, and its default
     "masked-heads": " (smollm2-135m-q4)",
     "heads-kept": "; twice for a dense and a sparse one (smollm2-135m-q4 and its sparse version)",
+    "edges-kept": "; twice for a dense and a sparse one (smollm2-135m-q4 and its sparse version)",
 }
 MODEL = "a hub id, folder, .gguf file or bundled name"
 STORE = "file of the stored measurements (HEADCOUNT_STORE, or store.sqlite in the cache folder)"

@@ -22,7 +22,7 @@ from headcount.lab import Lab
 from headcount.models.model import Model, load_model
 from headcount.report import read_result, write_page
 from headcount.report.study import versions
-from headcount.studies import PUBLISHED, study_kind
+from headcount.studies import DEMO, PUBLISHED, study_kind
 from headcount.studies.description import Description, resume_key
 from headcount.system.folders import check_place
 from headcount.system.progress import duration
@@ -100,7 +100,7 @@ class _Demo:
 
 def demo_all(arguments: Namespace) -> None:
     """Run the studies that are not finished, make all pages again, and print the verdicts."""
-    out, names, pages = check_place(arguments.out or "out/demo-all"), list(PUBLISHED), []
+    out, names, pages = check_place(arguments.out or "out/demo-all"), list(DEMO), []
     index, stream = out / "index.html", sys.stderr if arguments.json else sys.stdout
 
     def tell(text: str) -> None:

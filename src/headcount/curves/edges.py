@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Float
 
 from headcount.engine.edges.attention import edges_of
-from headcount.engine.edges.job import RANDOM, STEPS, EdgeJob, Emitted
+from headcount.engine.edges.job import ABSOLUTE, RANDOM, STEPS, EdgeJob, Emitted
 from headcount.engine.measure.ablations import form
 from headcount.engine.measure.cost import Counter
 from headcount.engine.measure.executor import Unit
@@ -25,6 +25,7 @@ from headcount.metrics.answers import answer_rows
 from headcount.models.model import Model
 from headcount.rankings.prove_derivative import require_derivative
 from headcount.rankings.ranking import examples_key
+from headcount.store import Store
 from headcount.system.files import digest
 from headcount.system.progress import progress as progress_bar
 from headcount.tasks import Encoded, Task, require_corrupted
@@ -36,7 +37,8 @@ SLOWER = 3  # times the work of a plain pass: weights are formed twice, and in t
 class EdgesRequest:
     """A metric on the test split with only the first edges of each order kept, at every count.
 
-    rankings   how edges are ranked: attribution or integrated-gradients
+    ranked_by  the orders of edges: attribution or integrated-gradients, by their scores or (with
+               ", absolute" behind) by the absolute values of these
     counts     the numbers of edges kept, besides none and all
     seeds      the number of random orders
     own        each prompt keeps the edges that rank first on itself; otherwise those of the mean
@@ -45,7 +47,7 @@ class EdgesRequest:
 
     model: Model
     task: Task
-    rankings: tuple[str, ...]
+    ranked_by: tuple[str, ...]
     metric: Metric
     counts: Sequence[int]
     seeds: int = 0
@@ -80,7 +82,7 @@ class EdgesRequest:
     @property
     def orders(self) -> list[str]:
         """The orders of edges."""
-        return [*self.rankings, *[RANDOM] * bool(self.seeds)]
+        return [*self.ranked_by, *[RANDOM] * bool(self.seeds)]
 
     def check(self) -> None:
         """Refuse prompts that do not align, and metrics that need several passes of a prompt."""
@@ -124,18 +126,18 @@ class EdgesRequest:
             "task": self.task.name,
             "example": example.key,
             "ranked": examples_key(self.ranked[place] for place in ranked),
-            "edges": [list(self.rankings), self.seeds, self.own],
+            "edges": [list(self.ranked_by), self.seeds, self.own],
             "counts": list(self.all_counts),
             "metric": [self.metric.key, getattr(self.metric, "version", 1)],
             "measurement": MEASUREMENT,
         }
 
-    def _known(self, lab: Lab) -> dict[int, Any]:
+    def _known(self, store: Store | None) -> dict[int, Any]:
         """The values that the store holds, by the place of the example."""
-        if lab.store is None:
+        if store is None:
             return {}
         found = {
-            place: lab.store.get_document("edges", self._context(self.examples[place], ranked))
+            place: store.get_document("edges", self._context(self.examples[place], ranked))
             for places, ranked in self.units
             for place in places
         }
@@ -144,14 +146,20 @@ class EdgesRequest:
     def count(self, counter: Counter) -> None:
         """Count the backward passes of rankings, and a pass for each order and count."""
         self.check()
-        steps = sum(max(1, STEPS[ranking]) for ranking in self.rankings)
-        orders = len(self.rankings) + self.seeds
+        known = self._known(counter.store)
+        rankings = {order.removesuffix(ABSOLUTE) for order in self.ranked_by}
+        steps = sum(max(1, STEPS[ranking]) for ranking in rankings)
+        each = (len(self.ranked_by) + self.seeds) * len(self.all_counts)
         for places, ranked in self.units:
+            if known.keys() >= set(places):
+                counter.values(self.model, 0, 0, each * len(places))
+                continue
             tokens = self.examples[places[0]].length
             scored = len(places) if self.own else len(ranked)
             counter.passes(self.model, SLOWER * steps * scored * tokens, "gradients")
-            values = orders * len(self.all_counts) * len(places)
-            counter.passes(self.model, SLOWER * values * tokens)
+            values = each * len(places)
+            counter.values(self.model, values, SLOWER * values * tokens, 0)
+        counter.sweep(whole_model(self.model, self.task, self.metric))
 
     def result(self, lab: Lab) -> EdgesKept:
         """Rank the edges, then keep more and more of them."""
@@ -160,7 +168,7 @@ class EdgesRequest:
         draws = {name: self.seeds if name == RANDOM else 1 for name in self.orders}
         shape = len(self.all_counts), self.prompts
         values = {name: np.full((times, *shape), np.nan) for name, times in draws.items()}
-        known = self._known(lab)
+        known = self._known(lab.store)
         for place, stored in known.items():
             for name, table in stored.items():
                 values[name][..., place] = table
@@ -168,7 +176,7 @@ class EdgesRequest:
             self.examples,
             self.ranked,
             self.metric,
-            self.rankings,
+            self.ranked_by,
             self.all_counts,
             self.seeds,
             self.own,

@@ -44,22 +44,22 @@ class KeptPanel:
 
 
 @style.for_print
-def plot_kept(panels: Sequence[KeptPanel], *, threshold: float) -> Figure:
+def plot_kept(panels: Sequence[KeptPanel], *, threshold: float, edges: bool = False) -> Figure:
     """Draw one panel per task as published, and below it the same curves on a log axis.
 
     With two models, a dashed line joins their curves at the threshold; its label gives the ratio of
-    the heads needed, with its interval.
+    the heads needed, with its interval. Edges are so many that they have the log axis alone.
     """
     wide = style.PAGE if len(panels) > 1 else style.COLUMN
-    figure = style.new_figure(wide, 3.7)
-    grid = figure.subplots(2, len(panels), squeeze=False, sharey=True)
+    figure = style.new_figure(wide, 2.2 if edges else 3.7)
+    grid = figure.subplots(1 if edges else 2, len(panels), squeeze=False, sharey=True)
     for column, panel in enumerate(panels):
         for row, axes in enumerate(grid[:, column]):
-            _curves(axes, panel, log=bool(row))
-        above, below = grid[:, column]
+            _curves(axes, panel, log=edges or bool(row))
+        above, below = grid[0, column], grid[-1, column]
         above.set_title(panel.title)
         _threshold(above, panel, threshold)
-        below.set_xlabel("Number of Heads Kept")
+        below.set_xlabel(f"Number of {'Edges' if edges else 'Heads'} Kept")
         if panel.at_chance:
             style.mark_chance(above, fill(f"at chance: {', '.join(panel.at_chance)}", 30))
     for axes in grid[:, 0]:
@@ -86,19 +86,29 @@ def _curves(axes: Axes, panel: KeptPanel, *, log: bool) -> None:
     if log:
         most = int(max(count for line in panel.lines for count, *_ in line.points))
         axes.set_xscale("log")
-        ticks = [n for n in (1, 3, 10, 30, 100, 300, 1000) if n <= most]
-        axes.set_xticks(ticks, [str(n) for n in ticks])
+        few = [n for n in (1, 3, 10, 30, 100, 300, 1000) if n <= most]
+        ticks = few if most <= 3000 else [100**power for power in range(6) if 100**power <= most]
+        axes.set_xticks(ticks, [_short(n) for n in ticks])
         axes.minorticks_off()
     else:
         axes.set_xlim(left=0)
     axes.grid(True)
 
 
+def _short(number: int) -> str:
+    """A number with few digits: 10k, 1M."""
+    for size, letter in ((10**6, "M"), (10**4, "k")):
+        if number >= size:
+            return f"{number // (1000 if letter == 'k' else size)}{letter}"
+    return str(number)
+
+
 def _threshold(axes: Axes, panel: KeptPanel, threshold: float) -> None:
     needed = [count for count in panel.needed if math.isfinite(count)]
     if not needed:
         return
-    left, right = (0.0, needed[0]) if len(needed) == 1 else (min(needed[:2]), max(needed[:2]))
+    least = 1.0 if axes.get_xscale() == "log" else 0.0
+    left, right = (least, needed[0]) if len(needed) == 1 else (min(needed[:2]), max(needed[:2]))
     axes.plot([left, right], [threshold] * 2, color="black", linestyle="--", linewidth=0.9)
     if panel.words:
         box: dict[str, Any] = {"facecolor": "white", "alpha": 0.8, "edgecolor": "none", "pad": 1}

@@ -32,6 +32,7 @@ UNDECIDED = "#dddddd"
 INSERTS = {"w/o": "#8064a2", "w/ Mless": "#2a9d8f", "w/ Mful": "#9ecae1", "ARM": "#e0a03c"}
 # Widths in print, in inches, and text that is readable there: nothing is smaller than 6 points.
 PAGE, COLUMN = 7.0, 3.4
+LETTER = 0.055  # inches, about, in a legend
 PRINT: dict[Any, Any] = {
     "font.size": 7.5,
     "axes.titlesize": 8,
@@ -147,9 +148,24 @@ def mark_chance(axes: Axes, words: str = "at chance") -> None:
     axes.set_facecolor("#f2f2f2")
 
 
-def legend_above(figure: Figure, handles: Sequence[Any], labels: Sequence[str], **how: Any) -> None:
-    """Put a legend above all panels, where it covers no curve."""
-    figure.legend(handles, labels, loc="outside upper center", frameon=False, **how)
+def legend_above(
+    figure: Figure, handles: Sequence[Any], labels: Sequence[str], ncols: int, **how: Any
+) -> None:
+    """Put a legend above all panels, where it covers no curve, with as many columns as fit."""
+    while ncols > 1 and _legend_width(labels, ncols) > figure.get_figwidth():
+        ncols -= 1
+    how |= {"frameon": False, "ncols": ncols}
+    figure.legend(handles, labels, loc="outside upper center", **how)
+
+
+def _legend_width(labels: Sequence[str], ncols: int) -> float:
+    """About how many inches a legend takes: its columns are filled one after the other."""
+    rows, longer = divmod(len(labels), ncols)
+    lengths, width = [len(label) for label in labels], 0.0
+    for column in range(ncols):
+        own, lengths = lengths[: rows + (column < longer)], lengths[rows + (column < longer) :]
+        width += max(own, default=0) * LETTER + 0.5  # and its line
+    return width
 
 
 def legend_and_note(axes: Axes, note: str, *, alone: bool) -> None:

@@ -14,6 +14,7 @@ OTHER = "Qwen/Qwen3-0.6B"  # an example of another model, for the commands
 QUESTIONS = {
     "masked-heads": ("Do the heads that rank highest for a skill matter more than random heads?"),
     "heads-kept": "How many heads must be kept to explain what the model does?",
+    "edges-kept": "How many attention edges must be kept to explain what the model does?",
     "head-roles": "Which heads help with a task, which do not matter, and which interfere?",
     "token-insertion": (
         "How do meaningless tokens in a prompt change the answers and the attention?"
@@ -23,6 +24,10 @@ QUESTIONS = {
 SOURCES = {
     "masked-heads": "After “Cognitive Mirrors” (Ma et al., NeurIPS 2025), Figure 3.",
     "heads-kept": (
+        "After “Sparse Attention Post-Training for Mechanistic Interpretability” (Draye et al., "
+        "2025)."
+    ),
+    "edges-kept": (
         "After “Sparse Attention Post-Training for Mechanistic Interpretability” (Draye et al., "
         "2025)."
     ),

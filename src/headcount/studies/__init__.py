@@ -23,9 +23,13 @@ if TYPE_CHECKING:
 PUBLISHED = {
     "masked-heads": "TopK against RandomK masking on cognitive functions",
     "heads-kept": "explained effect against heads kept, in a dense and a sparse model",
+    "edges-kept": "explained effect against attention edges kept, dense and sparse",
     "head-roles": "learned causal gates: facilitating, irrelevant and interfering heads",
     "token-insertion": "meaningless and meaningful inserts: accuracy and attention",
 }
+
+# The studies that `headcount demo --all` runs: one for each published main figure.
+DEMO = ("masked-heads", "heads-kept", "head-roles", "token-insertion")
 
 
 @dataclass(frozen=True, eq=False)

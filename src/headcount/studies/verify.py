@@ -96,8 +96,8 @@ def unlike_the_settings(run: Mapping[str, Any], values: ValueTable) -> list[str]
 def _other_counts(run: Mapping[str, Any], measured: Sequence[object]) -> list[str]:
     """Counts that only run.json or only the values have.
 
-    None and all heads may be measured without being asked for, and a model may have fewer heads
-    than were asked for.
+    None and all heads (or edges) may be measured without being asked for, and a model may have
+    fewer heads than were asked for.
     """
     asked = run["settings"].get("counts")
     if not isinstance(asked, list):
@@ -105,6 +105,8 @@ def _other_counts(run: Mapping[str, Any], measured: Sequence[object]) -> list[st
     ends = {0, *(sum(facts.get("heads", [])) for facts in run["model"].values())}
     numbers = {count for count in asked if isinstance(count, int)}
     most = max((count for count in measured if isinstance(count, int)), default=0)
+    if run["facts"].get("unit") == "edge":  # how many edges there are depends on the prompts
+        ends.add(most)
     missing = {count for count in numbers if count <= most} - {*measured}
     if missing or {*measured} - numbers - ends:
         return [f"run.json has the counts {_listed(asked)}, and {VALUES} {_listed(measured)}."]

@@ -33,6 +33,7 @@ from headcount.models.slices import tolerance
 from headcount.tasks import Encoded
 
 RANDOM = "random"
+ABSOLUTE = ", absolute"  # the end of the name of an order by absolute scores
 # The points of the path from the corrupted to the clean edges at which each ranking takes slopes.
 STEPS = {"attribution": 0, "integrated-gradients": 8}
 
@@ -46,6 +47,7 @@ class EdgeJob:
 
     examples  the tested examples
     ranked    the examples that edges are ranked on; the tested ones where each ranks its own
+    orders    the orders, by name: that of a ranking's scores, or of their absolute values
     counts    how many edges are kept; a count beyond the edges of a prompt keeps all of them
     seeds     the number of random orders
     own       each example keeps its own first edges; otherwise those of its unit's mean scores
@@ -55,7 +57,7 @@ class EdgeJob:
     examples: Sequence[Encoded]
     ranked: Sequence[Encoded]
     metric: Metric
-    rankings: tuple[str, ...]
+    orders: tuple[str, ...]
     counts: tuple[int, ...]
     seeds: int
     own: bool
@@ -88,11 +90,15 @@ class EdgeJob:
     ) -> dict[str, list[Tensor]]:
         """The orders of a unit by name: each has (examples, heads, queries, keys)."""
         found: dict[str, list[Tensor]] = {}
-        for ranking in self.rankings:
-            scores = runner.scores(examples if self.own else ranked, STEPS[ranking])
-            if not self.own:
-                scores = scores.mean(0, keepdim=True).expand(len(examples), -1, -1, -1)
-            found[ranking] = [torch.stack([order_of(one) for one in scores])]
+        known: dict[str, Tensor] = {}
+        for name in self.orders:
+            ranking = name.removesuffix(ABSOLUTE)
+            if ranking not in known:
+                scores = runner.scores(examples if self.own else ranked, STEPS[ranking])
+                known[ranking] = scores if self.own else scores.mean(0, keepdim=True)
+            by = known[ranking].abs() if name.endswith(ABSOLUTE) else known[ranking]
+            placed = torch.stack([order_of(one) for one in by])
+            found[name] = [placed.expand(len(examples), -1, -1, -1)]
         heads, tokens = runner.model.layout.total, examples[0].length
         for seed in range(self.seeds):
             numbers = np.random.default_rng([seed, heads, tokens]).random((heads, tokens, tokens))

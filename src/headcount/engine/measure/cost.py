@@ -141,6 +141,10 @@ class Counter:
         if tokens:
             self.cost.items.append(CostItem(model, "pass", 0, int(tokens), kind=kind))
 
+    def values(self, model: Model, count: int, tokens: int, known: int) -> None:
+        """Count values that no sweep measures, such as those of single edges."""
+        self.cost.items.append(CostItem(model, "value", count, tokens, known))
+
     def first(self, key: Hashable) -> bool:
         """Whether this key is new to the counter: work with a known key costs nothing more."""
         known = key in self._seen

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Any, Protocol
 
 from headcount.curves.keep import KeepRequest
 from headcount.engine.measure.ablations import form
@@ -18,6 +20,26 @@ from headcount.tasks import TASKS, Encoded, Task, make_task
 ALIKE = 3  # a mean by position needs this many ranking prompts of one template and length
 FEW = (1, 2, 3, 5, 8, 13, 21, 34, 55, 89)  # counts, dense where curves rise
 TENTHS = 10  # … and every tenth of all heads, so that nothing above is a straight line
+
+
+class Sizes(Protocol):
+    """How many prompts a study measures, ranks on and validates on, and whether per prompt."""
+
+    @property
+    def n(self) -> int:
+        """The number of tested prompts."""
+
+    @property
+    def ranked(self) -> int:
+        """The number of prompts to rank on."""
+
+    @property
+    def validated(self) -> int:
+        """The number of prompts on which orders are compared with each other."""
+
+    @property
+    def per(self) -> str:
+        """What has a ranking of its own: "task" or "prompt"."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,13 +79,7 @@ class Case:
 
 def make_case(key: str, model: Model, config: Config) -> Case:
     """Make the task for the model, and choose prompts, metric, rankings and counts."""
-    settings = dict(config.task_settings or {})
-    named = key in TASKS
-    known = TASKS[key].defaults() if named else {}
-    if "n" in known and "path" not in known:  # a file gives all that it has
-        settings = {"n": config.pool, **settings}
-    task = make_task(key, model.tokenizer, **settings)
-    title = TASKS[key].name if named else task.name
+    title, task = make_pool(key, model, config.pool, config.task_settings or {})
     metric = config.metric
     if metric == "auto":
         metric = _metric_for(model.encode(task))
@@ -100,6 +116,18 @@ def make_case(key: str, model: Model, config: Config) -> Case:
     return Case(key, title, request, validation, prompts, missing)
 
 
+def make_pool(
+    key: str, model: Model, pool: int, task_settings: Mapping[str, Any]
+) -> tuple[str, Task]:
+    """The title of a task and the task, with `pool` prompts unless it is a file of prompts."""
+    settings = dict(task_settings)
+    known = TASKS[key].defaults() if key in TASKS else {}
+    if "n" in known and "path" not in known:  # a file gives all that it has
+        settings = {"n": pool, **settings}
+    task = make_task(key, model.tokenizer, **settings)
+    return (TASKS[key].name if key in TASKS else task.name), task
+
+
 def _metric_for(examples: list[Encoded]) -> str:
     """The published metrics for answers of one token, and whole answers for longer ones."""
     answers = [ids for e in examples for ids in (e.target, *e.also, *e.foils)]
@@ -108,7 +136,7 @@ def _metric_for(examples: list[Encoded]) -> str:
     return "mass_difference" if any(e.also for e in examples) else "logit_difference"
 
 
-def choose_prompts(task: Task, model: Model, config: Config) -> Prompts:
+def choose_prompts(task: Task, model: Model, config: Sizes) -> Prompts:
     """The prompts to measure on, to rank on, and to compare orders on.
 
     `n` test prompts are measured. Means for ablations are taken over the whole ranking split, but

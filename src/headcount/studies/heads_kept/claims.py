@@ -1,4 +1,4 @@
-"""The claims about heads kept, judged by intervals.
+"""The claims about heads kept, and about edges kept, judged by intervals.
 
 The published number is a ratio: heads that the dense model needs over heads that the sparse model
 needs, at one explained effect. It depends on the threshold, because curves have plateaus and pass
@@ -27,6 +27,8 @@ PUBLISHED = {
     "task": {"greater-than": 0.6, "ioi": 2.0, "docstring": 1.3, "ioi-long": 1.6},
     "prompt": {"greater-than": 4.5, "ioi": 2.2, "docstring": 2.2, "ioi-long": 1.4},
 }
+# The same of edges; whether they were ranked per task or per prompt is not said.
+EDGES = {"greater-than": 41.9, "ioi": 14.9, "docstring": 5.5, "ioi-long": 3.1}
 ELSEWHERE = (
     "Published for GPT-2 and OLMo-7B with 0.3 to 0.4 % of their edges open, and other prompts."
 )
@@ -43,9 +45,14 @@ def judge_claims(panels: Sequence[TaskPanel]) -> list[Claim]:
         claims.append(_better_than_random(panels))
     base, *others = panels[0].models
     for other in others:
-        claims += [_more_faithful(panels, base, other, axis) for axis in AXES]
+        claims += [_more_faithful(panels, base, other, axis) for axis in _axes(panels)]
         claims += [_published(panel, base, other) for panel in panels]
     return claims
+
+
+def _axes(panels: Sequence[TaskPanel]) -> tuple[Axis, ...]:
+    """The axes of areas; hardly any share of all edges is seen on a linear one."""
+    return AXES if panels[0].unit == "head" else ("log",)
 
 
 def _excluding(family: dict[str, Estimate], lost: Sequence[str], claim: Claim) -> Claim:
@@ -64,11 +71,13 @@ def _usable(panel: TaskPanel, model: str) -> bool:
 def _better_than_random(panels: Sequence[TaskPanel]) -> Claim:
     family: dict[str, Estimate] = {}
     lost, every = [], {}
+    axis, unit = _axes(panels)[0], panels[0].unit
     for panel in panels:
         for model in (m for m in panel.models if panel.has_random(m)):
             name = f"{panel.title}, {model}"
             order = panel.best_order(model) or panel.first[1]
-            every[name] = panel.curve(model, "", order).cmd() - panel.curve(model, "", RANDOM).cmd()
+            ranked, random = (panel.curve(model, "", which) for which in (order, RANDOM))
+            every[name] = ranked.cmd(axis) - random.cmd(axis)
             if _usable(panel, model):
                 family[name] = every[name]
             else:
@@ -76,9 +85,9 @@ def _better_than_random(panels: Sequence[TaskPanel]) -> Claim:
     chosen = panels[0].best_order(panels[0].models[0]) is not None
     which = "the order that is best on validation prompts" if chosen else panels[0].first[1]
     claim = Claim.of_family(
-        f"heads kept by {which} are nearer to the whole model than heads in random order, on every "
-        f"task and model: CMD is lower by more than {MARGIN:g} (measured: max over tasks and "
-        "models of CMD_ranked − CMD_random)",
+        f"{unit}s kept by {which} are nearer to the whole model than {unit}s in random order, on "
+        f"every task and model: CMD on the {axis} axis is lower by more than {MARGIN:g} (measured: "
+        "max over tasks and models of CMD_ranked − CMD_random)",
         None,
         family or every,
         below=-MARGIN,
@@ -89,6 +98,7 @@ def _better_than_random(panels: Sequence[TaskPanel]) -> Claim:
 def _more_faithful(panels: Sequence[TaskPanel], base: str, other: str, axis: Axis) -> Claim:
     family: dict[str, Estimate] = {}
     lost, every = [], {}
+    unit = panels[0].unit
     for panel in panels:
         every[panel.title] = panel.curve(other).cmd(axis) - panel.curve(base).cmd(axis)
         if all(_usable(panel, model) for model in (base, other)):
@@ -96,8 +106,8 @@ def _more_faithful(panels: Sequence[TaskPanel], base: str, other: str, axis: Axi
         else:
             lost.append(panel.title)
     claim = Claim.of_family(
-        f"few heads of {other} do more of what all its heads do than few heads of {base}, on every "
-        f"task: CMD on the {axis} axis is lower by more than {MARGIN:g}, ranked by "
+        f"few {unit}s of {other} do more of what all its {unit}s do than few {unit}s of {base}, on "
+        f"every task: CMD on the {axis} axis is lower by more than {MARGIN:g}, ranked by "
         f"{panels[0].first[1]} (measured: max over tasks of CMD({other}) − CMD({base}))",
         None,
         family or every,
@@ -111,16 +121,17 @@ def _published(panel: TaskPanel, base: str, other: str) -> Claim:
     ((_, ratio, censored),) = ratio_of_needed(
         panel.curve(base), panel.curve(other), [panel.threshold]
     )
-    published = PUBLISHED[panel.facts["per"]].get(panel.key)
+    known = PUBLISHED[panel.facts["per"]] if panel.unit == "head" else EDGES
+    published = known.get(panel.key)
     claim = Claim.of(
-        f"{panel.title}: heads needed by {base} over heads needed by {other}, at the one threshold "
-        f"{panel.threshold:g}; the table of ratios has all thresholds",
+        f"{panel.title}: {panel.unit}s needed by {base} over {panel.unit}s needed by {other}, at "
+        f"the one threshold {panel.threshold:g}; the table of ratios has all thresholds",
         None if published is None else f"{published:g}",
         ratio,
         "not tested" if published is None else "not comparable",
     )
     claim = (
-        claim.because("A curve does not reach the threshold before all heads.")
+        claim.because(f"A curve does not reach the threshold before all {panel.unit}s.")
         if censored
         else claim
     )

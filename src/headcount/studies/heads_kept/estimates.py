@@ -23,7 +23,7 @@ def estimate(values: ValueTable, facts: Mapping[str, Any]) -> Estimates:
     tables = {
         "Areas": [row for curve in _curves(panels) for row in area_rows(*curve)],
         "Areas compared": difference_rows(panels),
-        "Heads needed": [needed_row(*curve) for curve in _curves(panels)],
+        f"{panels[0].unit.title()}s needed": [needed_row(*curve) for curve in _curves(panels)],
         "Ratio by threshold": [row for panel in panels for row in ratio_rows(panel)],
         "Best order": [row for panel in panels for row in best_rows(panel)],
     }
@@ -135,7 +135,7 @@ def difference_rows(panels: Sequence[TaskPanel]) -> Rows:
 
 
 def needed_row(panel: TaskPanel, model: str, ablation: str, order: str) -> dict[str, Any]:
-    """The heads that a curve needs: at the threshold, and two-sidedly."""
+    """The heads (or edges) that a curve needs: at the threshold, and two-sidedly."""
     curve = panel.curve(model, ablation, order)
     needed, stays = curve.needed(panel.threshold), curve.two_sided()
     reached = bool(curve.effect.value[:-1].max() >= panel.threshold)
@@ -147,13 +147,13 @@ def needed_row(panel: TaskPanel, model: str, ablation: str, order: str) -> dict[
     return {
         **_about(panel, model, ablation, order),
         "threshold": panel.threshold,
-        **_ends(needed, "heads"),
+        **_ends(needed, f"{panel.unit}s"),
         "reached": reached,
         **_ends(stays, "two-sided"),
         "of": curve.total,
         "highest": float(curve.effect.value.max()),
-        "no head": ends[0],
-        "all heads": ends[1],
+        f"no {panel.unit}": ends[0],
+        f"all {panel.unit}s": ends[1],
         "n": curve.span.n,
     }
 
@@ -199,7 +199,7 @@ def best_rows(panel: TaskPanel) -> Rows:
                     "order": order,
                     **_ends(curve.cmd().interval, "CMD"),
                     **_ends(curve.cpr().interval, "CPR"),
-                    **_ends(curve.needed(panel.threshold), "heads"),
+                    **_ends(curve.needed(panel.threshold), f"{panel.unit}s"),
                     "of": curve.total,
                     **_ends(curve.two_sided(), "two-sided"),
                 }
@@ -218,6 +218,7 @@ def notes(panel: TaskPanel) -> list[str]:
             if not panel.curve(model, ablation, order).known:
                 texts.append(
                     f"{panel.title}, {model}: with the ablation {ablation}, the model does no "
-                    "better with all heads than with none, so there is no effect to explain."
+                    f"better with all {panel.unit}s than with none, so there is no effect to "
+                    "explain."
                 )
     return [*texts, f"{panel.title}: {panel.items(panel.models[0]).words}."]

@@ -30,7 +30,7 @@ def draw(
     """All figures by file name, and their captions."""
     base = panels[0].models[0]
     figures = {
-        "figure": plot_kept([_panel(panel) for panel in panels], threshold=panels[0].threshold),
+        "figure": plot_kept([kept_panel(panel) for panel in panels], threshold=panels[0].threshold),
         "areas": plot_areas(_areas(found, facts), label="CMD (0: as all heads)"),
     }
     captions = {"figure": _caption(panels, facts), "areas": _areas_caption(panels)}
@@ -43,7 +43,7 @@ def draw(
             "Bands are 95 % intervals over prompts."
         )
     if len(panels[0].models) > 1:
-        figures["ratios"] = plot_ratios(_ratios(found, facts))
+        figures["ratios"] = plot_ratios(ratios(found, facts))
         captions["ratios"] = (
             f"Heads needed by {base} over heads needed by {panels[0].models[1]}, for every "
             "explained effect τ, by order of the heads: above 1 the second model needs fewer. "
@@ -56,7 +56,8 @@ def _points(curve: Explained) -> list[tuple[float, float, float, float]]:
     return [(count, at.value, at.low, at.high) for count, at in curve.points]
 
 
-def _panel(panel: TaskPanel) -> KeptPanel:
+def kept_panel(panel: TaskPanel) -> KeptPanel:
+    """The lines of a task: of each model, ranked and in random order."""
     lines, needed = [], []
     for model, colour in zip(panel.models, MODELS, strict=False):
         curve = panel.curve(model)
@@ -65,7 +66,7 @@ def _panel(panel: TaskPanel) -> KeptPanel:
         if panel.has_random(model):
             random = _points(panel.curve(model, "", RANDOM))
             lines.append(KeptLine(f"{model}, random order", colour, random, random=True))
-    words = f"{needed[0]:.0f} heads" if needed[0] == needed[0] else ""
+    words = f"{needed[0]:.0f} {panel.unit}s" if needed[0] == needed[0] else ""
     if len(panel.models) > 1:
         one, two = (panel.curve(model) for model in panel.models[:2])
         ((_, ratio, _),) = ratio_of_needed(one, two, [panel.threshold])
@@ -94,16 +95,16 @@ def _areas(found: Estimates, facts: Mapping[str, Any]) -> dict[str, Any]:
     return areas
 
 
-def _ratios(found: Estimates, facts: Mapping[str, Any]) -> dict[str, Any]:
+def ratios(found: Estimates, facts: Mapping[str, Any]) -> dict[str, Any]:
     """The ratio at every threshold by task and order, against the second model."""
-    ratios: dict[str, Any] = {title: {} for title in facts["tasks"].values()}
+    by_task: dict[str, Any] = {title: {} for title in facts["tasks"].values()}
     second = list(facts["models"])[1]
     for row in found.tables["Ratio by threshold"]:
         if row["ablation"] == facts["ablation"] and row["other"] == second:
-            points = ratios[facts["tasks"][row["task"]]].setdefault(row["order"], [])
+            points = by_task[facts["tasks"][row["task"]]].setdefault(row["order"], [])
             ends = row["ratio"], row["ratio low"], row["ratio high"]
             points.append((row["threshold"], *ends, row["censored"]))
-    return ratios
+    return by_task
 
 
 def _caption(panels: Sequence[TaskPanel], facts: Mapping[str, Any]) -> str:

@@ -41,6 +41,11 @@ class TaskPanel:
         """The explained effect that counts as enough."""
         return float(self.facts["threshold"])
 
+    @property
+    def unit(self) -> str:
+        """What is kept: "head", or "edge" in the study `edges-kept`."""
+        return str(self.facts.get("unit", "head"))
+
     def total(self, model: str) -> int:
         """The number of a model's heads."""
         return int(self.facts["models"][model])

@@ -77,7 +77,7 @@ def test_the_result_is_a_folder_that_can_be_verified(study: Study, tmp_path: Pat
     assert axes.get_xlabel() == "Number of Edges Kept"
 
 
-def test_bad_settings_are_refused_in_a_sentence() -> None:
+def test_bad_settings_are_refused_in_a_sentence(tmp_path: Path) -> None:
     model = wrap(tiny_model("llama"), toy_tokenizer())
     for settings, words in (
         ({"rankings": ("patching",)}, 'no ranking of edges "patching"'),
@@ -89,7 +89,7 @@ def test_bad_settings_are_refused_in_a_sentence() -> None:
     ):
         with pytest.raises(HeadcountError, match=words):
             KIND.configure("quick", **settings)
-    bare = toy_task(24, templates=False, targets=(1,))
+    bare = write(toy_task(24, templates=False, targets=(1,)), tmp_path / "bare.jsonl")
     with pytest.raises(HeadcountError, match=r"no edges align: .*per=prompt"):
         run([model], tasks=(bare,), n=4)
 

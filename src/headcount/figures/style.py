@@ -152,7 +152,8 @@ def legend_above(
     figure: Figure, handles: Sequence[Any], labels: Sequence[str], ncols: int, **how: Any
 ) -> None:
     """Put a legend above all panels, where it covers no curve, with as many columns as fit."""
-    while ncols > 1 and _legend_width(labels, ncols) > figure.get_figwidth():
+    inches = figure.bbox.width / figure.dpi  # of this figure, or of this part of one
+    while ncols > 1 and _legend_width(labels, ncols) > inches:
         ncols -= 1
     how |= {"frameon": False, "ncols": ncols}
     figure.legend(handles, labels, loc="outside upper center", **how)

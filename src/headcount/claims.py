@@ -28,7 +28,8 @@ class Claim:
 
     reason      the rule behind a verdict that an interval alone does not explain, why there is no
                 interval, or which member of a family is reported
-    detectable  where undecided: the smallest effect that this sample would find 8 times in 10
+    detectable  where undecided: how far beyond the margin the truth must lie for such a sample to
+                decide 8 times in 10, in the panel that decides
     p_value     of an exact test, where there is one
 
     >>> fall = Interval(-0.12, low=-0.2, high=-0.04, n=50)
@@ -101,7 +102,7 @@ class Claim:
         >>> Claim("heads matter", None, 0.1, 0.0, 0.2, "undecided").because("Chance.").reason
         'Chance.'
         """
-        reasons = " ".join(filter(None, [reason, self.reason]))
+        reasons = " ".join(filter(None, [reason, self.reason])).strip()
         verdict_now = verdict or self.verdict
         detectable = self.detectable if verdict_now == "undecided" else math.nan
         return replace(self, verdict=verdict_now, reason=reasons, detectable=detectable)

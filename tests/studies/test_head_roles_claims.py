@@ -12,7 +12,7 @@ import pytest
 from headcount.claims import Claim
 from headcount.studies.head_roles.claims import judge_claims
 from headcount.studies.head_roles.estimates import estimate
-from headcount.studies.head_roles.panels import COLUMNS, SHARED, WHOLE, RolePanel
+from headcount.studies.head_roles.panels import COLUMNS, SHARED, WHOLE, RolePanel, peaks_of
 from headcount.studies.head_roles.published import FIRST, SECOND
 from headcount.studies.head_roles.toggling import RANDOM
 from headcount.value_table import ValueTable
@@ -230,16 +230,18 @@ def test_a_peak_that_chance_made_is_no_peak() -> None:
     supported = [verdicts([one])["rises"] == "supported" for one in panels]
     assert sum(supported) <= 1
     values = [max(one.curve("interference").value[1:]) for one in panels]
-    assert min(values) > 0.05  # the same prompts would always find a peak
-    assert np.mean([one.peak.value for one in panels]) < 0.05
+    assert min(values) > 0.05  # the highest point of a curve is always a peak
+    assert np.mean([peaks_of([one])[0][1].low for one in panels]) < 0
 
 
 def test_a_peak_is_found_where_it_is() -> None:
     panels = [panel("Common Sense", interference=[0, 0.3, 1.2, -0.5]), panel("Syntax")]
     claim = named(panels)["rises"]
     assert claim.measured == pytest.approx(0.6, abs=0.1)  # that of Syntax, which is lower
-    assert (panels[0].peak_count, panels[0].peak.n) == (20, PROMPTS / 2)
-    assert panels[0].peak.value == pytest.approx(1.2, abs=0.1)
+    ((count, peak),) = peaks_of(panels[:1])
+    assert (count, peak.n) == (20, PROMPTS)
+    assert peak.value == pytest.approx(1.2, abs=0.1)
+    assert peak.low < 1.2 < peak.high
 
 
 def test_interference_that_falls_at_once_falls_early() -> None:
@@ -386,9 +388,9 @@ def test_the_two_descriptions_stand_side_by_side_with_their_verdicts() -> None:
     assert numbered == ["1.", "2.", "3.", "4."]
 
 
-def test_peaks_have_the_count_that_half_of_the_prompts_chose() -> None:
+def test_peaks_have_the_count_whose_interval_lies_highest() -> None:
     (row,) = tables(panel("Common Sense", interference=[0, 0.3, 1.2, -0.5]))[
         "Peaks of interference"
     ]
-    assert (row["count"], row["n"], row["published"]) == (20, 30, "+0.5, +1, +1.5, +1.2")
+    assert (row["count"], row["n"], row["published"]) == (20, PROMPTS, "+0.5, +1, +1.5, +1.2")
     assert row["low together"] <= row["low"] <= row["value"] <= row["high"]

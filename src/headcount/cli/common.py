@@ -124,7 +124,7 @@ def claim_lines(claims: Iterable[Claim]) -> list[str]:
         ends = f" [{c.low:+.2f}, {c.high:+.2f}]" if c.low <= c.high else ""
         why = f". {c.reason}" if c.reason else ""
         if c.verdict == "undecided" and c.detectable == c.detectable:
-            why += f" (an effect of {c.detectable:.2g} would be found 8 times in 10)"
+            why += f" (a truth {c.detectable:.2g} beyond the margin would be found 8 times in 10)"
         lines.append(f"{c.verdict}: {c.claim}: {c.measured:+.2f}{ends}{why}")
     return lines
 

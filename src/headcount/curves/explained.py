@@ -9,10 +9,13 @@ says little, and a curve has several:
 
 CPR           ∫ EE dx, over the share of heads kept: how much heads help
 CMD           ∫ |1 − EE| dx: how far the kept heads are from doing what all do, also where they do
-              more. Noise makes it larger, so compare it at equal numbers of prompts.
+              more. Noise would make |1 − EE| larger, so its sign comes from one half of the prompts
+              and its size from the other half, on the mean over random halves.
 heads needed  the first count at which EE reaches a threshold τ, between two evaluated counts by
-              interpolation, as a whole number; two models' ratio of it is a curve over τ
-two-sided     the smallest evaluated count from which on EE stays within 1 ± 0.1
+              interpolation, as a whole number; two models' ratio of it is a curve over τ. Intervals
+              are percentiles of the resamples.
+two-sided     the smallest evaluated count from which on EE stays within 1 ± 0.1. The interval is
+              where a band that holds the whole curve may first stay, and where it surely does.
 """
 
 from __future__ import annotations
@@ -20,16 +23,26 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, Literal
 
 import numpy as np
 from jaxtyping import Float, Int
 
-from headcount.stats import Estimate, Interval, Resampling, combine, percentile_interval
+from headcount.stats import (
+    Estimate,
+    Interval,
+    Resampling,
+    combine,
+    constant,
+    percentile_interval,
+    unknown_interval,
+)
+from headcount.stats.estimate import NEARLY_NOTHING
 
 THRESHOLD = 0.9
 TOLERANCE = 0.1
+SPLITS = 20  # of the prompts into two random halves
 THRESHOLDS = tuple(round(0.3 + 0.05 * step, 2) for step in range(14))  # 0.3 to 0.95
 ENDS = (0.025, 0.975)
 Axis = Literal["linear", "log"]
@@ -47,6 +60,7 @@ class Explained:
     counts: Int[np.ndarray, " counts"]
     effect: Estimate  # one number for each count
     span: Estimate
+    halves: Float[np.ndarray, "splits 2 counts"]  # EE on two halves of the prompts, split at random
 
     @property
     def known(self) -> bool:
@@ -76,22 +90,29 @@ class Explained:
         return self._area(lambda effect: effect, axis)
 
     def cmd(self, axis: Axis = "linear") -> Estimate:
-        """The mean of |1 − EE| over the axis."""
-        return self._area(lambda effect: np.abs(1 - effect), axis)
+        """The mean of |1 − EE| over the axis, without the part that noise alone adds.
+
+        Where the sign is uncertain, a product of one half's sign and the other half's size varies
+        more: its variance is larger by 2/π where EE is 1 and nothing but noise tells the sign.
+        """
+        one, other = 1 - self.halves[:, 0], 1 - self.halves[:, 1]
+        mixed = (np.sign(one) * other + np.sign(other) * one) / 2
+        agree = (np.sign(one) * np.sign(other)).mean(0).clip(0, 1)  # 1 where the sign is certain
+        sign = np.sign(1 - np.asarray(self.effect.value)) * np.sqrt(1 + 2 / math.pi * (1 - agree))
+        area = self._area(lambda effect: sign * (1 - effect), axis)
+        fitted = float(self._integral(mixed, axis).mean())
+        return area + constant(fitted - float(area.value))
 
     def _area(self, height: Callable[[Any], Any], axis: Axis) -> Estimate:
+        area = combine(lambda effect: self._integral(height(effect), axis), self.effect)
+        return area if self.known else unknown_interval(float(area.value), area)
+
+    def _integral(self, heights: Any, axis: Axis) -> Any:
+        """The mean height over the axis, by trapezoids between the counts."""
         used = slice(0 if axis == "linear" else int((self.counts < 1).sum()), None)
         counts = self.counts[used]
         x = counts / self.total if axis == "linear" else np.log(counts)
-        length = x[-1] - x[0]
-        area = combine(
-            lambda ee: np.trapezoid(height(ee[..., used]), x, axis=-1) / length, self.effect
-        )
-        return (
-            area
-            if self.known
-            else Estimate(area.value, {k: v * np.nan for k, v in area.parts.items()})
-        )
+        return np.trapezoid(heights[..., used], x, axis=-1) / (x[-1] - x[0])
 
     def needed(self, threshold: float = THRESHOLD) -> Interval:
         """The heads needed for a threshold: the first count that reaches it, by interpolation.
@@ -103,12 +124,20 @@ class Explained:
 
     def two_sided(self, tolerance: float = TOLERANCE) -> Interval:
         """The smallest evaluated count from which on EE stays within 1 ± the tolerance."""
-        effect = np.concatenate([self._value, self._samples])  # (rows, counts)
-        outside = np.abs(effect - 1) > tolerance
-        outside[:, -1] = False  # all heads explain the whole effect
-        last = np.where(outside.any(1), outside.shape[1] - outside[:, ::-1].argmax(1), 0)
-        counts = self.counts[last].astype(float)
-        return self._of_curve(float(counts[0]), counts[1:])
+        n, value = self.span.n, np.asarray(self.effect.value)
+        if not self.known:
+            return Interval(math.nan, math.nan, math.nan, n)
+        low, high = self.effect.band()
+        most, least = 1 + tolerance, 1 - tolerance
+        found = self._first(np.maximum(value - most, least - value))
+        may = self._first(np.maximum(low - most, least - high))
+        surely = self._first(np.maximum(high - most, least - low))
+        return Interval(found, min(may, found), max(surely, found), n)
+
+    def _first(self, outside: Float[np.ndarray, " counts"]) -> float:
+        """The first count from which on nothing is outside; all heads never are."""
+        out = np.flatnonzero(outside[:-1] > 0)
+        return float(self.counts[0 if len(out) == 0 else out[-1] + 1])
 
     @property
     def _value(self) -> Float[np.ndarray, "1 counts"]:
@@ -141,14 +170,31 @@ def explained_effect(
     table = np.stack([np.broadcast_to(values[c], (most, values[c].shape[1])) for c in counts], -1)
     means = items.columns(table, draws)  # (draws, prompts, counts)
     span = combine(lambda m: m[..., -1] - m[..., 0], means)
-
-    def share(mean: Any) -> Any:
-        below, above = mean[..., :1], mean[..., -1:]
-        with np.errstate(divide="ignore", invalid="ignore"):
-            return (mean - below) / (above - below)
-
+    whole = float(span.value)
+    point = _share(whole, np.asarray(means.value), 0.0)
+    share = partial(_share, whole, near=point)
     effect = combine(share, means)
-    return Explained(np.array(counts), effect, span)
+    by_prompt = table.mean(0)  # (prompts, counts)
+    splits = [items.halves(seed) for seed in range(SPLITS)]
+    halves = [
+        [share(by_prompt[half].mean(0)) for half in (split, ~split)]
+        for split in splits
+        if split.any() and not split.all()
+    ]
+    either = np.asarray(halves or [[effect.value, effect.value]], dtype=np.float64)
+    return Explained(np.array(counts), effect, span, either)
+
+
+def _share(whole: float, mean: Any, near: Any) -> Any:
+    """EE from the mean at each count; `near` is EE of all prompts.
+
+    In a resample whose span is nearly 0 the ratio could be any number: there it is to first order.
+    """
+    below, above = mean[..., :1], mean[..., -1:]
+    span, inside = above - below, mean - below
+    with np.errstate(divide="ignore", invalid="ignore"):
+        linear = near + (inside - near * span) / whole
+        return np.where(span / whole > NEARLY_NOTHING, inside / span, linear)
 
 
 def crossings(

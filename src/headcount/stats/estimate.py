@@ -14,9 +14,9 @@ two-way clustered errors (Cameron, Gelbach and Miller 2011):
 Each of the first two holds V(items). The interval is the value ± t standard errors. Few templates
 tell little about how much templates differ, so t has one degree of freedom less than there are
 templates (as many as equally large ones would be: (Σ n)² / Σ n²), whatever the variances look like:
-six templates that happen to agree prove nothing. Draws have their own degrees of freedom, and
-Satterthwaite's formula puts both together. A level with fewer than five units is held fixed: the
-interval is then about these very templates.
+six templates that happen to agree prove nothing. Draws have a t of their own, and the two reaches
+are added in quadrature, so that two or three draws widen the interval as far as they are uncertain
+themselves. A level of two units is held fixed: the interval is then about these very templates.
 
 If an interval cannot be computed, as from a single item, its ends are NaN: figures leave a gap, and
 `claims.judge` says "undecided". `scripts/calibrate.py` measures how often intervals hold the truth.
@@ -105,8 +105,15 @@ class _Spread:
     """
 
     error: Any
-    freedom: Any
+    freedom: float
     deviations: Float[np.ndarray, "times *columns"]
+    parts: tuple[_Spread, ...] = ()  # of each owner, where there are several
+
+    def reach(self, z: float) -> Any:
+        """How far the interval reaches: each owner's t standard errors, added in quadrature."""
+        if self.parts:
+            return np.sqrt(sum(part.reach(z) ** 2 for part in self.parts))
+        return quantile_of_t(z, self.freedom) * self.error
 
 
 @dataclass(frozen=True, eq=False)
@@ -166,14 +173,13 @@ class Estimate:
         together = [_together(levels, self.value) for levels in by_owner.values()]
         if not together or self.n < 2:
             nothing = np.full_like(np.asarray(self.value, dtype=np.float64), np.nan)
-            return _Spread(nothing[()], nothing[()], np.zeros((RESAMPLES, *nothing.shape)))
+            return _Spread(nothing[()], 1.0, np.zeros((RESAMPLES, *nothing.shape)))
+        if len(together) == 1:
+            return together[0]
         variance = sum(one.error**2 for one in together)
-        squares = sum(one.error**4 / one.freedom for one in together)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            least = min(one.freedom for one in together)
-            freedom = np.where(squares > 0, variance**2 / squares, least)
         deviations = np.sum([one.deviations for one in together], axis=0)
-        return _Spread(np.sqrt(variance), np.maximum(freedom, 1.0), deviations)
+        least = min(one.freedom for one in together)
+        return _Spread(np.sqrt(variance), least, deviations, tuple(together))
 
     @property
     def interval(self) -> Interval:
@@ -187,14 +193,27 @@ class Estimate:
 
     def ends(self, z: float = Z95) -> tuple[np.ndarray, np.ndarray]:
         """The ends of that interval."""
-        half = quantile_of_t(z, self.spread.freedom) * self.spread.error
+        half = self.spread.reach(z)
         return self.value - half, self.value + half
 
     @cached_property
     def samples(self) -> Float[np.ndarray, "times *columns"]:
         """Resamples that spread as the interval does, for statistics of whole curves."""
-        wider = quantile_of_t(Z95, self.spread.freedom) / Z95
+        error = self.spread.error
+        with np.errstate(divide="ignore", invalid="ignore"):
+            wider = np.where(error > 0, self.spread.reach(Z95) / (Z95 * error), 1.0)
         return np.asarray(self.value + self.spread.deviations * wider)
+
+    def band(self, level: float = 0.95) -> tuple[np.ndarray, np.ndarray]:
+        """Ends that hold all the truths of an array together this often."""
+        spread = self.spread
+        columns = [
+            _Spread(float(error), spread.freedom, deviations)
+            for error, deviations in zip(
+                np.atleast_1d(spread.error), np.atleast_2d(spread.deviations.T), strict=True
+            )
+        ]
+        return self.ends(family_z(columns, level))
 
 
 def _together(levels: Mapping[Level, np.ndarray], value: Any) -> _Spread:
@@ -280,10 +299,9 @@ def family_z(spreads: Sequence[_Spread], level: float = 0.95) -> float:
     return float(np.quantile(np.abs(drawn).max(1), 1 - RESERVE * (1 - level)))
 
 
-def quantile_of_t(z: float, freedom: Any) -> Any:
-    """The quantiles of Student's t that cut off as much as `z` does of a normal distribution."""
-    one_by_one: Any = np.vectorize(lambda degrees: _student(z, degrees), otypes=[np.float64])
-    return one_by_one(np.nan_to_num(np.round(freedom, 2), nan=np.inf))[()]
+def quantile_of_t(z: float, freedom: float) -> float:
+    """The quantile of Student's t that cuts off as much as `z` does of a normal distribution."""
+    return _student(z, round(float(freedom), 2))
 
 
 @cache

@@ -99,7 +99,7 @@ def share_interval(estimate: Estimate, items: Resampling) -> Interval:
     share, spread, n = float(estimate.value), estimate.spread, float(items.n)
     worth, z = n, Z95
     if spread.error > 0 and 0 < share < 1:
-        z = float(quantile_of_t(z, spread.freedom))
+        z = float(spread.reach(z) / spread.error)
         worth = min(n, share * (1 - share) / spread.error**2)
     if min(share, 1 - share) * items.fewest < 1:
         worth = min(worth, math.sqrt(items.fewest * n))
@@ -113,10 +113,20 @@ def heads_with_effect(
     """How many heads have a mean effect above 0, and below 0, that chance does not explain.
 
     The level of 5 % is divided by the number of heads (Bonferroni), and few templates count as few.
+    So far out, t holds only for symmetric effects: it is corrected for their skewness (Hall 1992).
     """
-    found = Resampling(np.arange(len(samples)) if clusters is None else clusters).columns(samples)
-    low, high = found.ends(NormalDist().inv_cdf(1 - 0.025 / samples.shape[1]))
-    return int((low > 0).sum()), int((high < 0).sum())
+    items = Resampling(np.arange(len(samples)) if clusters is None else clusters)
+    found = items.columns(samples)
+    error, units = found.spread.error, found.spread.freedom + 1
+    around = samples - samples.mean(0)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        skew = np.nan_to_num((around**3).mean(0) / (around**2).mean(0) ** 1.5)
+        t = np.where(error > 0, found.value / error, np.sign(found.value) * np.inf)
+        root = math.sqrt(units)
+        t = t + skew * t**2 / (3 * root) + skew**2 * t**3 / (27 * units) + skew / (6 * root)
+    t = np.where(np.isfinite(t), t, np.sign(found.value) * np.inf)
+    limit = quantile_of_t(NormalDist().inv_cdf(1 - 0.025 / samples.shape[1]), units - 1)
+    return int((t > limit).sum()), int((t < -limit).sum())
 
 
 def percentile_interval(

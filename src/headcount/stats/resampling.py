@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 from zlib import crc32
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from numpy.typing import ArrayLike
 
 from headcount.errors import HeadcountError
@@ -18,9 +18,9 @@ from headcount.stats.estimate import ITEMS, RESAMPLES, Estimate, Level
 # A label for each item, or one in each of several crossed levels: (items,) or (items, levels).
 Clusters: TypeAlias = Sequence[Any] | np.ndarray
 
-FEWEST = 5  # units of a level: with fewer it is held fixed
+FEWEST = 3  # units of a level: with fewer it is held fixed
 DRAWS, RANKINGS = "draws", "rankings"
-DRAWN, RERANKED, FLOOR = 9, 10, 11  # in seeds, where levels have their place
+DRAWN, RERANKED, FLOOR, HALVES = 9, 10, 11, 12  # in seeds, where levels have their place
 _owners = count()
 
 
@@ -44,6 +44,7 @@ class Resampling:
         columns = np.asarray(clusters).reshape(len(every), -1).T  # (levels, items)
         crossed = [np.unique(column, return_inverse=True)[1].reshape(-1) for column in columns]
         n = int(every.max(initial=-1)) + 1
+        self._columns = [every, *crossed]
         self._units = [int(labels.max(initial=-1)) + 1 for labels in crossed]
         self.labels: dict[Level, Int[np.ndarray, " items"]] = {}
         for place, labels in enumerate([every, *crossed]):
@@ -133,6 +134,20 @@ class Resampling:
         parts = dict(estimate.parts)
         self._at_least(parts, added.var(ddof=1) / (len(changes) + 2), np.abs(changes))
         return Estimate(estimate.value, parts)
+
+    def halves(self, seed: int) -> Bool[np.ndarray, " items"]:
+        """One random half of the different items, spread evenly over the templates."""
+        every, *crossed = self._columns
+        rng = np.random.default_rng([self.seed, HALVES, seed])
+        turn = rng.permutation(self.n)[every]  # alike items stay together
+        templates = crossed[0] if crossed else np.zeros_like(every)
+        chosen = np.zeros(len(every), dtype=bool)
+        taken = int(rng.integers(2))
+        for template in np.unique(templates):
+            own = np.unique(turn[templates == template])
+            chosen |= (templates == template) & np.isin(turn, own[taken::2])
+            taken = (taken + len(own)) % 2  # so that an odd one is made up for by the next
+        return chosen
 
     def _at_least(
         self, parts: dict[Level, np.ndarray], least: float, values: Float[np.ndarray, "..."]

@@ -26,10 +26,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from headcount.claims import Claim, above_chance
+from headcount.claims import Claim, above_chance, deciding
 from headcount.errors import counted
 from headcount.stats import Estimate, combine, constant
-from headcount.studies.head_roles.panels import Reading, RolePanel
+from headcount.studies.head_roles.panels import Reading, RolePanel, peaks_of
 from headcount.studies.head_roles.published import COUNT, FIRST, HEADS, NEAR, SECOND, SHARES
 from headcount.studies.head_roles.toggling import RANDOM
 
@@ -122,7 +122,7 @@ def _with(panels: Panels, at: At) -> str:
 def _falls(panels: Panels, at: At) -> Claim:
     return Claim.of_family(
         f"facilitation falls: {_with(panels, at)}, the log-probability is lower by more than "
-        f"{FALLS:g} in every panel (measured: max over panels of Δ_facilitation)",
+        f"{FALLS:g} in every panel (measured in the panel that decides: Δ_facilitation)",
         "facilitation falls in every panel",
         {panel.name: panel.at("facilitation", at(panel)) for panel in panels},
         below=-FALLS,
@@ -135,7 +135,7 @@ def _more_than_random(panels: Panels) -> Claim:
 
     return Claim.of_family(
         f"roles tell more than chance: {_with(panels, at)}, facilitation falls further than a "
-        f"random order, by more than {FALLS:g} in every panel (measured: max over panels of "
+        f"random order, by more than {FALLS:g} in every panel (measured in the panel that decides: "
         "Δ_facilitation − Δ_random)",
         None,
         {
@@ -149,7 +149,7 @@ def _more_than_random(panels: Panels) -> Claim:
 def _irrelevance_stays(panels: Panels, at: At) -> Claim:
     return Claim.of_family(
         f"irrelevance stays near 0: {_with(panels, at)}, it changes by less than a quarter of "
-        "facilitation's fall in every panel (measured: max over panels of |Δ_irrelevance| + "
+        "facilitation's fall in every panel (measured in the panel that decides: |Δ_irrelevance| + "
         f"{STAY:g} · Δ_facilitation)",
         "irrelevance stays near 0",
         {
@@ -163,22 +163,27 @@ def _irrelevance_stays(panels: Panels, at: At) -> Claim:
 
 
 def _interference_rises(panels: Panels) -> Claim:
-    return Claim.of_family(
+    peaks = dict(zip((panel.name for panel in panels), peaks_of(panels), strict=True))
+    intervals = {name: interval for name, (_, interval) in peaks.items()}
+    name, verdict = deciding(intervals, above=RISES)
+    claim = Claim.of(
         "interference rises at first: ablating the most interfering heads raises the "
-        f"log-probability by more than {RISES:g} in every panel (measured: min over panels of the "
-        "peak of Δ_interference; one half of the prompts chooses its count, and the other half "
-        "measures it)",
+        f"log-probability by more than {RISES:g} at some count in every panel (measured: "
+        "Δ_interference at the count whose interval lies highest, in the panel that decides; the "
+        "intervals of all counts and panels hold together)",
         "interference rises at first; peaks on Common Sense +0.5 to +1.5",
-        {panel.name: panel.peak for panel in panels},
-        above=RISES,
+        intervals[name],
+        verdict,
     )
+    where = f"with {counted(peaks[name][0], 'head')} ablated"
+    return claim.because(f"Farthest from the claim, of {len(panels)} panels: {name}, {where}.")
 
 
 def _not_early(panels: Panels) -> Claim:
     return Claim.of_family(
         f"interference does not fall early: {_with(panels, lambda panel: panel.first)}, it falls "
-        "by less than a quarter of facilitation's fall in every panel (measured: min over panels "
-        f"of Δ_interference − {STAY:g} · Δ_facilitation)",
+        "by less than a quarter of facilitation's fall in every panel (measured in the panel "
+        f"that decides: Δ_interference − {STAY:g} · Δ_facilitation)",
         "interference rarely falls early",
         {
             panel.name: panel.at("interference", panel.first)
@@ -202,9 +207,9 @@ def _first(panels: Panels, at: At) -> Claim:
     return Claim.of_family(
         f"the first of two contradicting descriptions holds: {_with(panels, at)}, facilitation "
         "falls and lies below the others in every panel, irrelevance changes and interference "
-        f"falls by less than a quarter of that (measured: max over panels of Δ_facilitation + "
-        f"{FALLS:g}, Δ_facilitation − Δ_role, {STAY:g} · Δ_facilitation − Δ_role, and {STAY:g} · "
-        "Δ_facilitation + Δ_irrelevance)",
+        "falls by less than a quarter of that (measured in the panel that decides: "
+        f"Δ_facilitation + {FALLS:g}, Δ_facilitation − Δ_role, {STAY:g} · Δ_facilitation − Δ_role, "
+        f"or {STAY:g} · Δ_facilitation + Δ_irrelevance)",
         FIRST,
         family,
         below=0,
@@ -224,8 +229,8 @@ def _second(panels: Panels, at: At) -> Claim:
     return Claim.of_family(
         f"the second description holds: {_with(panels, at)}, irrelevance and interference fall in "
         "every panel, and facilitation changes by less than a quarter of the larger fall "
-        f"(measured: max over panels of Δ_role + {FALLS:g}, and of |Δ_facilitation| + {STAY:g} · "
-        "min Δ_role)",
+        f"(measured in the panel that decides: Δ_role + {FALLS:g}, or |Δ_facilitation| + {STAY:g} "
+        "· min Δ_role)",
         SECOND,
         family,
         below=0,
@@ -263,7 +268,7 @@ def _math(reading: Reading) -> MakeClaim:
         by = "summed over the target, as published" if summed else "divided by the target's length"
         return Claim.of_family(
             f"{said}: {_with(panels, at)}, facilitation falls on Math at least {FAR:g} times as "
-            "far as on either other task (measured: max over models and other tasks of "
+            "far as on either other task (measured in the model and task that decide: "
             f"Δ_facilitation on Math − {FAR:g} · that on the other; log-probabilities are {by})",
             published,
             family,
@@ -288,8 +293,8 @@ def _size_gaps(panels: Panels, at: At) -> Mapping[str, Estimate]:
 
 def _largest(panels: Panels, at: At) -> Claim:
     return Claim.of_family(
-        f"{LARGEST}: {_with(panels, at)}, by more than {LEAST:g} less (measured: min over these "
-        "tasks and the smaller models of Δ_facilitation of the largest − that of the smaller)",
+        f"{LARGEST}: {_with(panels, at)}, by more than {LEAST:g} less (measured in the "
+        "task and smaller model that decide: Δ_facilitation of the largest − that of the smaller)",
         LARGEST,
         _size_gaps(panels, at),
         above=LEAST,

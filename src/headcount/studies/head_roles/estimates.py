@@ -6,10 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, get_args
 
 from headcount.report.estimates import Estimates
-from headcount.stats import simultaneous
 from headcount.studies.description import columns
 from headcount.studies.head_roles.claims import judge_claims
-from headcount.studies.head_roles.panels import METRICS, Reading, RolePanel, panels_of
+from headcount.studies.head_roles.panels import METRICS, Reading, RolePanel, panels_of, peaks_of
 from headcount.studies.head_roles.published import (
     END_POINTS,
     PEAKS,
@@ -85,24 +84,26 @@ def end_rows(panels: Sequence[RolePanel]) -> Rows:
 def peak_rows(panels: Sequence[RolePanel]) -> Rows:
     """The peak of interference in each panel, with two intervals.
 
-    The first holds its own truth 95 times in 100, the second those of all panels together.
+    The first holds together over the counts of the panel, the second over those of all panels.
     """
     panels = [panel for panel in panels if any(panel.counts)]
-    intervals = simultaneous([panel.peak for panel in panels])
-    return [
-        {
-            "model": panel.model,
-            "task": panel.task,
-            "count": panel.peak_count,
-            "share": round(panel.peak_count / panel.heads, 4),
-            **columns(panel.peak.interval),
-            "low together": together.low,
-            "high together": together.high,
-            "n": panel.peak.n,
-            "published": ", ".join(f"{peak:+g}" for peak in PEAKS.get(panel.task, ())),
-        }
-        for panel, together in zip(panels, intervals, strict=True)
-    ]
+    rows = []
+    for panel, (_, together) in zip(panels, peaks_of(panels), strict=True):
+        ((count, own),) = peaks_of([panel])
+        rows.append(
+            {
+                "model": panel.model,
+                "task": panel.task,
+                "count": count,
+                "share": round(count / panel.heads, 4),
+                **columns(own),
+                "low together": together.low,
+                "high together": together.high,
+                "n": panel.prompts.n,
+                "published": ", ".join(f"{peak:+g}" for peak in PEAKS.get(panel.task, ())),
+            }
+        )
+    return rows
 
 
 def _ends_of_role(panel: RolePanel, role: str) -> Iterator[dict[str, Any]]:

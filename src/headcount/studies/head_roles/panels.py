@@ -7,17 +7,17 @@ ways: summed over the tokens of the target, as published, and divided by their n
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal
 from zlib import crc32
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 
 from headcount.metrics.chance import Chance
-from headcount.stats import Estimate, Resampling, combine, share_interval, unknown_interval
+from headcount.stats import Estimate, Interval, Resampling, combine, share_interval, simultaneous
 from headcount.studies.head_roles.config import Base
 from headcount.studies.head_roles.published import MATCHED
 from headcount.value_table import ValueTable
@@ -129,35 +129,6 @@ class RolePanel:
         return combine(lambda values: values[..., place], self.curve(role, reading))
 
     @cached_property
-    def _for_peak(self) -> Bool[np.ndarray, "prompts"]:
-        """Half of the contents, on which a peak is measured; the others choose its count."""
-        return np.asarray(self.clusters[:, 1] % 2 == 1)
-
-    @cached_property
-    def peak_count(self) -> int:
-        """The count at which interference is highest, on one half of the prompts."""
-        means = {
-            count: self.changes("interference", count)[:, ~self._for_peak].mean()
-            for count in self.counts
-            if count
-        }
-        return max(means, key=means.__getitem__)
-
-    @cached_property
-    def peak(self) -> Estimate:
-        """Interference at that count, on the other half of the prompts.
-
-        On the same prompts, a maximum over counts would be positive by chance alone.
-        """
-        half = self._for_peak
-        if not half.any() or half.all():
-            return unknown_interval(math.nan)
-        seed = crc32(f"{self.task} {self.model}, peak".encode())
-        table = self.changes("interference", self.peak_count)[:, half, None]
-        found = Resampling(self.clusters[half], seed=seed).columns(table, SEEDS)
-        return combine(lambda values: values[..., 0], found)
-
-    @cached_property
     def at_chance(self) -> str:
         """One sentence if the whole model is not clearly better than chance, else an empty text."""
         known = self.facts["chance"]
@@ -173,6 +144,25 @@ class RolePanel:
         have no role, so the number is unknown.
         """
         return float(self.facts["carriers"].get(role, math.nan))
+
+
+def peaks_of(panels: Sequence[RolePanel]) -> list[tuple[int, Interval]]:
+    """The peak of interference in each panel: a count, and an interval of the highest change.
+
+    A maximum over counts is positive by chance alone, so the intervals of all counts of all these
+    panels hold together. Some change is at least as high as the highest of their lower ends, which
+    is at the count that is given, and none is higher than the highest of their upper ends.
+    """
+    family = [(panel, count) for panel in panels for count in panel.counts if count]
+    found = simultaneous([panel.at("interference", count) for panel, count in family])
+    peaks = []
+    for panel in panels:
+        own = [(c, i) for (p, c), i in zip(family, found, strict=True) if p is panel]
+        known = [(count, interval) for count, interval in own if interval.known] or own[:1]
+        count, best = max(known, key=lambda one: one[1].low)
+        high = max(interval.high for _, interval in known)
+        peaks.append((count, replace(best, high=high)))
+    return peaks
 
 
 def panels_of(values: ValueTable, facts: Mapping[str, Any]) -> list[RolePanel]:

@@ -86,8 +86,8 @@ def _better_than_random(panels: Sequence[TaskPanel]) -> Claim:
     which = "the order that is best on validation prompts" if chosen else panels[0].first[1]
     claim = Claim.of_family(
         f"{unit}s kept by {which} are nearer to the whole model than {unit}s in random order, on "
-        f"every task and model: CMD on the {axis} axis is lower by more than {MARGIN:g} (measured: "
-        "max over tasks and models of CMD_ranked − CMD_random)",
+        f"every task and model: CMD on the {axis} axis is lower by more than {MARGIN:g} (measured "
+        "for the task and model that decide: CMD_ranked − CMD_random)",
         None,
         family or every,
         below=-MARGIN,
@@ -108,7 +108,7 @@ def _more_faithful(panels: Sequence[TaskPanel], base: str, other: str, axis: Axi
     claim = Claim.of_family(
         f"few {unit}s of {other} do more of what all its {unit}s do than few {unit}s of {base}, on "
         f"every task: CMD on the {axis} axis is lower by more than {MARGIN:g}, ranked by "
-        f"{panels[0].first[1]} (measured: max over tasks of CMD({other}) − CMD({base}))",
+        f"{panels[0].first[1]} (measured in the task that decides: CMD({other}) − CMD({base}))",
         None,
         family or every,
         below=-MARGIN,

@@ -37,6 +37,7 @@ from headcount.tasks import Task, task_factory
 from headcount.value_table import ValueTable
 
 MOST_MODELS = 4
+FEWEST_PROMPTS = 30  # with fewer, skewed effects would count as found
 CaseResults = Sequence[tuple[Case, Kept]]
 Rows = list[dict[str, Any]]
 
@@ -46,7 +47,8 @@ NOTES = (
     "in how heads are ranked, per task or per prompt.",
     "Intervals are over test prompts and their templates, with the ranking and the means of "
     "ablations held fixed: other ranking prompts could give other ones.",
-    "CMD grows with noise, so it is compared at equal numbers of prompts only.",
+    "The sign of 1 − EE in CMD comes from one half of the prompts and its size from the other "
+    "half, because noise alone would make it larger.",
 )
 PER_PROMPT = (
     "Ranked per prompt, heads are ranked on the very prompts that they are tested on, as in the "
@@ -185,6 +187,8 @@ def _effects(case: Case, kept: Kept) -> Rows:
     for ranking, scores in kept.scores.items():
         clusters = _ranked(case).clusters
         if scores.samples is None or len(scores.samples) != len(clusters):
+            continue
+        if len(clusters) < FEWEST_PROMPTS:
             continue
         helping, hindering = heads_with_effect(scores.samples, clusters)
         about = {"task": case.key, "model": case.model, "ranking": ranking}

@@ -6,11 +6,12 @@ of the scaled accuracy. A scaled metric is (value − floor) / (unmasked − flo
 0 at the floor, which is the metric of answers that were given to other questions, and never below
 it.
 
-Rules of comparison, which look at nothing that a claim is about. Published are four panels. A claim
-about COMET needs COMET. How flat RandomK is, where the collapse sets in and which function falls
-first can be compared with the publication only if all four panels were run, if the counts are the
-published shares of the heads within a factor of 1.5, and if the unmasked accuracy of each panel is
-at most 0.1 below the published one: a model that can do less has less to lose.
+Rules of comparison, which look at nothing that a claim is about. Published are four panels: claims
+are compared only if all four were run, with counts that are the published shares of the heads
+within a factor of 1.5. A claim about COMET needs COMET. How flat RandomK is, where the collapse
+sets in and which function falls first are compared only if, besides, the unmasked accuracy of each
+panel is at most 0.1 below the published one: a model that can do less has less to lose. The
+published accuracy also accepts similar texts; where ours is exact match, each claim says so.
 """
 
 from __future__ import annotations
@@ -44,23 +45,43 @@ def judge_claims(panels: Sequence[FunctionPanel], facts: Mapping[str, Any]) -> l
     published = [panel for panel in panels if panel.key in PANELS]
     claims: list[Claim] = []
     if published:
-        claims += above_chance(published, lambda p: [_faster(p, random), _accuracy_first(p)])
-        reason = not_comparable(published, random, facts["total"])
+        elsewhere = other_set_up(published, random, facts["total"])
+        (faster,) = above_chance(published, lambda p: [_faster(p, random)])
+        if elsewhere:
+            faster = faster.because(elsewhere, "not comparable")
+        claims += [faster.because(_other_accuracy(published))]
+        claims += above_chance(published, lambda p: [_accuracy_first(p)])
+        reason = elsewhere or too_low(published)
         for claim in _about_the_shape(published, random, facts["total"]):
-            claims.append(claim.because(reason, "not comparable") if reason else claim)
+            found = claim.because(reason, "not comparable") if reason else claim
+            claims.append(found.because(_other_accuracy(published)))
     return claims + above_chance(
         panels, lambda p: [_ours(p, c, random) for c in ("random", "matched")]
     )
 
 
-def not_comparable(panels: Sequence[FunctionPanel], counts: Sequence[int], total: int) -> str:
-    """Why claims about the shape of the published curves cannot be compared; empty if they can."""
+def _other_accuracy(panels: Sequence[FunctionPanel]) -> str:
+    if panels[0].accuracy == "published_accuracy":
+        return ""
+    return (
+        "Accuracy is exact match here; the published one also accepts similar texts, so it is "
+        "higher wherever answers are nearly right."
+    )
+
+
+def other_set_up(panels: Sequence[FunctionPanel], counts: Sequence[int], total: int) -> str:
+    """Why no published panel can be compared: panels or counts are missing; empty if they can."""
     missing = [key for key in PANELS if key not in {panel.key for panel in panels}]
     if missing:
         return f"The published panels {', '.join(missing)} were not run."
     far = [s for s in FRACTIONS if not any(1 / NEAR <= c / (s * total) <= NEAR for c in counts)]
     if far:
         return f"No count is near {100 * far[0]:.1f} % of the heads, as published."
+    return ""
+
+
+def too_low(panels: Sequence[FunctionPanel]) -> str:
+    """Why claims about the shape of the curves cannot be compared: a model has less to lose."""
     low = [
         f"{panel.name} {value:.2f} (published {UNMASKED[panel.key]:.2f})"
         for panel in panels
@@ -107,7 +128,7 @@ def _faster(panels: Sequence[FunctionPanel], counts: Sequence[int]) -> Claim:
         }
     claim = Claim.of_family(
         f"TopK lies more than {MARGIN:g} below RandomK in every published panel, on the mean over "
-        "counts (measured: max over panels of mean over counts of TopK − RandomK, accuracy"
+        "counts (measured in the panel that decides: mean over counts of TopK − RandomK, accuracy"
         f"{' and COMET' * both})",
         f"{published} on every task and both metrics",
         family,
@@ -151,7 +172,7 @@ def _flat(panels: Sequence[FunctionPanel], count: int) -> Claim:
         excess[panel.name] = random - top * FLAT
     return Claim.of_family(
         f"RandomK is flat: with {counted(count, 'head')} masked, its loss of accuracy is less than "
-        "a quarter of TopK's in every panel (measured: max over panels of loss_random − "
+        "a quarter of TopK's in every panel (measured in the panel that decides: loss_random − "
         f"{FLAT:g} · loss_top)",
         "RandomK stays nearly flat",
         excess,
@@ -178,7 +199,7 @@ def _recall_first(panels: Sequence[FunctionPanel], count: int) -> Claim:
     left = recall.scaled(recall.accuracy, count)
     return Claim.of_family(
         f"{recall.name} falls first: with {counted(count, 'head')} masked, its scaled accuracy is "
-        f"the lowest (measured: max over the other panels of scaled accuracy of {recall.name} − "
+        f"the lowest (measured in the panel that decides: scaled accuracy of {recall.name} − "
         "that of the panel)",
         "Knowledge Recall falls first",
         {p.name: left - p.scaled(p.accuracy, count) for p in panels if p is not recall},
@@ -190,8 +211,8 @@ def _ours(panels: Sequence[FunctionPanel], control: str, counts: Sequence[int]) 
     words = {"random": "random heads", "matched": "random heads of the same layers"}[control]
     return Claim.of_family(
         f"in all {counted(len(panels), 'function')}: masking TopK costs more than {MARGIN:g} "
-        f"accuracy more than masking as many {words}, on the mean over counts (measured: max over "
-        f"functions of mean over counts of TopK − {words})",
+        f"accuracy more than masking as many {words}, on the mean over counts (measured in the "
+        f"function that decides: mean over counts of TopK − {words})",
         None,
         _gaps(panels, control, counts),
         below=-MARGIN,

@@ -92,7 +92,7 @@ class FunctionPanel:
     def interval(self, series: str, count: int, metric: str = "", ranking: str = "") -> Interval:
         """That mean with its interval, which for shares of right answers is Wilson's."""
         estimate, metric = self.at(series, count, metric, ranking), metric or self.accuracy
-        binary = next(m["binary"] for m in self.facts["metrics"] if m["key"] == metric)
+        binary = {m["key"]: m["binary"] for m in self.facts["metrics"]}[metric]
         return share_interval(estimate, self.items) if binary else estimate.interval
 
     def difference(self, control: str, count: int, metric: str = "", ranking: str = "") -> Estimate:

@@ -22,7 +22,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from headcount.claims import Claim, above_chance, all_of, judge
+from headcount.claims import Claim, above_chance, all_of, deciding, judge
 from headcount.stats import Estimate, simultaneous
 from headcount.studies.token_insertion.internals import HEIGHT, OTHERS
 from headcount.studies.token_insertion.panels import InsertPanel
@@ -103,12 +103,20 @@ def _near(accuracy: float) -> bool:
 
 def _with_p_value(claim: Claim, panels: Sequence[InsertPanel], series: str) -> Claim:
     """The claim with McNemar's p of the model that it reports, times the number of models."""
-    reported = min(panels, key=lambda panel: panel.differences[series].value)
+    intervals = {
+        panel.model: interval
+        for panel, interval in zip(
+            panels, simultaneous([panel.differences[series] for panel in panels]), strict=True
+        )
+    }
+    name, _ = deciding(intervals, above=0)
+    (reported,) = (panel for panel in panels if panel.model == name)
     p_value = float(np.minimum(len(panels) * reported.p_value(series), 1.0))
     found = replace(claim, p_value=p_value)
+    two_sided = "McNemar's exact p, two-sided: a loss can be as unlikely as a gain."
     if len(panels) == 1:
-        return found
-    return found.because(f"p is McNemar's of that model, times {len(panels)} models.")
+        return found.because(two_sided)
+    return found.because(f"{two_sided} It is that of {name}, times {len(panels)} models.")
 
 
 def _no_difference(panels: Sequence[InsertPanel], series: str) -> Claim:

@@ -2,6 +2,7 @@
 
     python scripts/calibrate.py                      # 2,000 simulations a cell: half an hour
     python scripts/calibrate.py --times 200 --out FILE   # a quick look
+    python scripts/calibrate.py --only "accuracy 0.7"    # one statistic; the others keep their rows
     python scripts/calibrate.py --page               # writes the table of docs/statistics.md
 
 Simulated are items in templates that differ (the correlation of two items of one template goes from
@@ -24,6 +25,7 @@ from pathlib import Path
 
 import numpy as np
 
+from headcount.curves.explained import explained_effect
 from headcount.stats import (
     Interval,
     Resampling,
@@ -33,7 +35,7 @@ from headcount.stats import (
     simultaneous,
 )
 
-ITEMS, FAMILY, DRAWS = 120, 16, 5
+ITEMS, FAMILY = 120, 16
 TEMPLATES, CORRELATIONS = (6, 20, 60), (0.0, 0.25, 0.5)
 DOCS = Path(__file__).parents[1] / "docs"
 OUT, PAGE = DOCS / "results" / "calibration.csv", DOCS / "statistics.md"
@@ -86,11 +88,24 @@ def crossed(world: World, rng: np.random.Generator) -> tuple[Interval, float]:
     return bootstrap(values, clusters=np.stack([labels, contents], 1)), 0.0
 
 
-def draws(world: World, rng: np.random.Generator) -> tuple[Interval, float]:
-    """Five random draws that differ, on the same items."""
+def draws(number: int, world: World, rng: np.random.Generator) -> tuple[Interval, float]:
+    """Random draws that differ, on the same items."""
     labels = world.labels(rng)
-    each = rng.normal(size=(DRAWS, 1)) * 0.3 + world.noise(rng, labels, DRAWS) * 0.5
+    each = rng.normal(size=(number, 1)) * 0.3 + world.noise(rng, labels, number) * 0.5
     return bootstrap(each + world.noise(rng, labels), clusters=own_contents(labels)), 0.0
+
+
+def distance(world: World, rng: np.random.Generator) -> tuple[Interval, float]:
+    """CMD of a curve of explained effects that rises to 1 at a twentieth of the heads."""
+    labels = world.labels(rng)
+    counts = (0, 2, 5, 10, 20, 50, 100, 150, 200)
+    truth = np.minimum(np.array(counts) / 10, 1)
+    values = {
+        count: 3 * share + world.noise(rng, labels) * (0 < count < 200)
+        for count, share in zip(counts, truth, strict=True)
+    }
+    found = explained_effect(values, Resampling(own_contents(labels))).cmd().interval
+    return found, float(np.trapezoid(np.abs(1 - truth), np.array(counts) / 200))
 
 
 def accuracy(p: float, world: World, rng: np.random.Generator) -> tuple[Interval, float]:
@@ -139,7 +154,9 @@ def family_of_answers(world: World, rng: np.random.Generator) -> bool:
 SINGLE: dict[str, Callable[[World, np.random.Generator], tuple[Interval, float]]] = {
     "mean of numbers": mean,
     "mean, contents crossed with templates": crossed,
-    "mean of 5 random draws": draws,
+    "mean of 3 random draws": partial(draws, 3),
+    "mean of 5 random draws": partial(draws, 5),
+    "CMD of a curve near 1": distance,
     "accuracy 0.7": partial(accuracy, 0.7),
     "accuracy 0.95": partial(accuracy, 0.95),
     "paired difference of answers": difference,
@@ -219,12 +236,17 @@ def main() -> None:
     if options.page:
         write_page()
         return
-    rows = []
+    rows: list[dict[str, object]] = []
     with ProcessPoolExecutor(options.workers) as pool:
         jobs = [pool.submit(cell, *one, options.times) for one in cells(options.only)]
         for job in jobs:
             rows.append(job.result())
             print("  ".join(f"{value}" for value in rows[-1].values()), flush=True)
+    if options.out.exists():  # other statistics keep their rows
+        with open(options.out, newline="", encoding="utf-8") as file:
+            rows += [row for row in csv.DictReader(file) if row["statistic"] not in options.only]
+    kinds = [*SINGLE, *FAMILIES]
+    rows.sort(key=lambda row: kinds.index(str(row["statistic"])))
     with open(options.out, "w", newline="", encoding="utf-8") as file:
         names = dict.fromkeys(name for row in rows for name in row)
         writer = csv.DictWriter(file, list(names), lineterminator="\n")

@@ -15,7 +15,7 @@ from headcount.value_table import ValueTable
 
 COUNTS = (0, 4, 8, 16, 32)
 TOTAL = 256  # of which the counts are the published shares
-ITEMS, TEMPLATES, DRAWS = 200, 20, 4
+ITEMS, TEMPLATES, DRAWS = 200, 20, 12
 
 
 @dataclass(frozen=True)

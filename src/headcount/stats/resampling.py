@@ -136,18 +136,15 @@ class Resampling:
         return Estimate(estimate.value, parts)
 
     def halves(self, seed: int) -> Bool[np.ndarray, " items"]:
-        """One random half of the different items, spread evenly over the templates."""
+        """One random half of the items, which shares with the other half as little as can be.
+
+        Whole templates are on one side where templates are drawn anew; else alike items are.
+        """
         every, *crossed = self._columns
+        labels = crossed[0] if crossed and self._units[0] >= FEWEST else every
+        units = int(labels.max()) + 1
         rng = np.random.default_rng([self.seed, HALVES, seed])
-        turn = rng.permutation(self.n)[every]  # alike items stay together
-        templates = crossed[0] if crossed else np.zeros_like(every)
-        chosen = np.zeros(len(every), dtype=bool)
-        taken = int(rng.integers(2))
-        for template in np.unique(templates):
-            own = np.unique(turn[templates == template])
-            chosen |= (templates == template) & np.isin(turn, own[taken::2])
-            taken = (taken + len(own)) % 2  # so that an odd one is made up for by the next
-        return chosen
+        return np.asarray(rng.permutation(units)[labels] < (units + seed % 2) // 2)
 
     def _at_least(
         self, parts: dict[Level, np.ndarray], least: float, values: Float[np.ndarray, "..."]

@@ -82,7 +82,7 @@ def result(
             values.put(right, **about, **own)
     if inside is not None:
         about = {"model": "m", "task": "task", "sample": PROMPTS, **place}
-        named = [(f"r{i}", f"t{i % 8}", f"c{i}") for i in range(PROMPT_COUNT)]
+        named = [(f"r{i}", f"t{i % 24}", f"c{i}") for i in range(PROMPT_COUNT)]
         values.name_examples(named, **about)
         for (series, metric, queries, where), numbers in inside.entries():
             own = {"series": series, "metric": metric, "queries": queries, "where": where}

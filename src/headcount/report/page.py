@@ -24,6 +24,7 @@ from headcount.errors import HeadcountError, counted
 from headcount.report.head_rows import head_data
 from headcount.report.page_texts import CAPTIONS, QUESTIONS, SOURCES, VERDICTS, next_commands
 from headcount.report.read import Result, number, read_result
+from headcount.report.script import joined
 from headcount.system.files import write_file
 
 MOST_ROWS = 600  # rows of a table on the page; the file has all rows
@@ -49,10 +50,9 @@ def write_page(
 
 def page(results: Sequence[Result], failures: Mapping[str, str] | None = None) -> str:
     """The page as HTML."""
-    style, script = (
-        (files("headcount.report") / name).read_text(encoding="utf-8")
-        for name in ("page.css", "page.js")
-    )
+    room = "headcount.report"
+    style = (files(room) / "page.css").read_text(encoding="utf-8")
+    script = joined((room, "heads.js"), (room, "page.js"))
     names = _ids(results)
     models = dict.fromkeys(name for result in results for name in result.run["model"])
     made_by = {str(result.run["versions"].get("headcount", "?")) for result in results}

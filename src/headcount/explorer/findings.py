@@ -1,0 +1,2 @@
+"""placeholder"""
+def findings_page(session, state, metric): return ""

@@ -122,6 +122,7 @@ class PromptPasses:
             named |= dict.fromkeys(np.argsort(-logprobs)[:SHOWN].tolist())
         rows = [
             {
+                "id": token,
                 "token": self.text_of(token),
                 "role": roles.get(token, ""),
                 "whole": float(np.exp(self.whole[token])),

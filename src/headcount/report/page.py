@@ -57,8 +57,8 @@ def page(results: Sequence[Result], failures: Mapping[str, str] | None = None) -
     models = dict.fromkeys(name for result in results for name in result.run["model"])
     made_by = {str(result.run["versions"].get("headcount", "?")) for result in results}
     policy = (
-        f"default-src 'none'; img-src data:; style-src '{_hash(style)}'; "
-        f"script-src '{_hash(script)}'; base-uri 'none'; form-action 'none'"
+        f"default-src 'none'; img-src data:; style-src '{policy_hash(style)}'; "
+        f"script-src '{policy_hash(script)}'; base-uri 'none'; form-action 'none'"
     )
     return (_environment().get_template("page.html")).render(
         style=Markup(style),
@@ -154,5 +154,6 @@ def short(value: Any) -> str:
     return (f"{parsed:.2g}" if 0 < abs(parsed) < 0.01 else f"{parsed:.3f}").replace("-", "−")
 
 
-def _hash(text: str) -> str:
+def policy_hash(text: str) -> str:
+    """The hash by which a content security policy allows a style or script of the page."""
     return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()

@@ -404,11 +404,13 @@ export const explorer = (root, { ask, keep, given }) => {
     make("label", {}, keepOnly, "keep only these"));
   const main = make("main", { class: "explorer" },
     make("div", { class: "top" }, title, busy, progress),
-    make("section", { class: "panel heads" }, make("h2", {}, "Heads"), controls,
-      make("div", { class: "tools" }, typed, back, again,
-        button("All on", () => set({ heads: [], keep: false }))),
-      make("div", { class: "map" }, make("div", { class: "scroll" }, grid)), tip, legend, said),
-    next.element, text.element, why.element, task.element, out);
+    make("div", { class: "side" },
+      make("section", { class: "panel heads" }, make("h2", {}, "Heads"), controls,
+        make("div", { class: "tools" }, typed, back, again,
+          button("All on", () => set({ heads: [], keep: false }))),
+        make("div", { class: "map" }, make("div", { class: "scroll" }, grid)), tip, legend, said),
+      why.element, task.element, out),
+    make("div", { class: "side" }, next.element, text.element));
   root.replaceChildren(main);
 
   const draw = (before) => {

@@ -43,7 +43,7 @@ export const nextPanel = (about) => {
   const note = make("p", { class: "note" });
   const column = (name, text) => make("th", { scope: "col", class: name }, text);
   const table = make("table", { class: "next" }, make("thead", {}, make("tr", {},
-    column("token", "next token"), column("whole", "whole model"), column("set", "head set"),
+    column("name", "next token"), column("whole", "whole model"), column("set", "head set"),
     column("random", "random heads"))), body);
   const bar = (name, value, text = percent(value)) => {
     const cell = make("td", { class: `bar ${name}` }, make("span", {}, text));

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -77,3 +78,5 @@ def visiting(
     page.goto(link or server.link)
     yield visit
     context.close()
+    while server.session.inquiries.busy:  # the model is still under the gates of a text
+        time.sleep(0.01)

@@ -93,6 +93,11 @@ class Inquiries:
         while (inquiry := self._next(urgency)) is not None:
             self._do(inquiry)
 
+    @property
+    def busy(self) -> bool:
+        """Whether an inquiry is being done, or waits."""
+        return bool(self._doing or self._waiting)
+
     def close(self) -> None:
         """Cancel everything, and end the thread."""
         with self._changed:

@@ -143,6 +143,7 @@ export const explorer = (root, { ask, keep, given }) => {
     await inquire("activity", {}, (name, data) => {
       scores.set(data.name, data);
       drawMap();
+      drawTools();
     });
   };
   const rank = async (ranking) => {
@@ -335,8 +336,9 @@ export const explorer = (root, { ask, keep, given }) => {
   const back = button("Undo", undo, "Ctrl+Z");
   const again = button("Redo", redo, "Ctrl+Shift+Z");
   const drawTools = () => {
-    back.disabled = !past.length;
-    again.disabled = !future.length;
+    // Not `disabled`, which would take the focus away from a button that was just pressed.
+    back.setAttribute("aria-disabled", String(!past.length));
+    again.setAttribute("aria-disabled", String(!future.length));
     top.input.max = facts.total;
     const ranked = order();
     top.input.disabled = !ranked.length;

@@ -1,11 +1,11 @@
 // The panels of the explorer beside its map: what comes next, the written text, why a head matters,
 // the task, and the picture.
-import { copyButton, counted, interval, make, place, role, shown, isRole } from "./heads.js";
+import { counted, interval, make, place, role, shown, isRole } from "./heads.js";
 
 const percent = (value) => (value >= 0.0995 ? `${(100 * value).toFixed(0)} %`
   : value >= 0.00095 ? `${(100 * value).toFixed(1)} %` : "< 0.1 %");
 const mean = (values) => values.reduce((sum, value) => sum + value, 0) / values.length;
-const visible = (token) => token.replaceAll("\n", "⏎").replaceAll("\t", "⇥") || "∅";
+const visible = (token) => token.replaceAll("\n", "⏎").replaceAll("\t", "⇥") .replace(/^ +$/, (spaces) => "␣".repeat(spaces.length)) || "∅";
 const panel = (name, title, ...children) =>
   make("section", { class: `panel ${name}` }, make("h2", {}, title), ...children);
 const named = (label, control) => make("label", {}, label, control);
@@ -45,18 +45,15 @@ export const nextPanel = (about) => {
   const table = make("table", { class: "next" }, make("thead", {}, make("tr", {},
     column("name", "next token"), column("whole", "whole model"), column("set", "head set"),
     column("random", "random heads"))), body);
-  const bar = (name, value, text = percent(value)) => {
-    const cell = make("td", { class: `bar ${name}` }, make("span", {}, text));
+  const bar = (name, value, ...more) => {
+    const cell = make("td", { class: `bar ${name}` }, make("span", {}, percent(value), ...more));
     cell.style.setProperty("--share", `${100 * value}%`);
     return cell;
   };
-  const control = (values) => {
-    const range = values.length > 1
-      ? ` (${percent(Math.min(...values))} to ${percent(Math.max(...values))})` : "";
-    const cell = bar("random", mean(values));
-    cell.title = `mean of ${counted(values.length, "random draw")}${range}`;
-    return cell;
-  };
+  // The mean of the draws and their range.
+  const control = (values) => bar("random", mean(values), values.length < 2 ? ""
+    : make("span", { class: "interval" },
+      `${percent(Math.min(...values)).replace(" %", "")} to ${percent(Math.max(...values))}`));
   const element = panel("prompt", "What comes next",
     make("div", { class: "fields" }, make("label", { class: "wide" }, "Prompt", prompt), lost,
       named("Target", target), named("Foils", foils)),
@@ -81,8 +78,8 @@ export const nextPanel = (about) => {
       + `heads ${shown(mean(others))}.`);
     summary.textContent = parts.join(" ");
     const draws = counted(random.length, "draw");
-    note.textContent = `Random heads: ${counted(data.count, "head")} of the same layers, ${draws}`
-      + `${data.note ? `; ${data.note}` : ""}. One prompt is an anecdote: try the task below.`;
+    note.textContent = `Random heads: ${counted(data.count, "head")} of the same layers, ${draws}, their mean `
+      + `and range${data.note ? `; ${data.note}` : ""}. One prompt is an anecdote: try the task below.`;
     element.dataset.heads = state.heads.join(" ");
     element.dataset.draws = random.length;
   };

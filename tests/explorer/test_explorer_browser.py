@@ -110,7 +110,9 @@ def test_heads_are_typed_in_words(page: Any) -> None:
 
 def test_sliders_follow_a_ranking_and_set_the_gate(page: Any) -> None:
     page.get_by_label("Colour by").select_option("rank|attribution")
-    page.wait_for_function("() => document.querySelector('.legend').innerText.includes('attribution')")
+    page.wait_for_function(
+        "() => document.querySelector('.legend').innerText.includes('attribution')"
+    )
     page.get_by_label("Top K").fill("4")
     page.get_by_text("4 heads off").wait_for()
     four = off(page)
@@ -208,8 +210,11 @@ def test_the_same_leaves_as_command_python_file_picture_and_page(page: Any, tmp_
     page.get_by_text("headcount ablate --model tiny --task toy-0 --heads 0.1").wait_for()
     page.get_by_role("button", name="Python").click()
     page.get_by_text("from headcount import").wait_for()
-    for name, start in (("Head set as a file", b"{"), ("Picture", b"\x89PNG"),
-                        ("Page of findings", b"<!doctype html>")):
+    for name, start in (
+        ("Head set as a file", b"{"),
+        ("Picture", b"\x89PNG"),
+        ("Page of findings", b"<!doctype html>"),
+    ):
         with page.expect_download() as download:
             page.get_by_role("button", name=name).click()
         path = tmp_path / name
@@ -311,7 +316,8 @@ def test_keyboard_alone_is_enough_and_a_reader_is_told(page: Any) -> None:
     page.get_by_text("Head 2.1 of the whole model").wait_for()
     unnamed = page.evaluate(
         """() => [...document.querySelectorAll("input, select, textarea, button, progress")]
-          .filter((one) => !(one.ariaLabel || one.innerText.trim() || one.closest("label")?.innerText.trim()))
+          .filter((one) => !(one.ariaLabel || one.innerText.trim()
+            || one.closest("label")?.innerText.trim()))
           .map((one) => one.outerHTML)"""
     )
     assert unnamed == []

@@ -22,7 +22,11 @@ def server() -> Iterator[ExplorerServer]:
 
 
 def ask(
-    server: ExplorerServer, body: Any = None, method: str = "POST", path: str = "/ask", **headers: Any
+    server: ExplorerServer,
+    body: Any = None,
+    method: str = "POST",
+    path: str = "/ask",
+    **headers: Any,
 ) -> tuple[int, str, dict[str, str]]:
     """The answer to a request; a header given as None is left out."""
     given = {
@@ -72,7 +76,9 @@ def test_it_answers_who_knows_the_token(server: ExplorerServer) -> None:
     ids=str,
 )
 def test_everybody_else_is_refused(server: ExplorerServer, headers: dict[str, Any]) -> None:
-    given = {name: value and value.encode("utf-8").decode("latin-1") for name, value in headers.items()}
+    given = {
+        name: value and value.encode("utf-8").decode("latin-1") for name, value in headers.items()
+    }
     status, text, _ = ask(server, **given)
     assert status in (400, 403)
     assert "data:" not in text
@@ -96,12 +102,16 @@ def test_the_pages_have_no_secret_and_load_nothing_from_outside(server: Explorer
         assert TOKEN not in text
         assert "http://" not in text.replace("http://www.w3.org/2000/svg", "")
         assert "https://" not in text
-        assert headers["content-security-policy"].startswith("default-src 'none'; script-src 'self'")
+        assert headers["content-security-policy"].startswith(
+            "default-src 'none'; script-src 'self'"
+        )
         assert headers["x-frame-options"] == "DENY"
     assert ask(server, method="GET", path="/", Host="evil.example")[0] == 403
 
 
-@pytest.mark.parametrize("path", ["/../pyproject.toml", "/%2e%2e/x", "/page/index.html", "/etc/passwd"])
+@pytest.mark.parametrize(
+    "path", ["/../pyproject.toml", "/%2e%2e/x", "/page/index.html", "/etc/passwd"]
+)
 def test_no_other_file_is_served(server: ExplorerServer, path: str) -> None:
     assert ask(server, method="GET", path=path)[0] == 404
 

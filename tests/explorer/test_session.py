@@ -148,9 +148,7 @@ def test_trials_stand_beside_random_heads_and_compare(
             found = trial[name]
             assert found["low"] <= found["value"] <= found["high"]
         assert len(trial["draws"]) == 5
-    told = data_of(
-        answers(session, "compare", one=first["number"], other=second["number"])
-    )
+    told = data_of(answers(session, "compare", one=first["number"], other=second["number"]))
     gap = first["set"]["value"] - second["set"]["value"]
     assert told["difference"]["value"] == pytest.approx(gap)
     page = data_of(answers(session, "findings", state=state, metric="logprob"))["html"]
@@ -286,7 +284,7 @@ def test_scores_are_read_from_files_and_those_of_other_models_refused(tmp_path: 
     read = Scores.read([tmp_path / "own.json", tmp_path / "gates.json"], "tiny", layout)
     assert {"by hand", "facilitation", "irrelevance", "interference"} == set(read.known)
     assert read.roles(model)["role: toy"] == ["facilitation"] + ["irrelevance"] * 7
-    with pytest.raises(HeadcountError, match='of "GPT-5".*this is "tiny"'):
+    with pytest.raises(HeadcountError, match=r'of "GPT-5".*this is "tiny"'):
         Scores.read([tmp_path / "other.json"], "tiny", layout)
 
 

@@ -69,7 +69,7 @@ class Inquiries:
     def ask(
         self, page: str, kind: str, urgency: int, do: Callable[[Inquiry], None], emit: Emit
     ) -> Inquiry:
-        """Enter an inquiry, in place of older ones of this kind and page; refuses it if too many wait."""
+        """Enter an inquiry, in place of older ones of its kind and page, unless too many wait."""
         inquiry = Inquiry(page, kind, urgency, do, emit, self)
         with self._changed:
             for older in (*self._waiting, *self._doing):
@@ -125,12 +125,13 @@ class Inquiries:
             self.catch_up(urgency=1 << 30)
 
     def _do(self, inquiry: Inquiry) -> None:
+        said: dict[str, str] = {}
         try:
             inquiry.check()
             inquiry.do(inquiry)
-            end, said = "done", {}
+            end = "done"
         except Cancelled:
-            end, said = "cancelled", {}
+            end = "cancelled"
         except HeadcountError as error:
             end, said = "refused", {"text": str(error)}
         except Exception as error:

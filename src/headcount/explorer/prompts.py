@@ -83,12 +83,11 @@ class PromptPasses:
         return Runner(self.model, self.batch, plan, self.ablations)
 
     @cached_property
-    @torch.no_grad()
     def whole(self) -> Float[np.ndarray, "vocab"]:
         """The log-probabilities of the next token, from the whole model."""
-        with measuring(self.model, self.encoded.length):
+        with torch.no_grad(), measuring(self.model, self.encoded.length):
             scored = self._runner.whole(range(len(self.model.sites)))
-        return self._logprobs(scored.logits)[0]
+        return np.asarray(self._logprobs(scored.logits)[0])
 
     @torch.no_grad()
     def under(self, gates: Float[np.ndarray, "sets heads"]) -> Float[np.ndarray, "sets vocab"]:
@@ -106,7 +105,7 @@ class PromptPasses:
 
     def _logprobs(self, logits: Float[Tensor, "rows 1 vocab"]) -> Float[np.ndarray, "rows vocab"]:
         check_finite(logits, self.model)
-        return logits[:, 0].float().log_softmax(-1).cpu().numpy()
+        return np.asarray(logits[:, 0].float().log_softmax(-1).cpu())
 
     def table(
         self,

@@ -59,13 +59,13 @@ class Scores:
 
     def roles(self, model: Model) -> dict[str, list[str]]:
         """The role of each head, by task: from files, from rankings, or fitted to these weights."""
-        found = {task: gates.labels() for task, gates in (self._shipped(model) | self.gates).items()}
+        found = {
+            task: gates.labels() for task, gates in (self._shipped(model) | self.gates).items()
+        }
         if all(role in self.known for role in ROLES) and not self.gates:
             values = np.stack([self.known[role].values for role in ROLES])  # (roles, heads)
             names = np.array([*ROLES, "undecided"])
-            found["this task"] = names[
-                np.where(values.max(0) >= 0.5, values.argmax(0), len(ROLES))
-            ]
+            found["this task"] = names[np.where(values.max(0) >= 0.5, values.argmax(0), len(ROLES))]
         return {f"role: {task}": [str(label) for label in labels] for task, labels in found.items()}
 
     def _shipped(self, model: Model) -> dict[str, CausalGates]:

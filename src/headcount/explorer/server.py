@@ -89,7 +89,9 @@ def _guarded(app: App, port: int) -> App:
                 message["headers"] = [*message["headers"], *own]
             await send(message)
 
-        headers = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in scope["headers"]]
+        headers = [
+            (name.decode("latin-1"), value.decode("latin-1")) for name, value in scope["headers"]
+        ]
         given = [value for name, value in headers if name == "host"]
         origin = [value for name, value in headers if name == "origin"]
         site = [value for name, value in headers if name == "sec-fetch-site"]
@@ -100,7 +102,9 @@ def _guarded(app: App, port: int) -> App:
             or any(one == "cross-site" and scope["method"] != "GET" for one in site)
         )
         if wrong:
-            answer = refusal("This address is not the explorer's own: open the link that was printed.")
+            answer = refusal(
+                "This address is not the explorer's own: open the link that was printed."
+            )
             return await answer(scope, receive, send_with_headers)
         return await app(scope, receive, send_with_headers)
 

@@ -110,8 +110,8 @@ class ExplorerSession:
 
     def passes(self, state: ExplorerState) -> PromptPasses:
         """The passes over the prompt of a state, kept for the next click."""
-        key = (state.prompt, state.target, state.foils, state.ablation)
-        key += (state.corrupted,) if state.ablation == "corrupted" else ()
+        corrupted = state.corrupted if state.ablation == "corrupted" else ""
+        key = (state.prompt, state.target, state.foils, state.ablation, corrupted)
         known = self._passes.pop(key, None) or PromptPasses.of(self.model, state, self.task)
         self._passes[key] = known
         for old in list(self._passes)[:-PROMPTS]:
@@ -262,10 +262,10 @@ class ExplorerSession:
     def _compare(self, inquiry: Inquiry, state: ExplorerState, asked: Mapping[str, Any]) -> None:
         self._task()
         assert self.trials is not None
-        pair = asked.get("one"), asked.get("other")
-        if not all(type(number) is int for number in pair):
+        one, other = asked.get("one"), asked.get("other")
+        if not (isinstance(one, int) and isinstance(other, int)):
             raise HeadcountError("Choose two head sets to compare.")
-        inquiry.emit("compared", self.trials.compare(*pair))
+        inquiry.emit("compared", self.trials.compare(one, other))
 
     def _findings(self, inquiry: Inquiry, state: ExplorerState, asked: Mapping[str, Any]) -> None:
         metric = str(asked.get("metric", "accuracy"))[:80]

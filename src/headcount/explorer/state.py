@@ -1,7 +1,8 @@
 """The state of an explorer: what is switched off, and on which prompt.
 
-A state comes from a page, a link, a notebook or a user's Python, so `ExplorerState.of` trusts nothing: what
-does not fit the model is refused in one sentence. It names heads and texts, never files or code.
+A state comes from a page, a link, a notebook or a user's Python, so `ExplorerState.of` trusts
+nothing: what does not fit the model is refused in one sentence. It names heads and texts, never
+files or code.
 """
 
 from __future__ import annotations
@@ -72,7 +73,7 @@ class ExplorerState:
         return cls(**{**given, **lists}).checked(layout)
 
     def checked(self, layout: HeadLayout) -> ExplorerState:
-        """The state with its heads in order; refuses what does not fit the model, or is too long."""
+        """The state with its heads in order; refuses what does not fit the model."""
         if self.ablation not in ABLATIONS:
             raise unknown("ablation", self.ablation[:40], ABLATIONS)
         if not 0 <= self.gate <= MOST_GATE:
@@ -118,14 +119,15 @@ class ExplorerState:
         for draw in range(draws):
             seed = 1000 * self.seed + draw
             if 2 * len(chosen) <= layout.total:
-                heads, unmatched = draw_matched(layout, chosen, seed=seed)
+                drawn, unmatched = draw_matched(layout, chosen, seed=seed)
+                heads = drawn.tolist()
                 moved = round(unmatched * len(chosen))
                 if moved:
                     note = f"{counted(moved, 'random head')} from the nearest other layers"
             else:
                 heads = _any_of_layers(layout, chosen, seed)
                 note = "drawn from all heads, because the head set has more than half of them"
-            named = HeadSet([layout.head(int(h)) for h in heads], keep=self.keep, gate=self.gate)
+            named = HeadSet([layout.head(h) for h in heads], keep=self.keep, gate=self.gate)
             rows.append(named.gates(layout))
         return np.stack(rows), note
 

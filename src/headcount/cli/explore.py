@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import sys
 from argparse import Namespace
-from importlib.util import find_spec
 
 from headcount.cli.common import model_from
 from headcount.cli.parser import parse_settings
-from headcount.errors import HeadcountError
 from headcount.tasks import task_factory
-
-ADVICE = "The explorer needs further packages: pip install 'headcount[explore]'."
 
 
 def explore(arguments: Namespace) -> None:
     """Serve the page until Ctrl-C."""
-    if not (find_spec("starlette") and find_spec("uvicorn")):
-        raise HeadcountError(ADVICE)
+    from headcount.explorer.explore import check_packages
+
+    check_packages(["starlette", "uvicorn"])
     from headcount.explorer.launch import ExplorerServer, free_port, open_browser
     from headcount.explorer.scores import Scores
     from headcount.explorer.session import ExplorerSession

@@ -135,7 +135,7 @@ class ExplorerSession:
                 "weights": str(model.dtype).removeprefix("torch."),
                 "counts": list(model.layout.counts),
                 "task": task and {"name": task.name, "examples": examples},
-                "state": vars(self.first_state()),
+                "state": self.first_state().settings(),
                 "scores": {**self.scores.to_json(task), **bundled},
                 "rankings": [] if task is None else [*RANKINGS.entries],
                 "edges": gate_bias(model.module) is not None,

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property
 from typing import Any
 
@@ -91,8 +91,11 @@ class ExplorerState:
         if self.selected:
             layout.parse(self.selected)
         heads = {layout.parse(head) for head in self.heads}
-        changed = {**vars(self), "heads": tuple(map(str, sorted(heads)))}
-        return ExplorerState(**{name: changed[name] for name in asdict(self)})
+        return replace(self, heads=tuple(map(str, sorted(heads))))
+
+    def settings(self) -> dict[str, Any]:
+        """The state as plain data."""
+        return asdict(self)
 
     @cached_property
     def head_set(self) -> HeadSet:

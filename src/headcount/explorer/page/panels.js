@@ -367,7 +367,7 @@ const plot = (trials, curves, picked) => {
 export const picture = (grid, said, about) => {
   const size = 22;
   const { counts, model } = about.facts();
-  const rows = [...document.querySelectorAll(".prompt table.next tbody tr")].slice(0, 8);
+  const rows = [...grid.closest(".explorer").querySelectorAll(".next tbody tr")].slice(0, 8);
   const most = Math.max(...counts);
   const wide = Math.max(640, counts.length * size + 70);
   const high = 110 + most * size + rows.length * 22;

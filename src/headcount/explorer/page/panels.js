@@ -50,10 +50,13 @@ export const nextPanel = (about) => {
     cell.style.setProperty("--share", `${100 * value}%`);
     return cell;
   };
-  // The mean of the draws and their range.
-  const control = (values) => bar("random", mean(values), values.length < 2 ? ""
-    : make("span", { class: "interval" },
-      `${percent(Math.min(...values)).replace(" %", "")} to ${percent(Math.max(...values))}`));
+  // The mean of the draws and their range, where it can be seen.
+  const short = (value) => percent(value).replace(" %", "");
+  const control = (values) => {
+    const [low, high] = [Math.min(...values), Math.max(...values)];
+    return bar("random", mean(values), high < 0.00095 || values.length < 2 ? ""
+      : make("span", { class: "interval" }, `${short(low)} to ${short(high)}`));
+  };
   const element = panel("prompt", "What comes next",
     make("div", { class: "fields" }, make("label", { class: "wide" }, "Prompt", prompt), lost,
       named("Target", target), named("Foils", foils)),
@@ -229,7 +232,7 @@ export const taskPanel = (about) => {
     progress.removeAttribute("value");
     const end = await about.inquire(kind, { metric: metrics.value }, (name, data) => {
       if (name === "progress") Object.assign(progress, { max: data.of, value: data.done });
-      if (name === "trial") trials.push(data);
+      if (name === "trial") trials[data.number - 1] = data;
       if (name === "curve") curves.push(data);
     });
     progress.hidden = true;
@@ -257,7 +260,8 @@ export const taskPanel = (about) => {
         + `${data.one}, ${data.only_other.length} only in ${data.other}.`;
     });
   };
-  const ends = (one) => `${shown(one.value)} ${interval(one.low, one.high)}`;
+  const ends = (one) => make("td", { class: "number" }, shown(one.value),
+    make("span", { class: "interval" }, interval(one.low, one.high)));
   const redraw = () => {
     const now = trials.filter((trial) => trial.metric === metrics.value);
     body.replaceChildren(...now.map((trial) => {
@@ -268,9 +272,7 @@ export const taskPanel = (about) => {
         heads: trial.heads, keep: trial.keep, gate: trial.gate, ablation: trial.ablation,
       }) }, "Show");
       return make("tr", {}, make("td", {}, box, ` ${trial.number}`), make("td", {}, trial.name),
-        make("td", { class: "number" }, ends(trial.set)),
-        make("td", { class: "number" }, ends(trial.random)),
-        make("td", { class: "number" }, ends(trial.against_random)), make("td", {}, show));
+        ends(trial.set), ends(trial.random), ends(trial.against_random), make("td", {}, show));
     }));
     sheet.hidden = !now.length;
     const last = now.at(-1);
@@ -322,7 +324,7 @@ const plot = (trials, curves, picked) => {
   for (let tick = 0; tick <= 4; tick += 1) {
     const value = low + (top - low) * tick / 4;
     svg.append(draw("line", { class: "rule", x1: left, x2: wide - 8, y1: y(value), y2: y(value) }),
-      text(left - 6, y(value) + 4, shown(Number(value.toFixed(3))), "end"));
+      text(left - 6, y(value) + 4, shown(Number(value.toPrecision(2))), "end"));
   }
   const counts = [...new Set([0, ...trials.map((one) => one.heads.length),
     ...curves.flatMap((one) => one.points.map((point) => point.count))])].sort((a, b) => a - b);

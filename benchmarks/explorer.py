@@ -2,10 +2,10 @@
 
     python benchmarks/explorer.py --out benchmarks/results/explorer.json
 
-One model, one prompt of 30 tokens. A click switches one more head of a layer off; a head of an early
-layer is the slowest, because everything after it runs again. Each time is from sending the request
-to the event with the probabilities of the whole model, the head set and random heads, or to the
-first written token of these three.
+One model, one prompt of 30 tokens. A click switches one more head of a layer off; a head of an
+early layer is the slowest, because everything after it runs again. Each time is from sending the
+request to the event with the probabilities of the whole model, the head set and random heads, or to
+the first written token of these three.
 """
 
 from __future__ import annotations
@@ -24,7 +24,9 @@ from machine import describe_machine
 from headcount import explore, load_model
 from headcount.explorer.launch import ExplorerServer
 
-TEXT = "When Mary and John went to the garden on a bright morning in early spring, after a long walk"
+TEXT = (
+    "When Mary and John went to the garden on a bright morning in early spring, after a long walk"
+)
 TOKENS = 30
 LAYERS = (0, 10, 20)
 
@@ -53,7 +55,9 @@ class Page:
 def summary(times: list[float]) -> dict[str, float]:
     """Median, smallest and largest of some times."""
     numbers = (np.median(times), min(times), max(times))
-    return dict(zip(("median", "least", "most"), (round(float(n), 1) for n in numbers), strict=True))
+    return dict(
+        zip(("median", "least", "most"), (round(float(n), 1) for n in numbers), strict=True)
+    )
 
 
 def main() -> None:
@@ -64,7 +68,11 @@ def main() -> None:
     model = load_model("smollm2-135m-q4")
     _ = model.fast_paths
     prompt = model.tokenizer.decode(model.tokenizer.encode(TEXT * 2)[:TOKENS])
-    result: dict[str, Any] = {"model": model.name, "weights": "float32", "machine": describe_machine()}
+    result: dict[str, Any] = {
+        "model": model.name,
+        "weights": "float32",
+        "machine": describe_machine(),
+    }
     result |= {"threads": torch.get_num_threads(), "repeats": arguments.repeats}
     result["prompt_tokens"] = len(model.tokenizer.encode(prompt))
     with explore(model, None, widget=False, browser=False) as server:

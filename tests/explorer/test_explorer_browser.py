@@ -150,18 +150,17 @@ def test_text_streams_with_its_differences_marked(page: Any) -> None:
     page.wait_for_selector(".texts mark", timeout=20_000)
     assert page.locator(".text.whole mark").count() == 0
     assert page.locator(".text.whole").inner_text()
-    grown = page.evaluate(
-        """async () => {
-          const seen = [];
+    settled(page, "0.1 0.2")
+    page.evaluate(
+        """() => {
           const box = document.querySelector(".text.set");
-          const watch = new MutationObserver(() => seen.push(box.childNodes.length));
-          watch.observe(box, { childList: true });
-          [...document.querySelectorAll("button")].find((b) => b.innerText === "Write").click();
-          await new Promise((resolve) => setTimeout(resolve, 2500));
-          return new Set(seen).size;
+          globalThis.lengths = new Set();
+          new MutationObserver(() => lengths.add(box.childNodes.length))
+            .observe(box, { childList: true });
         }"""
     )
-    assert grown > 3  # token by token
+    page.get_by_role("button", name="Write").click()
+    page.wait_for_function("() => lengths.size > 3", timeout=20_000)  # token by token
 
 
 def test_the_last_of_many_clicks_wins(page: Any) -> None:

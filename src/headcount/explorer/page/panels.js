@@ -324,7 +324,7 @@ const plot = (trials, curves, picked) => {
   for (let tick = 0; tick <= 4; tick += 1) {
     const value = low + (top - low) * tick / 4;
     svg.append(draw("line", { class: "rule", x1: left, x2: wide - 8, y1: y(value), y2: y(value) }),
-      text(left - 6, y(value) + 4, shown(Number(value.toPrecision(2))), "end"));
+      text(left - 6, y(value) + 4, String(Number(value.toPrecision(2))).replace("-", "−"), "end"));
   }
   const counts = [...new Set([0, ...trials.map((one) => one.heads.length),
     ...curves.flatMap((one) => one.points.map((point) => point.count))])].sort((a, b) => a - b);

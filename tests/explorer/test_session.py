@@ -24,6 +24,7 @@ from headcount.explorer.state import ExplorerState
 from headcount.explorer.texts import pieces
 from headcount.models.gate import gating
 from headcount.rankings.causal_gates.result import CausalGates
+from headcount.sparse.make_sparse import make_sparse
 
 
 @pytest.fixture(scope="module")
@@ -302,6 +303,20 @@ def test_a_session_without_a_task_still_shows_prompts() -> None:
     end, data = answers(alone, "probabilities", state={**state, "ablation": "mean"})[-1]
     assert "A mean is taken over the prompts of a task" in data["text"]
     alone.close()
+
+
+def test_the_open_edges_of_a_sparse_model_colour_the_map() -> None:
+    module = tiny_model("llama")
+    make_sparse(module, bias=0.0)
+    sparse = tiny_session(wrap(module, toy_tokenizer(), name="sparse"))
+    start = data_of(answers(sparse, "start"))
+    assert start["edges"]
+    asked = {**start["state"], "colour": "open edges"}
+    shares = data_of(answers(sparse, "activity", state=asked))["values"]
+    sparse.close()
+    assert len(shares) == 8
+    assert all(0 <= share <= 1 for share in shares)
+    assert min(shares) < 1
 
 
 def test_a_task_without_foils_offers_no_metric_that_needs_them() -> None:

@@ -118,10 +118,16 @@ def test_controls_of_most_heads_are_drawn_from_all_heads_of_each_layer() -> None
 
 def test_the_same_as_a_command_and_as_python() -> None:
     state = ExplorerState(heads=("0.1", "2.3"), keep=True, prompt="say 'hi'", ablation="mean")
-    command = state.command("my model", "ioi", "logprob")
+    command = state.command("my model", "ioi", "logprob", {"n": 64})
     assert command == (
         "headcount ablate --model 'my model' --task ioi --heads 0.1 2.3 --keep --metric logprob "
-        "--ablation mean"
+        "--ablation mean --set n=64"
     )
     for one in (state, ExplorerState(heads=("0.1",), prompt='"""\n\\', gate=0.5)):
-        compile(one.python("m'odel", "ioi", "logprob"), "copied", "exec")
+        compile(one.python("m'odel", "ioi", "logprob", {"n": 64, "s": "x"}), "copied", "exec")
+
+
+def test_a_gate_that_the_command_line_does_not_have_is_said() -> None:
+    command = ExplorerState(heads=("0.1",), gate=0.5).command("m", "ioi", "logprob", {})
+    assert command.startswith("# ")
+    assert "gate 0.5 use Python" in command

@@ -19,7 +19,8 @@ def explore(arguments: Namespace) -> None:
     from headcount.explorer.scores import Scores
     from headcount.explorer.session import ExplorerSession
 
-    make = task_factory(arguments.task, **parse_settings(arguments.set))
+    settings = parse_settings(arguments.set)
+    make = task_factory(arguments.task, **settings)
     free_port(arguments.port).close()  # refuses a wrong port before a model is loaded
     model = model_from(arguments)
     scores = Scores.read(arguments.scores, model.name, model.layout)
@@ -27,7 +28,7 @@ def explore(arguments: Namespace) -> None:
     _ = model.fast_paths
     store = None if arguments.no_store else arguments.store or "default"
     names = {"model": arguments.model, "task": arguments.task}
-    session = ExplorerSession(model, make(model.tokenizer), scores, store, names)
+    session = ExplorerSession(model, make(model.tokenizer), scores, store, names, settings)
     with ExplorerServer(session, arguments.port) as server:
         _say(f"The explorer is at\n\n  {server.link}\n\nKeep the link to yourself. Ctrl-C ends it.")
         _say(

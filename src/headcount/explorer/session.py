@@ -60,6 +60,7 @@ class ExplorerSession:
     scores: Scores = field(default_factory=Scores)
     store: Any = "default"
     names: Mapping[str, str] = field(default_factory=dict)  # model and task as a user names them
+    settings: Mapping[str, Any] = field(default_factory=dict)  # of the task, as the user chose them
 
     def __post_init__(self) -> None:
         self.inquiries = Inquiries()
@@ -229,8 +230,8 @@ class ExplorerSession:
         head_set = {"model": self.model.name, "heads": list(state.heads), "keep": state.keep}
         head_set |= {"gate": state.gate, "ablation": state.ablation}
         return {
-            "command": state.command(model, task, metric),
-            "python": state.python(model, task, metric),
+            "command": state.command(model, task, metric, self.settings),
+            "python": state.python(model, task, metric, self.settings),
             "file": {"format": "headcount head set 1", **head_set},
         }
 

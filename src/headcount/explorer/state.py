@@ -134,21 +134,27 @@ class ExplorerState:
             rows.append(named.gates(layout))
         return np.stack(rows), note
 
-    def command(self, model: str, task: str, metric: str) -> str:
-        """The command line that measures this head set on the task, or writes with it."""
+    def command(self, model: str, task: str, metric: str, settings: Mapping[str, Any]) -> str:
+        """The command line that measures this head set on the task."""
+        if self.gate:
+            return f"# headcount ablate switches heads off: for the gate {self.gate:g} use Python"
         words = ["headcount", "ablate", "--model", model, "--task", task, "--heads", *self.heads]
         words += ["--keep"] * self.keep
         words += ["--metric", metric, "--ablation", self.ablation]
+        words += ["--set", *(f"{name}={value}" for name, value in settings.items())] * bool(
+            settings
+        )
         return shlex.join(words)
 
-    def python(self, model: str, task: str, metric: str) -> str:
+    def python(self, model: str, task: str, metric: str, settings: Mapping[str, Any]) -> str:
         """The same in Python, with the gate."""
+        chosen = "".join(f", {name}={value!r}" for name, value in settings.items())
         how = f"keep={self.keep}, gate={self.gate:g}"
         lines = [
             "from headcount import HeadSet, evaluate, generate, load_model, make_task",
             f"model = load_model({model!r})",
             f"heads = HeadSet({' '.join(self.heads)!r}, {how})",
-            f"task = make_task({task!r}, model)",
+            f"task = make_task({task!r}, model{chosen})",
             f"values = evaluate(model, task, {{'whole': [], 'set': heads}}, metric={metric!r}, "
             f"ablation={self.ablation!r})",
             "print(values.interval('set'), values.difference('set', 'whole'))",

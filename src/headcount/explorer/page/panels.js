@@ -55,7 +55,7 @@ export const nextPanel = (about) => {
   const control = (values) => {
     const [low, high] = [Math.min(...values), Math.max(...values)];
     return bar("random", mean(values), high < 0.00095 || values.length < 2 ? ""
-      : make("span", { class: "interval" }, `${short(low)} to ${short(high)}`));
+      : make("span", { class: "interval" }, ` ${short(low)} to ${short(high)}`));
   };
   const element = panel("prompt", "What comes next",
     make("div", { class: "fields" }, make("label", { class: "wide" }, "Prompt", prompt), lost,
@@ -68,7 +68,7 @@ export const nextPanel = (about) => {
     const rows = [...data.rows].sort((a, b) => rank(b) - rank(a)).slice(0, 14);
     body.replaceChildren(...rows.map((row) => make("tr", { class: row.role },
       make("th", { scope: "row" }, make("code", {}, visible(row.token)),
-        row.role ? make("span", { class: "role" }, row.role) : ""),
+        row.role ? make("span", { class: "role" }, ` ${row.role}`) : ""),
       bar("whole", row.whole), bar("set", row.set), control(row.random))));
     const [whole, set, ...random] = data.difference;
     const parts = [];

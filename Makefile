@@ -1,4 +1,4 @@
-# Two commands: `make demo` and `make test`. Each sets up what it needs in .venv.
+# `make demo`, `make explore` and `make test`: each sets up what it needs in .venv.
 #
 #   make demo TORCH_INDEX=URL    takes torch from another package index (a CPU or CUDA build)
 #   make test PYTHON=python3.12  uses another Python, 3.11 or newer
@@ -15,11 +15,12 @@ OUT ?=
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-all test lint format architectures docs clean
+.PHONY: help demo demo-all explore test lint format architectures docs clean
 
 help:
 	@echo "make demo      a head-ablation curve of a real language model, in minutes"
 	@echo "make demo-all  all four studies in their quick form, as one web page"
+	@echo "make explore   switch heads off on a local page, and watch the model think"
 	@echo "make test      format, lint, types and all tests"
 	@echo "make docs      the documentation as a site, in build/site/index.html"
 	@echo "make format    format the code"
@@ -30,6 +31,9 @@ demo: $(VENV)/.run
 
 demo-all: $(VENV)/.math
 	$(BIN)/headcount demo --all $(if $(OUT),--out $(OUT))
+
+explore: $(VENV)/.explore
+	$(BIN)/headcount explore
 
 test: lint
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS)
@@ -70,6 +74,10 @@ $(VENV)/.run: pyproject.toml constraints.txt | $(VENV)/.made
 # One of the studies grades answers to maths problems.
 $(VENV)/.math: $(VENV)/.run
 	$(PIP) install --quiet --constraint constraints.txt --editable '.[math]'
+	@touch $@
+
+$(VENV)/.explore: $(VENV)/.run
+	$(PIP) install --quiet --constraint constraints.txt --editable '.[explore]'
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.run

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from headcount.engine.read.collect import collect as collect
     from headcount.engine.write.decode import generate as generate
     from headcount.errors import HeadcountError as HeadcountError
+    from headcount.explorer.explore import explore as explore
     from headcount.heads import Head as Head
     from headcount.heads import HeadLayout as HeadLayout
     from headcount.heads import HeadScores as HeadScores
@@ -62,6 +63,7 @@ _HOMES = {
     "Task": "headcount.tasks.task",
     "curve": "headcount.curves.curve",
     "evaluate": "headcount.lab",
+    "explore": "headcount.explorer.explore",
     "generate": "headcount.engine.write.decode",
     "gated": "headcount.models.gated",
     "export": "headcount.models.export",

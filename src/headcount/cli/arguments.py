@@ -317,6 +317,23 @@ def _sparsify(parser: Parser) -> None:
     _quiet(parser)
 
 
+@command(
+    "explore:explore",
+    "switch heads off on a local web page, and watch the model think",
+    "",
+    "--task ioi --scores scores.json",
+)
+def _explore(parser: Parser) -> None:
+    _model_and_task(parser)
+    option = parser.option
+    files = "files of scores that rank --out wrote, or of learned gates, to colour the map by"
+    option("--scores", "FILE", files, [], nargs="+")
+    option("--port", "N", "port of the page; if it is taken, the next free one", 8765)
+    parser.flag("--no-browser", "print the link, and open no browser")
+    option("--store", "FILE", STORE)
+    parser.flag("--no-store", "keep no measurements, and reuse none")
+
+
 @command("listing:known_names", "list the studies, models, tasks, rankings and metrics", "")
 def _list(parser: Parser) -> None:
     pass

@@ -1,46 +1,10 @@
+// The page of a result: sorting, copying, and the map of heads with a table.
+import {
+  copyButton, counted, drawLegend, falls, headGrid, interval, isRole, make, paint, pick, place, role,
+  shown, spanOf,
+} from "./heads.js";
 
-"use strict";
 (() => {
-  // Make an element with attributes, text and children; text is never parsed as HTML.
-  const make = (tag, attributes = {}, ...children) => {
-    const element = document.createElement(tag);
-    for (const [name, value] of Object.entries(attributes)) {
-      if (name === "class") element.className = value;
-      else if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
-      else if (value !== false) element.setAttribute(name, value === true ? "" : value);
-    }
-    element.append(...children);
-    return element;
-  };
-
-  // Copying. In some browsers a page opened from a file has no clipboard: then try the old command,
-  // and at last show the text so that the reader can copy it.
-  const copy = async (text, button) => {
-    const tell = (word) => {
-      const before = button.dataset.word;
-      button.textContent = word;
-      setTimeout(() => { button.textContent = before; }, 1600);
-    };
-    try {
-      await navigator.clipboard.writeText(text);
-      return tell("Copied");
-    } catch { /* the clipboard is missing or forbidden */ }
-    const area = make("textarea", { class: "by-hand", readonly: true, "aria-label": "To copy" });
-    area.value = text;
-    (button.closest("section, header") ?? document.body).append(area);
-    area.select();
-    if (document.execCommand("copy")) {
-      area.remove();
-      button.focus();
-      return tell("Copied");
-    }
-    return tell("Press Ctrl+C");
-  };
-  const copyButton = (word, text) => {
-    const button = make("button", { type: "button", class: "tool", "data-word": word }, word);
-    button.addEventListener("click", () => copy(text(), button));
-    return button;
-  };
   const tsv = (rows) => rows.map((row) => row.map((cell) =>
     String(cell ?? "").replace(/[\t\r\n]+/g, " ")).join("\t")).join("\n") + "\n";
 
@@ -102,9 +66,7 @@
   const view = document.getElementById("head-view");
   if (!view) return;
   const models = JSON.parse(document.getElementById("head-data").textContent);
-  const SIGNS = { facilitation: "+", interference: "−", irrelevance: "·" };
   const FIRST = 15; // rows that the table shows at first
-  const counted = (number, noun) => `${number} ${noun}${number === 1 ? "" : "s"}`;
   const state = { model: 0, group: 0, score: 0, within: false, all: false, column: 1, down: true };
   const choose = (changes) => {
     Object.assign(state, changes);
@@ -114,23 +76,8 @@
   const model = () => models[state.model];
   const group = () => model().groups[state.group];
   const score = () => group().scores[state.score];
-  const place = (number) => {
-    let layer = 0;
-    while (number >= model().counts[layer]) number -= model().counts[layer++];
-    return [layer, number];
-  };
-  const title = (number) => place(number).join(".");
-  const shown = (value) => {
-    if (value === null || value === undefined) return "–";
-    const size = Math.abs(value);
-    if (Number.isInteger(value) && size < 1e6) return String(value).replace("-", "−");
-    const text = size >= 0.01 ? value.toFixed(3) : value.toPrecision(2);
-    return text.replace("-", "−");
-  };
-  const interval = (one, number) => {
-    const [low, high] = [one.low?.[number] ?? null, one.high?.[number] ?? null];
-    return low === null || high === null ? "" : `[${shown(low)}, ${shown(high)}]`;
-  };
+  const title = (number) => place(number, model().counts).join(".");
+  const ends = (one, number) => interval(one.low?.[number], one.high?.[number]);
   const ordinal = (one, number) => {
     const own = one.values[number];
     if (own === null) return "";
@@ -138,34 +85,16 @@
     const above = one.values.filter((other) => other !== null && sign * (other - own) > 0).length;
     return `rank ${above + 1} of ${one.values.length}`;
   };
-  const role = (one, number) => one.labels?.[number] ?? null;
-  const isRole = (one) => Boolean(one.labels);
-  // Whether high values come first. The effect when removed is negative for heads that matter, so
-  // its lowest values come first; roles are sorted by name.
-  const falls = (one) => one.name !== "effect when removed" && !isRole(one);
   const valueOf = (one, number) => (isRole(one) ? role(one, number) : one.values[number]);
 
-  const pick = (label, names, chosen, change) => {
-    const select = make("select", {});
-    names.forEach((name, at) => select.append(make("option", { value: at }, name)));
-    select.value = String(chosen);
-    select.addEventListener("change", () => change(Number(select.value)));
-    return make("label", {}, label, select);
-  };
   const controls = make("div", { class: "controls" });
   const tip = make("div", { class: "tip", role: "status", hidden: true });
-  const grid = make("div", {
-    class: "grid", tabindex: "0", role: "application",
-    "aria-label": "Map of heads, layers from left to right; arrow keys move",
-  });
+  const heads = headGrid("Map of heads, layers from left to right; arrow keys move");
+  const { grid } = heads;
   const map = make("div", { class: "map" }, make("div", { class: "scroll" }, grid), tip);
   const legend = make("p", { class: "legend" });
   const table = make("div", { class: "head-table" });
   view.append(controls, map, legend, table);
-  let cells = [];
-  let columns = [];
-  let at = null;
-
   const drawControls = () => {
     controls.replaceChildren();
     if (models.length > 1) {
@@ -189,76 +118,17 @@
   const drawMap = () => {
     const { counts } = model();
     const one = score();
-    const most = Math.max(...counts);
-    const span = Math.max(0, ...one.values.map((value) => Math.abs(value ?? 0)));
-    const every = counts.length > 60 ? 10 : counts.length > 16 ? 5 : 1;
-    const style = `1.9rem repeat(${counts.length}, minmax(0, 1fr))`;
-    grid.style.gridTemplateColumns = style;
-    grid.style.maxWidth = `${counts.length * 34 + 40}px`;
-    grid.style.minWidth = `${counts.length * 8 + 40}px`;
-    grid.replaceChildren();
-    cells = new Array(one.values.length);
-    columns = [];
+    const span = spanOf(one);
     let first = 0;
-    counts.forEach((count) => {
+    const columns = counts.map((count) => {
       const own = Array.from({ length: count }, (_, index) => first + index);
-      columns.push(state.within ? sorted(own, (number) => valueOf(one, number), falls(one))
-        : own);
       first += count;
+      return state.within ? sorted(own, (number) => valueOf(one, number), falls(one)) : own;
     });
-    for (let row = 0; row < most; row += 1) {
-      const sparse = most > 16 && row % 5;
-      grid.append(make("div", { class: "axis side" }, sparse || state.within ? "" : String(row)));
-      columns.forEach((own) => {
-        const number = own[row];
-        if (number === undefined) return grid.append(make("div"));
-        const cell = make("div", { class: "cell", "data-head": title(number) });
-        cell.dataset.number = number;
-        paint(cell, one, number, span);
-        cells[number] = cell;
-        return grid.append(cell);
-      });
-    }
-    grid.append(make("div", { class: "axis name" }, "layer"));
-    counts.forEach((_, layer) =>
-      grid.append(make("div", { class: "axis layer" }, layer % every ? "" : String(layer))));
-    drawLegend(one, span);
-  };
-  const paint = (cell, one, number, span) => {
-    const own = one.values[number];
-    if (isRole(one)) {
-      const name = role(one, number);
-      cell.classList.add(name in SIGNS ? name : "none");
-      cell.textContent = SIGNS[name] ?? "";
-    } else if (own === null) {
-      cell.classList.add("unknown");
-    } else if (own !== 0) {
-      cell.classList.add(own > 0 ? "up" : "down");
-      cell.style.setProperty("--share", `${100 * Math.sqrt(Math.abs(own) / span)}%`);
-    }
-  };
-  const drawLegend = (one, span) => {
-    legend.replaceChildren();
-    if (isRole(one)) {
-      for (const name of [...Object.keys(SIGNS), "undecided"]) {
-        const count = one.labels.filter((label) => label === name).length;
-        const key = make("span", { class: `key ${name in SIGNS ? name : "none"}` },
-          SIGNS[name] ?? "");
-        legend.append(make("span", {}, key, `${name}: ${counted(count, "head")}`));
-      }
-      return;
-    }
-    const known = one.values.filter((value) => value !== null);
-    const below = known.some((value) => value < 0);
-    const above = known.some((value) => value > 0);
-    const ends = [below ? shown(-span) : "0", above || !below ? shown(span) : "0"];
-    const kind = below && above ? "both" : below ? "down" : "up";
-    legend.append(make("span", {}, ends[0], make("span", { class: `ramp ${kind}` }), ends[1]));
-    const note = one.note ? ` (${one.note})` : "";
-    legend.append(make("span", {}, `${one.name}${note}; colour ∝ square root of the score`));
+    heads.build(counts, columns, !state.within);
+    heads.cells.forEach((cell, number) => paint(cell, one, number, span));
     const order = falls(one) ? "highest on top" : "lowest on top";
-    legend.append(make("span", {}, "layers from left to right, "
-      + (state.within ? order : "heads from top to bottom")));
+    drawLegend(legend, one, span, state.within ? order : "heads from top to bottom");
   };
 
   const drawTip = (number) => {
@@ -268,7 +138,7 @@
       body.append(make("tr", {},
         make("td", {}, one.name),
         make("td", { class: isRole(one) ? "" : "number" }, name ?? shown(one.values[number])),
-        make("td", {}, isRole(one) ? "" : interval(one, number)),
+        make("td", {}, isRole(one) ? "" : ends(one, number)),
         make("td", { class: "number" }, isRole(one) ? "" : ordinal(one, number))));
     }
     const rest = model().groups.filter((one) => one !== group()).map((other) => {
@@ -284,11 +154,9 @@
       ...(rest.length ? [make("div", { class: "else" }, ...rest)] : []));
   };
   const show = (number) => {
-    cells[at]?.classList.remove("at");
-    at = number;
+    heads.point(number);
     if (number === null) { tip.hidden = true; return; }
-    const cell = cells[number];
-    cell.classList.add("at");
+    const cell = heads.cells[number];
     drawTip(number);
     tip.hidden = false;
     const frame = map.getBoundingClientRect();
@@ -313,16 +181,11 @@
   });
   grid.addEventListener("blur", () => show(null));
   grid.addEventListener("keydown", (event) => {
-    const step = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] };
     if (event.key === "Escape") return show(null);
-    if (!(event.key in step)) return undefined;
+    const next = heads.next(event.key);
+    if (next === null) return undefined;
     event.preventDefault();
-    if (at === null) return show(columns[0][0]);
-    const column = columns.findIndex((own) => own.includes(at));
-    const [across, along] = step[event.key];
-    const next = columns[Math.max(0, Math.min(columns.length - 1, column + across))];
-    const row = columns[column].indexOf(at) + along;
-    return show(next[Math.max(0, Math.min(next.length - 1, row))]);
+    return show(next);
   });
 
   const drawTable = () => {
@@ -345,9 +208,9 @@
         const row = make("tr", {}, make("td", {}, title(number)), ...scores.map((one) =>
           (isRole(one) ? make("td", {}, role(one, number) ?? "–")
             : make("td", { class: "number" }, shown(one.values[number]),
-              make("span", { class: "interval" }, interval(one, number))))));
-        row.addEventListener("pointerenter", () => cells[number].classList.add("at"));
-        row.addEventListener("pointerleave", () => cells[number].classList.remove("at"));
+              make("span", { class: "interval" }, ends(one, number))))));
+        row.addEventListener("pointerenter", () => heads.cells[number].classList.add("at"));
+        row.addEventListener("pointerleave", () => heads.cells[number].classList.remove("at"));
         return row;
       }));
       more.textContent = state.all ? `Show the first ${FIRST}` : `Show all ${counted(numbers.length, "head")}`;

@@ -24,6 +24,7 @@ from headcount.errors import HeadcountError, counted
 from headcount.report.head_rows import head_data
 from headcount.report.page_texts import CAPTIONS, QUESTIONS, SOURCES, VERDICTS, next_commands
 from headcount.report.read import Result, number, read_result
+from headcount.report.script import joined
 from headcount.system.files import write_file
 
 MOST_ROWS = 600  # rows of a table on the page; the file has all rows
@@ -49,16 +50,15 @@ def write_page(
 
 def page(results: Sequence[Result], failures: Mapping[str, str] | None = None) -> str:
     """The page as HTML."""
-    style, script = (
-        (files("headcount.report") / name).read_text(encoding="utf-8")
-        for name in ("page.css", "page.js")
-    )
+    room = "headcount.report"
+    style = (files(room) / "page.css").read_text(encoding="utf-8")
+    script = joined((room, "heads.js"), (room, "page.js"))
     names = _ids(results)
     models = dict.fromkeys(name for result in results for name in result.run["model"])
     made_by = {str(result.run["versions"].get("headcount", "?")) for result in results}
     policy = (
-        f"default-src 'none'; img-src data:; style-src '{_hash(style)}'; "
-        f"script-src '{_hash(script)}'; base-uri 'none'; form-action 'none'"
+        f"default-src 'none'; img-src data:; style-src '{policy_hash(style)}'; "
+        f"script-src '{policy_hash(script)}'; base-uri 'none'; form-action 'none'"
     )
     return (_environment().get_template("page.html")).render(
         style=Markup(style),
@@ -154,5 +154,6 @@ def short(value: Any) -> str:
     return (f"{parsed:.2g}" if 0 < abs(parsed) < 0.01 else f"{parsed:.3f}").replace("-", "−")
 
 
-def _hash(text: str) -> str:
+def policy_hash(text: str) -> str:
+    """The hash by which a content security policy allows a style or script of the page."""
     return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()

@@ -157,7 +157,7 @@ def write_csv(path: str | Path, rows: Sequence[Mapping[str, Any]]) -> Path:
     return write_file(path, gzip.compress(data, mtime=0) if Path(path).suffix == ".gz" else data)
 
 
-def to_json(value: Any) -> str:
+def to_json(value: Any, *, indent: int | None = 2) -> str:
     """A JSON document, in which NaN and infinite numbers are null.
 
     >>> print(to_json({"low": float("nan")}))
@@ -166,7 +166,7 @@ def to_json(value: Any) -> str:
     }
     """
     # Python would write NaN, which is not JSON.
-    return json.dumps(_plain(value), indent=2, ensure_ascii=False, allow_nan=False)
+    return json.dumps(_plain(value), indent=indent, ensure_ascii=False, allow_nan=False)
 
 
 def canonical(value: Mapping[str, Any]) -> str:

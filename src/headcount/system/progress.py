@@ -24,10 +24,10 @@ def progress(label: str, total: int, *, show: bool, unit: str = "example") -> It
 
 def watched() -> bool:
     """Whether somebody sees standard error: in a terminal, or in a notebook."""
-    return sys.stderr.isatty() or _in_notebook()
+    return sys.stderr.isatty() or in_notebook()
 
 
-def _in_notebook() -> bool:
+def in_notebook() -> bool:
     """Whether this process is a notebook's kernel; IPython may be imported elsewhere too."""
     ipython = sys.modules.get("IPython")
     shell = ipython.get_ipython() if ipython is not None else None

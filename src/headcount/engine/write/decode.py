@@ -224,7 +224,7 @@ class _Job:
     @cached_property
     def ends(self) -> set[int]:
         """Token ids that end a text."""
-        return _ends(self.model)
+        return end_tokens(self.model)
 
     @cached_property
     def stopping(self) -> Stopping:
@@ -344,7 +344,7 @@ def _no_other_settings(module: nn.Module) -> Iterator[None]:
             top.generation_config = settings
 
 
-def _ends(model: Model) -> set[int]:
+def end_tokens(model: Model) -> set[int]:
     """Token ids that end a text, from the model's generation settings and its tokenizer."""
     config = getattr(plain(model.module), "generation_config", None)
     ends = getattr(config, "eos_token_id", None)

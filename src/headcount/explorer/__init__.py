@@ -1,0 +1,1 @@
+"""The explorer: a local page, or a notebook's widget, in which heads are switched off by hand."""

@@ -1,0 +1,96 @@
+"""The findings of a session as one self-contained page, without scripts."""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib.resources import files
+from itertools import groupby
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from headcount import __version__
+from headcount.explorer.state import ExplorerState
+from headcount.explorer.trials import Trial, short_name
+from headcount.figures.html import picture
+from headcount.figures.style import figure_of
+from headcount.figures.values import draw_values
+from headcount.report.page import policy_hash, short
+
+if TYPE_CHECKING:
+    from headcount.explorer.session import ExplorerSession
+
+
+def findings_page(session: ExplorerSession, state: ExplorerState, metric: str) -> str:
+    """The page: what was tried on the task, and what the prompt showed at last."""
+    room = files("headcount.report"), files("headcount.explorer")
+    style = (room[0] / "page.css").read_text(encoding="utf-8")
+    trials = [] if session.trials is None else session.trials.tried
+    return (
+        _environment()
+        .get_template("findings.html")
+        .render(
+            style=Markup(style),
+            policy=Markup(
+                f"default-src 'none'; img-src data:; style-src '{policy_hash(style)}'; "
+                "base-uri 'none'; form-action 'none'"
+            ),
+            model=session.model.name,
+            layout=str(session.model.layout),
+            weights=str(session.model.dtype).removeprefix("torch."),
+            task=session.task,
+            panels=[_panel(list(some)) for _, some in groupby(trials, _kind)],
+            state=state,
+            named=short_name(state),
+            prompt=_prompt(session, state),
+            same=session.same(state, metric),
+            version=__version__,
+        )
+    )
+
+
+def _kind(trial: Trial) -> tuple[str, str]:
+    return trial.values.metric.key, trial.state.ablation
+
+
+def _panel(trials: list[Trial]) -> dict[str, Any]:
+    """Trials of one metric and ablation: a picture and the rows of a table."""
+    values = trials[0].values
+    found = values.interval("whole")
+    points = [("whole model", found.value, found.low, found.high)]
+    for trial in trials:
+        for label, name in (("set", f"{trial.number}"), ("random", f"{trial.number}: random")):
+            found = trial.values.interval(label)
+            points.append((name, found.value, found.low, found.high))
+    note = f"n = {len(values.examples)} · ablation: {values.ablation}"
+    axes = draw_values(points, xlabel=values.metric.name, note=note, shares=values.metric.binary)
+    rows = [trial.to_json() for trial in trials]
+    return {
+        "metric": values.metric.name,
+        "ablation": values.ablation,
+        "examples": len(values.examples),
+        "chance": values.at_chance,
+        "picture": Markup(picture(figure_of(axes))),
+        "rows": rows,
+    }
+
+
+def _prompt(session: ExplorerSession, state: ExplorerState) -> dict[str, Any]:
+    passes, layout = session.passes(state), session.model.layout
+    controls, note = state.controls(layout, draws=5)
+    under = passes.under(np.concatenate([state.gates(layout)[None], controls]))
+    found = passes.table(under[0], under[1:])
+    rows = [{**row, "random": float(np.mean(row["random"]))} for row in found["rows"]]
+    rows.sort(key=lambda row: (row["role"] == "", -row["whole"]))
+    return {"rows": rows[:14], "note": note, "difference": found["difference"]}
+
+
+@cache
+def _environment() -> Environment:
+    how: dict[str, Any] = {"autoescape": True, "undefined": StrictUndefined}
+    how |= {"trim_blocks": True, "lstrip_blocks": True}
+    environment = Environment(loader=PackageLoader("headcount.explorer", "page"), **how)
+    environment.filters["short"] = short
+    return environment

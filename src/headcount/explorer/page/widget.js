@@ -1,0 +1,30 @@
+// The explorer as a notebook's widget: it asks its session through the widget's messages.
+const render = ({ model, el }) => {
+  const shadow = el.attachShadow({ mode: "open" });
+  const root = make("div", {});
+  shadow.append(make("style", {}, STYLE), root);
+  const waiting = new Map();
+  let count = 0;
+  const ask = (kind, asked, on) => {
+    const number = `${PAGE}-${count += 1}`;
+    waiting.set(number, on);
+    model.send({ ...asked, kind, number, page: PAGE });
+    return () => waiting.delete(number) && model.send({ cancel: number });
+  };
+  const hear = ({ number, name, data }) => waiting.get(number)?.(name, data);
+  model.on("msg:custom", hear);
+  const given = () => (Object.keys(model.get("state") ?? {}).length ? model.get("state") : null);
+  const keep = (state) => {
+    model.set("state", { ...state });
+    model.save_changes();
+  };
+  const here = explorer(root, { ask, keep, given });
+  const follow = () => here.set(model.get("state"));
+  model.on("change:state", follow);
+  return () => {
+    model.off("msg:custom", hear);
+    model.off("change:state", follow);
+  };
+};
+
+export default { render };

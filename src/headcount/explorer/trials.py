@@ -1,0 +1,184 @@
+"""A task in an explorer: each head set that was tried is a point beside its random controls."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from headcount.curves import CurveRequest, CurveSettings
+from headcount.engine.measure.executor import Job, Local, Unit
+from headcount.engine.measure.head_sets import HeadSetEntry, HeadSets
+from headcount.engine.measure.sweep import Sweep, Values
+from headcount.errors import HeadcountError
+from headcount.explorer.inquiries import Inquiry
+from headcount.explorer.state import ExplorerState
+from headcount.heads import HeadScores
+from headcount.lab import Lab
+from headcount.metrics import get_logit_metric
+from headcount.models.model import Model
+from headcount.stats import Interval, paired_difference
+from headcount.tasks import Task
+
+DRAWS = 5  # random controls of a trial
+MOST_TRIALS = 200
+
+
+@dataclass
+class Pausing(Local):
+    """Carries out jobs in this process, and pauses between their units for what is more urgent."""
+
+    inquiry: Inquiry
+
+    def run(
+        self, model: Model, job: Job, units: Sequence[Unit], keep: Callable[[Unit, Any], None]
+    ) -> None:
+        """Carry out the units, and tell after each how many are done."""
+        do = job.ready(model)
+        for number, unit in enumerate(units):
+            self.inquiry.pause()
+            self.inquiry.emit("progress", {"done": number, "of": len(units)})
+            do(unit.work, partial(self._keep, keep, unit))
+        self.inquiry.emit("progress", {"done": len(units), "of": len(units)})
+
+    def _keep(self, keep: Callable[[Unit, Any], None], unit: Unit, result: Any) -> None:
+        keep(unit, result)
+        self.inquiry.check()
+
+
+@dataclass(frozen=True, eq=False)
+class Trial:
+    """One head set on the test split of the task."""
+
+    number: int
+    state: ExplorerState
+    values: Values  # labels: whole, set, random (several draws)
+    note: str
+
+    def to_json(self) -> dict[str, Any]:
+        """What a page shows of it."""
+        values = self.values
+        return {
+            "number": self.number,
+            "name": short_name(self.state),
+            "heads": list(self.state.heads),
+            "keep": self.state.keep,
+            "gate": self.state.gate,
+            "ablation": self.state.ablation,
+            "metric": values.metric.key,
+            "metric_name": values.metric.name,
+            "shares": values.metric.binary,
+            "examples": len(values.examples),
+            "whole": _ends(values.interval("whole")),
+            "set": _ends(values.interval("set")),
+            "random": _ends(values.interval("random")),
+            "draws": np.round(values.of("random").mean(1), 4).tolist(),
+            "against_random": _ends(values.difference("set", "random")),
+            "note": self.note,
+            "chance": values.at_chance,
+        }
+
+
+@dataclass
+class Trials:
+    """All head sets that were tried on a task in this session, and the curves."""
+
+    model: Model
+    task: Task
+    tried: list[Trial] = field(default_factory=list)
+    curves: list[dict[str, Any]] = field(default_factory=list)
+
+    def measure(self, state: ExplorerState, metric: str, lab: Lab, inquiry: Inquiry) -> Trial:
+        """Measure a head set, the whole model, and random heads of the same layers."""
+        settings = (metric, state.head_set, state.ablation, state.seed)
+        for known in self.tried:  # measured before: no second point of the same head set
+            own = known.state
+            if (known.values.metric.key, own.head_set, own.ablation, own.seed) == settings:
+                return known
+        if len(self.tried) >= MOST_TRIALS:
+            raise HeadcountError(f"A session keeps at most {MOST_TRIALS} head sets: start it anew.")
+        layout = self.model.layout
+        controls, note = state.controls(layout, DRAWS)
+        entries = [
+            HeadSetEntry("whole", np.ones(layout.total, dtype=np.float32)),
+            HeadSetEntry("set", state.gates(layout)),
+            *(HeadSetEntry("random", gates) for gates in controls),
+        ]
+        sets = HeadSets.build(layout, entries)
+        chosen = get_logit_metric(metric)
+        sweep = Sweep(self.model, self.task, chosen, sets, "test", state.ablation)
+        values = replace(lab, executor=Pausing(inquiry)).measure(sweep)
+        trial = Trial(len(self.tried) + 1, state, values, note)
+        self.tried.append(trial)
+        return trial
+
+    def compare(self, one: int, other: int) -> dict[str, Any]:
+        """The difference of two tried head sets, paired by example."""
+        first, second = self._trial(one), self._trial(other)
+        if first.values.metric.key != second.values.metric.key:
+            raise HeadcountError("These two were measured by different metrics: choose others.")
+        clusters = first.values.clusters
+        found = paired_difference(
+            first.values.of("set"), second.values.of("set"), clusters=clusters
+        )
+        shared = set(first.state.heads) & set(second.state.heads)
+        return {
+            "one": one,
+            "other": other,
+            "difference": _ends(found),
+            "metric_name": first.values.metric.name,
+            "shared": sorted(shared),
+            "only_one": [head for head in first.state.heads if head not in shared],
+            "only_other": [head for head in second.state.heads if head not in shared],
+        }
+
+    def curve(
+        self,
+        state: ExplorerState,
+        scores: HeadScores,
+        metric: str,
+        lab: Lab,
+        inquiry: Inquiry,
+    ) -> dict[str, Any]:
+        """The curve along a ranking, under the ablation and gate of the state."""
+        settings = CurveSettings(
+            series=("top", "matched"),
+            seeds=3,
+            mode="keep" if state.keep else "mask",
+            ablation=state.ablation,
+            epsilon=state.gate,
+        )
+        chosen = get_logit_metric(metric)
+        request = CurveRequest(self.model, self.task, scores, chosen, settings)
+        curve = request.result(replace(lab, executor=Pausing(inquiry)))
+        found = {
+            "ranking": scores.ranking,
+            "metric": metric,
+            "keep": state.keep,
+            "points": [
+                {name: row[name] for name in ("series", "count", "value", "low", "high")}
+                for row in curve.rows
+            ],
+        }
+        self.curves.append(found)
+        return found
+
+    def _trial(self, number: int) -> Trial:
+        if not 1 <= number <= len(self.tried):
+            raise HeadcountError(f"There is no head set number {number} in this session.")
+        return self.tried[number - 1]
+
+
+def short_name(state: ExplorerState) -> str:
+    """A head set in few words."""
+    count = len(state.heads)
+    listed = " ".join(state.heads[:4]) + (f" … ({count} heads)" if count > 4 else "")
+    how = f", gate {state.gate:g}" if state.gate else ""
+    return ("only " if state.keep else "without ") + (listed or "no head") + how
+
+
+def _ends(found: Interval) -> dict[str, float]:
+    return {"value": found.value, "low": found.low, "high": found.high}

@@ -45,13 +45,15 @@ def ranking(
     config: type | None = None,
     count: Callable[..., None] | None = None,
     context: Callable[..., dict[str, Any]] | None = None,
+    goal: str = "",
 ) -> Callable[[Function], Function]:
     """Register a function that scores every head of a model for a task, as `HeadScores`.
 
     The function takes model and task, its settings in the same two ways as a task, and a `lab` if
     it has an argument of that name. `count(counter, model, task, settings)` tells the counter what
     will run, if that is not one pass over the ranking split. `context(model, task, settings)`
-    returns what else determines the scores, which becomes part of their key in the store.
+    returns what else determines the scores, which becomes part of their key in the store. `goal`
+    says what the heads are ranked for: "keep", "mask", "both" or "neither".
 
     >>> import numpy as np
     >>> import headcount
@@ -67,7 +69,7 @@ def ranking(
     """
     from headcount.rankings import RANKINGS
 
-    return RANKINGS.register(key, name, config=config, count=count, context=context)
+    return RANKINGS.register(key, name, config=config, count=count, context=context, goal=goal)
 
 
 def metric(

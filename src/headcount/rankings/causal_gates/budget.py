@@ -10,7 +10,8 @@ row of its own, so the sets need not be nested; they start from the order of a c
 
 Learning may fail. So each set is measured on the ranking split, beside the k heads that the start
 puts first, and the better one is kept. A budget has not converged if its soft gates do clearly
-otherwise than its set does: a note names these budgets.
+otherwise than its set does, or if its set does clearly worse than the start: a note names these
+budgets.
 """
 
 from __future__ import annotations
@@ -46,8 +47,7 @@ HOT, COLD = 1.0, 0.05  # the temperature T of the first and of the last update
 FULL, FALLING = 0.95, 0.6  # the share of heads in the first set, and of updates until it has k
 SPREAD = 2.0  # of the first logits: the start's first head has this logit, its last head minus that
 NOISE = 0.5  # of the first logits, for all seeds but the first
-ROUNDED = 0.05  # of the effect of all heads: a set that does otherwise than its gates by more is
-# one that learning has not found
+ROUNDED = 0.05  # of the effect of all heads: how much a set may differ from its gates
 
 
 @dataclass(frozen=True)
@@ -201,7 +201,8 @@ class BudgetFit(StagedFit):
             origins.append(best[0])
             soft = [("soft", count, seed) for seed in range(self.settings.seeds)]
             gaps = [abs(quality[s] - quality["gates", count, s[2]]) for s in soft]
-            if min(gaps) > ROUNDED * effect:
+            worse = quality[best] - max(quality["gates", count, s[2]] for s in soft)
+            if max(min(gaps), worse) > ROUNDED * effect:
                 failed.append(count)
         table: Bool[np.ndarray, "sets heads"] = np.array(sets)
         ties = np.argsort(self.start.order()) / total  # 0 for the start's first head

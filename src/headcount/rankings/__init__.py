@@ -42,7 +42,7 @@ _greedy = {"count": elimination.count_greedy, "check": elimination.check_elimina
 _enter("greedy", "Greedy elimination", **_greedy)(elimination.greedy)
 _ensemble = {"count": ensemble.count_ensemble, "check": ensemble.check_ensemble}
 _enter("ensemble", "Ensemble", **_ensemble)(ensemble.ensemble)
-_budget = {"count": budget.count_budget_gates, "check": budget.check_budget_gates}
+_budget = {"config": budget.BudgetSettings, "count": budget.count_budget_gates}
 _enter("budget-gates", "Gates with a budget", **_budget)(budget.budget_gates)
 _probe = {"config": probe.ProbeSettings, "count": probe.count_probe, "goal": "neither"}
 _enter("probe", "Probe", **_probe, context=probe.probe_context)(probe.probe)

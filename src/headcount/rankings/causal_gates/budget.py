@@ -222,10 +222,11 @@ class BudgetFit(StagedFit):
             require_corrupted(self.examples[0])
         super().count(counter)
         empty = HeadSets.of([], self.model.layout)
+        ends = [HeadSetEntry(name, np.full(self.model.layout.total, name)) for name in (0, 1)]
         labels = [(count, n) for count in self.budgets for n in range(1 + 2 * self.settings.seeds)]
         counter.sweep(
             self._sweep(empty),
-            [HeadSetEntry(label, Pending((self.key, label))) for label in labels],
+            [*ends, *(HeadSetEntry(label, Pending((self.key, label))) for label in labels)],
         )
 
 
@@ -246,36 +247,73 @@ def _note(failed: Sequence[int], about_batch: str) -> str:
     return "; ".join(notes)
 
 
-def budget_gates(
-    model: Model,
-    task: Task,
-    *,
-    goal: str = "keep",
-    metric: str = "logprob",
-    ablation: str = "zero",
-    budgets: Sequence[int] = (),
-    updates: int = 200,
-    batch: int = 32,
-    seeds: int = 1,
-    start: str = "attribution",
-    lab: Lab,
-) -> HeadScores:
+@dataclass(frozen=True)
+class BudgetSettings:
+    """The settings of gates with a budget.
+
+    goal       "keep" for the heads that are kept alone, "mask" for those that are masked
+    metric     what is made as high ("keep") or as low ("mask") as possible
+    ablation   what replaces the output of heads whose gates are shut
+    budgets    the numbers of heads to fit (default: 1, 2, 3, 5, 8, … up to less than all)
+    updates    the number of updates
+    batch      the number of prompts in an update, for each budget
+    seeds      the number of fits of each budget, of which the best is kept
+    start      the ranking from whose order the gates start
+    """
+
+    goal: str = "keep"
+    metric: str = "logprob"
+    ablation: str = "zero"
+    budgets: Sequence[int] = ()
+    updates: int = 200
+    batch: int = 32
+    seeds: int = 1
+    start: str = "attribution"
+
+    def __post_init__(self) -> None:
+        check_goal(vars(self))
+        check_derivatives(vars(self))
+        FitSettings(self.updates, self.batch, self.seeds)
+        if 0 in check_counts(self.budgets) or self.start == "budget-gates":
+            raise HeadcountError(
+                "Budgets are numbers of heads from 1 on, and gates with a budget start from "
+                "another ranking, such as attribution."
+            )
+        RANKINGS[self.start]
+
+
+def budget_gates(model: Model, task: Task, settings: BudgetSettings, *, lab: Lab) -> HeadScores:
     """Learned gates that sum to a budget of heads: a head set of its own for each budget."""
-    settings: dict[str, Any] = {"goal": goal, "metric": metric, "ablation": ablation}
-    settings |= {"budgets": budgets, "updates": updates, "batch": batch}
-    settings |= {"seeds": seeds, "start": start}
     asked = _fit(model, task, settings, None)  # refuses before anything is ranked
     _ = asked.examples, asked.batch
     return _fit(model, task, settings, _start(model, task, settings).result(lab)).result(lab)
 
 
-def _fit(model: Model, task: Task, settings: Settings, start: HeadScores | None) -> BudgetFit:
+def count_budget_gates(counter: Counter, model: Model, task: Task, settings: Settings) -> None:
+    """Count the start, all updates, and the sets that are measured."""
+    chosen = BudgetSettings(**settings)
+    first = _start(model, task, chosen)
+    first.count(counter)
+    _fit(model, task, chosen, first.known(counter.store)).count(counter)
+
+
+def _fit(model: Model, task: Task, settings: BudgetSettings, start: HeadScores | None) -> BudgetFit:
     total = model.layout.total
-    budgets = check_counts(settings["budgets"] or usual_budgets(total), model.layout)
-    of_fit = {name: settings[name] for name in ("updates", "batch", "seeds")}
-    how = {name: settings[name] for name in ("goal", "metric", "ablation")}
-    between = [count for count in budgets if 0 < count < total]
-    return BudgetFit(model, task, FitSettings(**of_fit), budgets=between, start=start, **how)
+    budgets = check_counts(settings.budgets or usual_budgets(total), model.layout)
+    between = [count for count in budgets if count < total]
+    if not between:
+        raise HeadcountError(f"Give a budget of less than all {total} heads of {model.name}.")
+    of_fit = FitSettings(settings.updates, settings.batch, settings.seeds)
+    how = {"metric": settings.metric, "ablation": settings.ablation}
+    return BudgetFit(model, task, of_fit, goal=settings.goal, budgets=between, start=start, **how)
+
+
+def _start(model: Model, task: Task, settings: BudgetSettings) -> Ranking:
+    """The ranking from which the gates start, with the settings that it knows."""
+    known = RANKINGS[settings.start].defaults()
+    given = {"goal": settings.goal, "metric": settings.metric, "ablation": settings.ablation}
+    own = {key: value for key, value in given.items() if key in known}
+    return Ranking.of(model, task, settings.start, **own)
 
 
 def usual_budgets(total: int) -> list[int]:
@@ -289,30 +327,3 @@ def usual_budgets(total: int) -> list[int]:
         budgets.append(following)
         following += budgets[-2] if len(budgets) > 1 else 1
     return budgets
-
-
-def _start(model: Model, task: Task, settings: Settings) -> Ranking:
-    """The ranking from which the gates start, with the settings that it knows."""
-    known = RANKINGS[settings["start"]].defaults()
-    given = {key: settings[key] for key in ("goal", "metric", "ablation") if key in known}
-    return Ranking.of(model, task, settings["start"], **given)
-
-
-def check_budget_gates(settings: Settings) -> None:
-    """Refuse an unknown goal or start, a metric without a derivative, and budgets of no heads."""
-    check_goal(settings)
-    check_derivatives(settings)
-    FitSettings(**{name: settings[name] for name in ("updates", "batch", "seeds")})
-    if 0 in check_counts(settings["budgets"]) or settings["start"] == "budget-gates":
-        raise HeadcountError(
-            "Budgets are numbers of heads from 1 on, and gates with a budget start from another "
-            "ranking, such as attribution."
-        )
-    RANKINGS[settings["start"]]
-
-
-def count_budget_gates(counter: Counter, model: Model, task: Task, settings: Settings) -> None:
-    """Count the start, all updates, and the sets that are measured."""
-    first = _start(model, task, settings)
-    first.count(counter)
-    _fit(model, task, settings, first.known(counter.store)).count(counter)

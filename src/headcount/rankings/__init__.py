@@ -20,7 +20,10 @@ from headcount.rankings.causal_gates import budget, fit
 from headcount.rankings.random_draws import random_ranking
 from headcount.rankings.ranking import RANKINGS, Ranking, fitting, rank
 
-__all__ = ["RANKINGS", "Ranking", "fitting", "rank"]
+__all__ = ["JOINT", "RANKINGS", "Ranking", "fitting", "rank"]
+
+# These measure or learn what heads do together, at many times the cost of those of single heads.
+JOINT = ("shapley", "iterative", "greedy", "ensemble", "budget-gates")
 
 _enter = RANKINGS.register
 _enter("random", "Random", count=lambda *_: None, goal="both")(random_ranking)

@@ -278,8 +278,10 @@ def _numbers(one_set: Bool[np.ndarray, "heads"]) -> list[int]:
 
 def _read_sets(rows: Any, heads: int) -> Bool[np.ndarray, "sets heads"]:
     """Head sets, each as a list of different head numbers."""
-    sets = np.zeros((len(rows) if isinstance(rows, list) else 0, heads), dtype=bool)
-    for one_set, row in zip(sets, rows if len(sets) else (), strict=True):
+    if not _are(rows, list):
+        raise _no_scores("its sets must be lists of numbers of heads")
+    sets = np.zeros((len(rows), heads), dtype=bool)
+    for one_set, row in zip(sets, rows, strict=True):
         if not _are(row, int) or len({*row}) < len(row) or not all(0 <= n < heads for n in row):
             raise _no_scores(f"each of its sets must be a list of different numbers below {heads}")
         one_set[row] = True

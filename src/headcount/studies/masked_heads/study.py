@@ -116,7 +116,7 @@ def check_functions(names: Sequence[str]) -> tuple[str, ...]:
 
 
 def _check_rankings(names: Sequence[str]) -> tuple[str, ...]:
-    """Check the names of rankings; "all" stands for all but joint rankings, learned gates and random."""
+    """Check the names of rankings; "all" takes all but random, joint ones and learned gates."""
     if list(names) == ["all"]:
         every = [name for name in RANKINGS if name not in (*ROLES, *JOINT, "random")]
         return tuple(sorted(every, key="attribution".__ne__))  # it makes the figure

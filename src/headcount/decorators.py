@@ -8,8 +8,10 @@ the names that headcount has itself, so that a plug-in cannot take one of them.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, get_args
 
+from headcount.errors import unknown
+from headcount.heads import Goal
 from headcount.registry import Function
 
 
@@ -69,6 +71,8 @@ def ranking(
     """
     from headcount.rankings import RANKINGS
 
+    if goal not in get_args(Goal):
+        raise unknown("goal of a ranking", goal, filter(None, get_args(Goal)))
     return RANKINGS.register(key, name, config=config, count=count, context=context, goal=goal)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -12,11 +13,14 @@ import pytest
 from planted import plant
 from planted_circuit import CHAIN, NEGATIVE, PAIR, Circuit, plant_circuit
 
-from headcount import HeadcountError, HeadScores, Lab, rank
+from headcount import HeadcountError, HeadScores, Lab, curve, rank, ranking
+from headcount.curves.keep import KeepRequest
 from headcount.engine.measure.cost import Counter
 from headcount.heads import Goal
+from headcount.metrics import get_metric
 from headcount.rankings import RANKINGS, Ranking
 from headcount.rankings.causal_gates import budget
+from headcount.rankings.causal_gates.fit import FitSettings
 from headcount.store import Store
 
 CIRCUITS: dict[str, dict[str, Any]] = {
@@ -127,10 +131,10 @@ def test_every_ranking_says_what_it_ranks_for() -> None:
 def test_the_cost_that_is_stated_is_enough(monkeypatch: pytest.MonkeyPatch) -> None:
     circuit = plant_circuit(n=20, seed=3)
     for name in ("denoising", "greedy", "shapley", "iterative", "ensemble", "budget-gates"):
-        ranking = Ranking.of(circuit.model, circuit.task, name, **QUICK.get(name, {}))
-        cost = Lab(store=None).cost([ranking])
+        asked = Ranking.of(circuit.model, circuit.task, name, **QUICK.get(name, {}))
+        cost = Lab(store=None).cost([asked])
         lab = Lab(store=None, progress=False)
-        ranking.result(lab)
+        asked.result(lab)
         bound = cost.count("value")
         assert lab.measured["value"] <= bound
         assert bound <= 2.5 * lab.measured["value"] + 40
@@ -232,7 +236,44 @@ def test_tasks_without_corrupted_prompts_are_refused_before_anything_runs(name: 
     given = plant(needed=["0.1"], n=24)
     examples = [replace(example, corrupted=None) for example in given.task.examples]
     bare = replace(given.task, examples=tuple(examples))
-    ranking = Ranking.of(given.model, bare, name, ablation="corrupted")
-    for carry_out in (lambda: Lab(store=None).cost([ranking]), lambda: ranking.result(QUIET)):
+    asked = Ranking.of(given.model, bare, name, ablation="corrupted")
+    for carry_out in (lambda: Lab(store=None).cost([asked]), lambda: asked.result(QUIET)):
         with pytest.raises(HeadcountError, match="corrupted prompt"):
             carry_out()
+
+
+def test_curves_and_heads_kept_use_the_set_that_was_made_for_each_count() -> None:
+    circuit = planted()
+    made = rank(circuit.model, circuit.task, "attribution", lab=QUIET)
+    sets = np.zeros((2, 16), dtype=bool)
+    sets[0, 3], sets[1, [7, 9]] = True, True
+    scores = replace(made, sets=sets)
+    drawn = curve(circuit.model, circuit.task, scores, counts=[1, 2], series=["top"], lab=QUIET)
+    table = drawn.values.head_sets
+    gates = {count: table.gates[table.rows["top", count][0]] for count in (1, 2)}
+    assert [np.flatnonzero(g == 0).tolist() for g in gates.values()] == [[3], [7, 9]]
+    asked = Ranking.of(circuit.model, circuit.task, "attribution")
+    request = KeepRequest(
+        circuit.model, circuit.task, {"own": asked}, get_metric("logprob"), [1, 2]
+    )
+    entries = {e.label: e.gates for e in request.entries("mean", {"own": scores})}
+    assert [np.flatnonzero(entries["own", k]).tolist() for k in (1, 2)] == [[3], [7, 9]]
+
+
+def test_a_ranking_of_ones_own_says_its_goal_or_is_refused() -> None:
+    with pytest.raises(HeadcountError, match='no goal of a ranking "kept"'):
+        ranking("own-one", "Own", goal="kept")
+
+
+def test_a_fit_with_budgets_can_be_sent_to_workers() -> None:
+    circuit = planted()
+    start = rank(circuit.model, circuit.task, "attribution", lab=QUIET)
+    how: dict[str, Any] = {"goal": "mask", "metric": "logprob", "ablation": "mean", "budgets": [2]}
+    fit = budget.BudgetFit(
+        circuit.model, circuit.task, FitSettings(updates=2, batch=8, seeds=1), start=start, **how
+    )
+    job = fit.job(fit.progress(None))
+    told: list[Any] = []
+    pickle.loads(pickle.dumps(job)).ready(circuit.model)([0], told.append)
+    assert told[-1][0] == "gates-partial"
+    assert {event[1][0].stage for event in told} == {"mask 2"}

@@ -119,10 +119,10 @@ def plant(
     whole = sum(effects[head] for head, role in roles.items() if role == "needed")
     module = _module(layout, roles, effects, nobody=whole - (spare + 0.5) * STRENGTH, seed=seed)
     model = wrap(module, word_tokenizer(WORDS), name=f"plant-{seed}")
-    return Plant(model, _task(n, seed), roles, effects)
+    return Plant(model, task_of_names(n, seed), roles, effects)
 
 
-def _task(n: int, seed: int) -> Task:
+def task_of_names(n: int, seed: int) -> Task:
     rng = random.Random(f"task {seed}")
     examples = []
     for number in range(n):

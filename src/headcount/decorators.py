@@ -8,8 +8,10 @@ the names that headcount has itself, so that a plug-in cannot take one of them.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, get_args
 
+from headcount.errors import unknown
+from headcount.heads import Goal
 from headcount.registry import Function
 
 
@@ -45,13 +47,15 @@ def ranking(
     config: type | None = None,
     count: Callable[..., None] | None = None,
     context: Callable[..., dict[str, Any]] | None = None,
+    goal: str = "",
 ) -> Callable[[Function], Function]:
     """Register a function that scores every head of a model for a task, as `HeadScores`.
 
     The function takes model and task, its settings in the same two ways as a task, and a `lab` if
     it has an argument of that name. `count(counter, model, task, settings)` tells the counter what
     will run, if that is not one pass over the ranking split. `context(model, task, settings)`
-    returns what else determines the scores, which becomes part of their key in the store.
+    returns what else determines the scores, which becomes part of their key in the store. `goal`
+    says what the heads are ranked for: "keep", "mask", "both" or "neither".
 
     >>> import numpy as np
     >>> import headcount
@@ -67,7 +71,9 @@ def ranking(
     """
     from headcount.rankings import RANKINGS
 
-    return RANKINGS.register(key, name, config=config, count=count, context=context)
+    if goal not in get_args(Goal):
+        raise unknown("goal of a ranking", goal, filter(None, get_args(Goal)))
+    return RANKINGS.register(key, name, config=config, count=count, context=context, goal=goal)
 
 
 def metric(

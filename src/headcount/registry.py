@@ -50,6 +50,7 @@ class Factory(Generic[T]):
     count: Callable[..., None] | None = None  # rankings: tells a counter what will run
     context: Callable[..., dict[str, Any]] | None = None  # rankings: what else determines scores
     check: Callable[[Mapping[str, Any]], None] | None = None  # refuses settings of no use
+    goal: str = ""  # rankings: what heads are ranked for, where no setting of that name says so
 
     def arguments(self, settings: Mapping[str, Any]) -> dict[str, Any]:
         """Bound settings as the factory takes them: by name, or as one config."""

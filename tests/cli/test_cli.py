@@ -322,11 +322,15 @@ def test_compare_leaves_a_folder(disk: Disk, run: Run) -> None:
     assert "attribution / ablation" in out
     assert "The picture: all/figure.png" in out
     assert {path.name for path in Path("all").iterdir()} == {
-        *(f"figure.{kind}" for kind in ("png", "svg", "pdf")),
-        "agreement.json",
-        *(f"scores-{name}.{end}" for name in ("attribution", "ablation") for end in JSON_AND_NPZ),
-        "scores-mine.json",
+        *(f"{name}.{end}" for name in ("figure", "agreement") for end in ("png", "svg", "pdf")),
+        *("agreement.json", "areas.csv", "claims.json", "curves.csv", "examples.csv.gz"),
+        *("report.html", "run.json", "scores", "values.csv.gz"),
     }
+    assert {path.name for path in Path("all/scores").iterdir()} == {
+        *(f"{name}.{end}" for name in ("attribution", "ablation") for end in JSON_AND_NPZ),
+        "mine.json",
+    }
+    assert "all agree" in run("verify", "all")
     found = json.loads(Path("all/agreement.json").read_text())
     assert found["model"] == "tiny"
     assert found["rankings"] == ["attribution", "ablation", "mine"]
@@ -334,7 +338,7 @@ def test_compare_leaves_a_folder(disk: Disk, run: Run) -> None:
     clusters = disk.plant.task.split("ranking").clusters
     assert found["stability"]["ablation"]["n"] == len(np.unique(clusters, axis=0))
     assert found["stability"]["mine"]["value"] is None
-    assert HeadScores.load("all/scores-ablation.json").ranking == "ablation"
+    assert HeadScores.load("all/scores/ablation.json").ranking == "ablation"
 
 
 def test_compare_prints_json(disk: Disk, run_json: Callable[..., Any]) -> None:

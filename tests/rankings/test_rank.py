@@ -16,6 +16,7 @@ from headcount import HeadcountError, HeadLayout, HeadScores, Store, Task, rank,
 from headcount.lab import Lab
 from headcount.models.model import Model
 from headcount.rankings import RANKINGS
+from headcount.rankings.causal_gates import ROLES
 from headcount.registry import Factory
 
 
@@ -108,7 +109,7 @@ def test_settings_go_with_names(model: Model) -> None:
 
 # The probe tells cognitive functions apart, retrieval needs the answer in the prompt, and gates
 # need more items than the toy task has.
-PARTICULAR = ("probe", "attention-retrieval", "facilitation", "irrelevance", "interference")
+PARTICULAR = ("probe", "attention-retrieval", "budget-gates", *ROLES)
 ON_ANY_TASK = [name for name in RANKINGS if name not in PARTICULAR]
 
 

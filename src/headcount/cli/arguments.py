@@ -186,17 +186,25 @@ def _curve(parser: Parser) -> None:
 
 
 @command(
-    "measure:compare",
-    "rank the heads in several ways, and tell how far the rankings agree",
+    "compare:compare",
+    "let rankings compete for the heads that a task needs, and tell how far they agree",
     "--task retrieval --ranking attribution ablation probe",
+    "--task ioi greater-than --ranking attribution greedy --metric logit_difference",
 )
 def _compare(parser: Parser) -> None:
-    _model_and_task(parser)
+    _model(parser)
+    tasks = "names of tasks, or .jsonl or .json files of examples"
+    parser.option("--task", "TASK", tasks, ["ioi"], nargs="+")
+    _set(parser, "settings of the tasks, such as n=100")
+    _loading(parser)
     option, usual = parser.option, ["attribution", "integrated-gradients", "ablation"]
     which = "two or more names of rankings, or files of scores that rank --out wrote"
     option("--ranking", "RANKING", which, usual, nargs="+")
-    counts = "how many of the best heads are compared (1 2 4 … up to half of all)"
+    counts = "how many of the best heads are kept, masked and compared (from 1 to all)"
     option("--counts", "N", counts, nargs="+")
+    option("--metric", "METRIC", "metric by which rankings are made and judged", "logprob")
+    ablation = "what replaces the output of a masked head: zero, mean, clean-mean, resampled "
+    option("--ablation", "ABLATION", f"{ablation}or corrupted", "zero")
     option("--seeds", "N", "random starts, for rankings that have a setting of this name")
     _out(parser, "out/compare")
     _measuring(parser)

@@ -1,4 +1,4 @@
-"""Commands that measure heads: `headcount rank`, `ablate`, `curve`, `compare` and `tasks`."""
+"""Commands that measure heads: `headcount rank`, `ablate`, `curve` and `tasks`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from argparse import Namespace
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -28,22 +27,17 @@ from headcount.engine.measure.head_sets import HeadSetEntry, HeadSets
 from headcount.engine.measure.positions import read_positions
 from headcount.engine.measure.sweep import Sweep, Values, whole_model
 from headcount.errors import HeadcountError
-from headcount.figures.agreement import plot_agreement
-from headcount.figures.style import save_figure
-from headcount.heads import HeadScores, check_counts
+from headcount.heads import HeadScores
 from headcount.lab import Lab
 from headcount.metrics import get_metric
 from headcount.metrics.chance import chance_of
 from headcount.models.model import Model
-from headcount.rankings import RANKINGS, Ranking, fitting
-from headcount.rankings.agreement import agreement
+from headcount.rankings import RANKINGS, Ranking
 from headcount.registry import make_settings
 from headcount.report.curve_study import curve_study
-from headcount.report.study import versions
 from headcount.stats import accuracy_interval, bootstrap
 from headcount.studies.masked_heads.study import check_functions
-from headcount.system.files import write_json
-from headcount.system.folders import check_place, replacing_files
+from headcount.system.folders import check_place
 from headcount.tasks import FUNCTIONS, Task, check_file, make_task, task_factory
 from headcount.tasks.cognitive import DRAWS
 
@@ -52,20 +46,31 @@ from headcount.tasks.cognitive import DRAWS
 def lab_model_and_task(
     arguments: Namespace, *asked: Mapping[str, Any]
 ) -> Iterator[tuple[Lab, Model, Task]]:
-    """The lab, model and task of the arguments; refuses unknown tasks before it loads a model.
+    """The lab, model and task of the arguments; refuses unknown tasks before it loads a model."""
+    with lab_model_and_tasks(arguments, [arguments.task], *asked) as (lab, model, tasks):
+        yield lab, model, tasks[0]
 
-    So are files of examples without what the metric and the ablation of `asked` settings need.
+
+@contextmanager
+def lab_model_and_tasks(
+    arguments: Namespace, names: Sequence[str], *asked: Mapping[str, Any]
+) -> Iterator[tuple[Lab, Model, list[Task]]]:
+    """The same with several tasks of these names.
+
+    Files of examples without what the metric and the ablation of `asked` settings need are refused
+    before a model is loaded, too.
     """
     of_task = parse_settings(arguments.set)
-    make = task_factory(arguments.task, **of_task)
+    makers = [task_factory(name, **of_task) for name in names]
     for settings in asked:
         metric = get_metric(settings.get("metric", "accuracy"))
         foils_for = metric.key if getattr(metric, "needs_foils", False) else ""
         corrupted = settings.get("ablation") == "corrupted"
-        check_file(arguments.task, of_task, foils_for=foils_for, corrupted=corrupted)
+        for name in names:
+            check_file(name, of_task, foils_for=foils_for, corrupted=corrupted)
     with lab_from(arguments) as lab:
         model = model_from(arguments)
-        yield lab, model, make(model.tokenizer)
+        yield lab, model, [make(model.tokenizer) for make in makers]
 
 
 def ranking_settings(arguments: Namespace) -> dict[str, Any]:
@@ -163,74 +168,6 @@ def curve(arguments: Namespace) -> Answer:
     paths = study.save(arguments.out, command_line(arguments))
     text = "\n".join([str(result), *result.left_out, files_text(paths)])
     return Answer(result.rows, text, result.notes)
-
-
-def compare(arguments: Namespace) -> Answer:
-    """Show the table of agreement, and write picture, numbers and scores into a folder."""
-    ready = _read_rankings(arguments.ranking)  # refuses before the model is loaded
-    chosen = {
-        name: RANKINGS[name].bind(**_seeds(name, arguments.seeds))
-        for name, scores in ready.items()
-        if scores is None
-    }
-    check_counts(arguments.counts or [])
-    check_place(arguments.out)
-    with lab_model_and_task(arguments, *chosen.values()) as (lab, model, task):
-        if arguments.counts is not None:
-            check_counts(arguments.counts, model.layout)
-        for scores in filter(None, ready.values()):
-            fitting(scores, model)  # refuses before anything is ranked
-        rankings = {name: Ranking(model, task, name, settings) for name, settings in chosen.items()}
-        whole = whole_model(model, task, get_metric("accuracy"), "ranking")
-        if forecast := announce(arguments, lab, [*rankings.values(), whole]):
-            return forecast
-        notes = [note] if (note := lab.measure(whole).at_chance) else []
-        by_name = {
-            name: rankings[name].result(lab) if scores is None else scores
-            for name, scores in ready.items()
-        }
-    clusters = task.split("ranking").clusters
-    by_example = {
-        name: clusters
-        for name, scores in by_name.items()
-        if scores.samples is not None and len(scores.samples) == len(clusters)
-    }
-    result = agreement(by_name, arguments.counts, clusters=by_example)
-    figure = plot_agreement(result.to_json(), title=f"{task.name} · {model.name}")
-    facts = {"model": model.name, "task": task.name, "task_settings": dict(task.parameters)}
-    facts |= {"notes": notes}
-    document = {**facts, **result.to_json(), "versions": versions()}
-    with replacing_files(arguments.out) as folder:
-        picture = Path(arguments.out) / save_figure(figure, folder)[0].name
-        write_json(folder / "agreement.json", document)
-        for name, scores in by_name.items():
-            scores.save(folder / f"scores-{name}.json")
-    others = ", ".join(["agreement.json", *(f"scores-{name}.json" for name in by_name)])
-    text = f"{result}\n\nThe picture: {picture}\nIn the same folder: {others}"
-    return Answer(document, "\n\n".join([text, *notes]), notes)
-
-
-def _read_rankings(rankings: Sequence[str]) -> dict[str, HeadScores | None]:
-    """The scores of each file, and None for each ranking, by the name that tables print."""
-    ready: dict[str, HeadScores | None] = {}
-    for ranking in rankings:
-        is_file = ranking.endswith(".json")
-        name = Path(ranking).stem.removeprefix("scores-") if is_file else RANKINGS[ranking].key
-        if name in ready:
-            raise HeadcountError(f'The ranking "{name}" is given twice: give each ranking once.')
-        ready[name] = HeadScores.load(ranking) if is_file else None
-    if len(ready) < 2:
-        raise HeadcountError(
-            "Give at least two rankings to compare: files of scores, or some of "
-            f"{', '.join(RANKINGS)}."
-        )
-    return ready
-
-
-def _seeds(ranking: str, seeds: int | None) -> dict[str, Any]:
-    """The setting `seeds`, if it was given and the ranking has it."""
-    takes = "seeds" in RANKINGS[ranking].defaults()
-    return {"seeds": seeds} if takes and seeds is not None else {}
 
 
 def tasks(arguments: Namespace) -> Answer:

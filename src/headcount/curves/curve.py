@@ -324,7 +324,7 @@ class CurveRequest:
     ) -> tuple[list[int], float]:
         """The heads of one draw of a point, and the share of them that could not be matched."""
         layout, order = self.model.layout, scores.order()
-        top = order[:count].tolist()
+        top = scores.best(count).tolist()
         if series == "top":
             return top, 0.0
         if series == "bottom":

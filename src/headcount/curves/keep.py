@@ -86,8 +86,17 @@ class KeepRequest:
                 elif heads is None:
                     gates = Pending((key, "keep", count, row))
                 else:
-                    gates = head_gates(layout, heads[row, :count], keep=True)
+                    best = self._best(order, count, scores)
+                    first = heads[row, :count] if best is None else best
+                    gates = head_gates(layout, first, keep=True)
                 yield HeadSetEntry((order, count), gates, row if own else None)
+
+    def _best(
+        self, order: str, count: int, scores: Mapping[str, HeadScores]
+    ) -> Int[np.ndarray, "count"] | None:
+        """The heads of a ranking that made a set of its own for each count; None for others."""
+        made = scores.get(order)
+        return None if made is None or made.sets is None or self.per_prompt else made.best(count)
 
     def _heads(
         self, order: str, scores: Mapping[str, HeadScores]

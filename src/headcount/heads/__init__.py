@@ -9,9 +9,11 @@ from headcount.heads.head import (
     check_gates,
     gates_by_label,
 )
-from headcount.heads.scores import HeadScores
+from headcount.heads.scores import GOALS, Goal, HeadScores
 
 __all__ = [
+    "GOALS",
+    "Goal",
     "Head",
     "HeadLayout",
     "HeadScores",

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 
 from headcount.errors import HeadcountError
 from headcount.figures.head_map import draw_head_map
@@ -25,12 +25,17 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 
+Goal = Literal["keep", "mask", "both", "neither", ""]
+GOALS: tuple[Goal, ...] = ("keep", "mask")  # the questions that heads are ranked for
+
+
 @dataclass(frozen=True, eq=False)
 class HeadScores:
     """One score per head, higher meaning more important, and where the scores come from.
 
     `samples` holds the values whose mean the scores are, one row per example or seed; None if the
-    ranking has no such values.
+    ranking has no such values. `sets` holds head sets that were each made for their own size, one
+    row of truth values for each: they need not be nested.
 
     >>> scores = HeadScores(HeadLayout((2, 2)), np.array([0.1, 0.9, 0.0, 0.5]), ranking="by hand")
     >>> [str(head) for head in scores.top(2)]
@@ -42,6 +47,7 @@ class HeadScores:
     ranking: str
     parameters: Mapping[str, Any] = field(default_factory=dict)
     samples: Float[np.ndarray, "samples heads"] | None = None
+    sets: Bool[np.ndarray, "sets heads"] | None = None
 
     def __post_init__(self) -> None:
         if self.values.shape != (self.layout.total,):
@@ -66,18 +72,51 @@ class HeadScores:
         """The mean of samples: one row per example or seed."""
         return cls(layout, samples.mean(0), ranking, dict(parameters or {}), samples)
 
+    @property
+    def goal(self) -> Goal:
+        """What the heads were ranked for: to be kept alone ("keep"), or to be masked ("mask").
+
+        "both" if one order serves both questions, "neither" if the ranking asks none of the two,
+        and an empty text if it does not say.
+
+        >>> HeadScores(HeadLayout((1,)), np.ones(1), "by hand", {"goal": "keep"}).goal
+        'keep'
+        """
+        goal: Goal = self.parameters.get("goal", "")
+        return goal
+
     def order(self) -> Int[np.ndarray, "heads"]:
         """Head numbers from the highest score to the lowest; equal scores in head order."""
         return np.argsort(-self.values, kind="stable")
 
+    def best(self, count: int) -> Int[np.ndarray, "count"]:
+        """The numbers of the best `count` heads: of the set made for that count, if there is one.
+
+        Other counts take the set of the next smaller count and fill it up in the order of scores;
+        without sets, that order alone decides.
+
+        >>> values, sets = np.array([3.0, 2.0, 1.0]), np.array([[False, False, True]])
+        >>> HeadScores(HeadLayout((3,)), values, "by hand", sets=sets).best(2).tolist()
+        [2, 0]
+        """
+        order = self.order()
+        if self.sets is None:
+            return order[:count]
+        sizes = self.sets.sum(1)
+        smaller = self.sets[sizes <= count]
+        if not len(smaller):
+            return order[:count]
+        first = smaller[sizes[sizes <= count].argmax()][order]
+        return np.concatenate([order[first], order[~first]])[:count]
+
     def top(self, count: int) -> list[Head]:
-        """The `count` heads with the highest scores, best first."""
+        """The best `count` heads, best first: those with the highest scores, unless sets say."""
         if not 0 <= count <= self.layout.total:
             raise HeadcountError(
                 f"Cannot take the top {count} of {self.layout.total} heads: ask for a number from "
                 f"0 to {self.layout.total}."
             )
-        return [self.layout.head(number) for number in self.order()[:count]]
+        return [self.layout.head(number) for number in self.best(count)]
 
     def intervals(self, clusters: Clusters | None = None) -> Float[np.ndarray, "heads 2"]:
         """The ends of each head's 95 % interval, over samples; NaN without samples.
@@ -170,6 +209,7 @@ class HeadScores:
             "heads_per_layer": list(self.layout.counts),
             "values": [float(v) for v in self.values],
             "samples": None if self.samples is None else self.samples.tolist(),
+            **({} if self.sets is None else {"sets": list(map(_numbers, self.sets))}),
         }
 
     @classmethod
@@ -186,7 +226,9 @@ class HeadScores:
         values = _matrix([data.get("values")], layout.total, "values")[0]
         if samples is not None:
             samples = _matrix(samples, layout.total, "samples")
-        return cls(layout, values, data["ranking"], data["parameters"], samples)
+        sets = data.get("sets")
+        sets = None if sets is None else _read_sets(sets, layout.total)
+        return cls(layout, values, data["ranking"], data["parameters"], samples, sets)
 
     def save(self, path: str | Path) -> None:
         """Write the scores as `NAME.json`, and their samples as `NAME.npz` in the same folder.
@@ -228,6 +270,22 @@ def _matrix(rows: Any, heads: int, name: str) -> Float[np.ndarray, "rows heads"]
             if np.isfinite(numbers).all():
                 return numbers
     raise _no_scores(f"{name} must have a finite number for each of {heads:,} heads")
+
+
+def _numbers(one_set: Bool[np.ndarray, "heads"]) -> list[int]:
+    return [int(number) for number in np.flatnonzero(one_set)]
+
+
+def _read_sets(rows: Any, heads: int) -> Bool[np.ndarray, "sets heads"]:
+    """Head sets, each as a list of different head numbers."""
+    if not _are(rows, list):
+        raise _no_scores("its sets must be lists of numbers of heads")
+    sets = np.zeros((len(rows), heads), dtype=bool)
+    for one_set, row in zip(sets, rows, strict=True):
+        if not _are(row, int) or len({*row}) < len(row) or not all(0 <= n < heads for n in row):
+            raise _no_scores(f"each of its sets must be a list of different numbers below {heads}")
+        one_set[row] = True
+    return sets
 
 
 def _no_scores(reason: str) -> HeadcountError:

@@ -7,33 +7,57 @@ measures. A ranking that runs more than one pass over the ranking split has a
 
 from __future__ import annotations
 
-from headcount.rankings import ablation, attribution, patterns, probe
-from headcount.rankings.causal_gates import fit
+from headcount.rankings import (
+    ablation,
+    attribution,
+    elimination,
+    ensemble,
+    patterns,
+    probe,
+    shapley,
+)
+from headcount.rankings.causal_gates import budget, fit
 from headcount.rankings.random_draws import random_ranking
 from headcount.rankings.ranking import RANKINGS, Ranking, fitting, rank
 
-__all__ = ["RANKINGS", "Ranking", "fitting", "rank"]
+__all__ = ["JOINT", "RANKINGS", "Ranking", "fitting", "rank"]
+
+# These measure or learn what heads do together, at many times the cost of those of single heads.
+JOINT = ("shapley", "iterative", "greedy", "ensemble", "budget-gates")
 
 _enter = RANKINGS.register
-_enter("random", "Random", count=lambda *_: None)(random_ranking)
+_enter("random", "Random", count=lambda *_: None, goal="both")(random_ranking)
 _derivatives = {"count": attribution.count_derivatives, "check": attribution.check_derivatives}
-_enter("attribution", "Attribution", **_derivatives)(attribution.attribution)
-_enter("integrated-gradients", "Integrated gradients", **_derivatives)(
+_enter("attribution", "Attribution", **_derivatives, goal="mask")(attribution.attribution)
+_enter("integrated-gradients", "Integrated gradients", **_derivatives, goal="both")(
     attribution.integrated_gradients
 )
 _single = {"count": ablation.count_single_heads, "check": ablation.check_single_heads}
-_enter("ablation", "Ablation", **_single)(ablation.ablation)
-_enter("patching", "Patching", **_single)(ablation.patching)
-_probe = {"config": probe.ProbeSettings, "count": probe.count_probe}
+_enter("ablation", "Ablation", **_single, goal="mask")(ablation.ablation)
+_enter("patching", "Patching", **_single, goal="mask")(ablation.patching)
+_restored = {"count": ablation.count_denoising, "check": ablation.check_single_heads}
+_enter("denoising", "Denoising", **_restored, goal="keep")(ablation.denoising)
+_shapley = {"count": shapley.count_shapley, "check": shapley.check_shapley}
+_enter("shapley", "Shapley values", **_shapley, goal="both")(shapley.shapley)
+_iterative = {"count": elimination.count_iterative, "check": elimination.check_iterative}
+_enter("iterative", "Iterative attribution", **_iterative)(elimination.iterative)
+_greedy = {"count": elimination.count_greedy, "check": elimination.check_elimination}
+_enter("greedy", "Greedy elimination", **_greedy)(elimination.greedy)
+_ensemble = {"count": ensemble.count_ensemble, "check": ensemble.check_ensemble}
+_enter("ensemble", "Ensemble", **_ensemble)(ensemble.ensemble)
+_budget = {"config": budget.BudgetSettings, "count": budget.count_budget_gates}
+_enter("budget-gates", "Gates with a budget", **_budget)(budget.budget_gates)
+_probe = {"config": probe.ProbeSettings, "count": probe.count_probe, "goal": "neither"}
 _enter("probe", "Probe", **_probe, context=probe.probe_context)(probe.probe)
-_enter("attention-induction", "Attention: induction", count=patterns.count_induction)(
-    patterns.attention_induction
+_retrieval = {"count": patterns.count_retrieval, "goal": "neither"}
+_enter(
+    "attention-induction", "Attention: induction", count=patterns.count_induction, goal="neither"
+)(patterns.attention_induction)
+_enter("attention-previous", "Attention: previous token", goal="neither")(
+    patterns.attention_previous
 )
-_enter("attention-previous", "Attention: previous token")(patterns.attention_previous)
-_enter("attention-retrieval", "Attention: retrieval", count=patterns.count_retrieval)(
-    patterns.attention_retrieval
-)
+_enter("attention-retrieval", "Attention: retrieval", **_retrieval)(patterns.attention_retrieval)
 _roles = {"config": fit.RoleSettings, "count": fit.count_gates}
-_enter("facilitation", "Facilitation", **_roles)(fit.facilitation)
-_enter("irrelevance", "Irrelevance", **_roles)(fit.irrelevance)
-_enter("interference", "Interference", **_roles)(fit.interference)
+_enter("facilitation", "Facilitation", **_roles, goal="keep")(fit.facilitation)
+_enter("irrelevance", "Irrelevance", **_roles, goal="neither")(fit.irrelevance)
+_enter("interference", "Interference", **_roles, goal="neither")(fit.interference)

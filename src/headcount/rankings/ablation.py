@@ -1,8 +1,10 @@
-"""Rankings by intervention: how much the metric falls when a single head is ablated.
+"""Rankings by intervention on a single head: ablate it alone, or restore it alone.
 
 Each head is ablated while all others stay on, so later layers react to its absence. This is the
 exact effect that first-order estimates such as attribution approximate; it takes one forward pass
-per head and example, except for what the engine's fast paths save.
+per head and example, except for what the engine's fast paths save. `denoising` starts from the
+other end: all heads are ablated, and one is restored. A head with a backup shows there, and not
+when it is ablated alone; a head that works only together with others shows only when it is ablated.
 """
 
 from __future__ import annotations
@@ -38,11 +40,25 @@ def patching(
     return _effects("patching", single_heads(model, task, metric, ablation), lab)
 
 
-def single_heads(model: Model, task: Task, metric: str, ablation: str) -> Sweep:
-    """The sweep over the whole model and the model without each of its heads."""
-    gates = 1 - np.eye(model.layout.total, dtype=np.float32)
+def denoising(
+    model: Model, task: Task, *, metric: str = "logprob", ablation: str = "zero", lab: Lab
+) -> HeadScores:
+    """How much the metric rises when a head alone is restored in the model without any head."""
+    sweep = single_heads(model, task, metric, ablation, restored=True)
+    return _effects("denoising", sweep, lab, sign=-1)
+
+
+def single_heads(
+    model: Model, task: Task, metric: str, ablation: str, *, restored: bool = False
+) -> Sweep:
+    """The sweep over the whole model and the model without each of its heads.
+
+    With `restored`, it is over the model without any head and the model with each head alone.
+    """
+    gates = np.eye(model.layout.total, dtype=np.float32)
+    gates = gates if restored else 1 - gates
     entries = [
-        HeadSetEntry("whole", np.ones_like(gates[0])),
+        HeadSetEntry("start", np.full_like(gates[0], not restored)),
         *map(HeadSetEntry, range(len(gates)), gates),
     ]
     table = HeadSets.build(model.layout, entries)
@@ -60,10 +76,17 @@ def count_single_heads(counter: Counter, model: Model, task: Task, settings: Set
     counter.sweep(single_heads(model, task, settings["metric"], settings["ablation"]))
 
 
-def _effects(ranking: str, sweep: Sweep, lab: Lab) -> HeadScores:
+def count_denoising(counter: Counter, model: Model, task: Task, settings: Settings) -> None:
+    """Count the values that `denoising` measures."""
+    how = settings["metric"], settings["ablation"]
+    counter.sweep(single_heads(model, task, *how, restored=True))
+
+
+def _effects(ranking: str, sweep: Sweep, lab: Lab, sign: int = 1) -> HeadScores:
     measured = lab.measure(sweep)
-    whole = measured.of("whole")  # (1, examples)
+    start = measured.of("start")  # (1, examples)
     heads = range(sweep.model.layout.total)
-    samples = np.concatenate([whole - measured.of(head) for head in heads]).T  # (examples, heads)
-    facts = {"whole": float(whole.mean()), "ablation_used": measured.ablation}
+    samples = sign * np.concatenate([start - measured.of(head) for head in heads]).T
+    name = "whole" if sign > 0 else "none"
+    facts = {name: float(start.mean()), "ablation_used": measured.ablation}
     return HeadScores.averaged(sweep.model.layout, samples, ranking, facts)

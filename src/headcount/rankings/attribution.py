@@ -110,7 +110,7 @@ def count_derivatives(counter: Counter, model: Model, task: Task, settings: Sett
 
 @dataclass(frozen=True, eq=False)
 class DerivativeJob:
-    """The weighted sum of the derivatives with all gates at each of `points`.
+    """The weighted sum of the derivatives with the gates at each of `points` times `gates`.
 
     The work of a unit is some examples; all rows of their answers are differentiated together. With
     `ends` it also computes metric(all heads) − metric(no head); otherwise this difference is 0.
@@ -123,6 +123,7 @@ class DerivativeJob:
     points: Float[np.ndarray, "points"]
     weights: Float[np.ndarray, "points"]
     ends: bool
+    gates: Float[np.ndarray, "heads"]
 
     @cached_property
     def answers(self) -> AnswerRows:
@@ -169,8 +170,8 @@ class DerivativeJob:
             differences = difference.double().cpu().numpy()
         by_row = np.zeros((len(rows), total))
         for point, weight in zip(self.points, self.weights, strict=True):
-            gates = torch.full((len(rows), total), float(point))
-            gates = gates.to(model.device).requires_grad_()
+            at = torch.from_numpy(self.gates * point).float().to(model.device)
+            gates = at.repeat(len(rows), 1).requires_grad_()
             with torch.enable_grad():
                 (slope,) = torch.autograd.grad(run(gates).sum(), gates)
             by_row += weight * slope.double().cpu().numpy()
@@ -179,10 +180,31 @@ class DerivativeJob:
         return slopes[places], differences
 
 
+def slopes_at(
+    model: Model,
+    task: Task,
+    metric: str,
+    ablation: str,
+    gates: Float[np.ndarray, "heads"],
+    lab: Lab,
+) -> Float[np.ndarray, "heads"]:
+    """The mean derivative of the metric in each head's gate, with all gates as given."""
+    return np.asarray(_derivatives(model, task, metric, ablation, lab, gates=gates)[0].mean(0))
+
+
 def _derivatives(
-    model: Model, task: Task, metric: str, ablation: str, lab: Lab, steps: int = 0
+    model: Model,
+    task: Task,
+    metric: str,
+    ablation: str,
+    lab: Lab,
+    steps: int = 0,
+    gates: Float[np.ndarray, "heads"] | None = None,
 ) -> tuple[Float[np.ndarray, "examples heads"], Float[np.ndarray, "examples"]]:
-    """The derivatives at gates of 1; with `steps`, their mean from 0 to 1 and the difference."""
+    """The derivatives at gates of 1; with `steps`, their mean from 0 to 1 and the difference.
+
+    If `gates` are given, they take the place of gates of 1.
+    """
     chosen = _differentiable(metric)
     examples = model.encode(task.split("ranking"))
     require_derivative(model)
@@ -193,11 +215,13 @@ def _derivatives(
         points, weights = (points + 1) / 2, weights / 2
     # A backward pass keeps the activations of every layer, so run half as many tokens at once.
     tokens = default_tokens(model) // 2
-    job = DerivativeJob(examples, chosen, ablation, tokens, points, weights, bool(steps))
+    base = np.ones(model.layout.total) if gates is None else gates
+    job = DerivativeJob(examples, chosen, ablation, tokens, points, weights, bool(steps), base)
     check_answers(model, task, job.answers)
     units = [
         Unit(
-            examples_key(examples[place] for place in places),
+            examples_key(examples[place] for place in places)
+            + ("" if gates is None else gates.tobytes().hex()),
             f"{task.name}, derivatives of {len(places)} examples",
             places,
         )

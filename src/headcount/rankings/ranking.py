@@ -83,9 +83,17 @@ class Ranking:
         """The scores, if the store holds them."""
         found = None if store is None else store.get_document("ranking", self.context)
         try:
-            return None if found is None else fitting(HeadScores.from_json(found), self.model)
+            scores = None if found is None else HeadScores.from_json(found)
+            return scores and self._saying_its_goal(fitting(scores, self.model))
         except HeadcountError:  # a document of another form: new scores will replace it
             return None
+
+    def _saying_its_goal(self, scores: HeadScores) -> HeadScores:
+        """The scores with the goal of their ranking, unless they have one of their own."""
+        goal = RANKINGS[self.name].goal
+        if not goal or scores.goal:
+            return scores
+        return replace(scores, parameters={**scores.parameters, "goal": goal})
 
     def count(self, counter: Counter) -> None:
         """Count what will run, unless the store holds the scores or they were counted before."""
@@ -114,6 +122,7 @@ class Ranking:
             **scores.parameters,
         }
         scores = replace(scores, ranking=self.name, parameters=provenance)
+        scores = self._saying_its_goal(scores)
         if lab.store is not None:
             lab.store.put_document("ranking", self.context, scores.to_json())
         return scores

@@ -20,6 +20,7 @@ QUESTIONS = {
         "How do meaningless tokens in a prompt change the answers and the attention?"
     ),
     "curve": "How much does the model lose as more and more heads are masked?",
+    "contest": "Which ranking finds the heads that are needed, and at what cost?",
 }
 SOURCES = {
     "masked-heads": "After “Cognitive Mirrors” (Ma et al., NeurIPS 2025), Figure 3.",
@@ -58,7 +59,7 @@ def next_commands(result: Result, *, brief: bool = False) -> list[tuple[str, str
     """Commands to try next, each with its purpose; `brief` leaves out those about single heads."""
     again = str(result.run["command"])
     commands = [("Make this result again; stored values are reused.", again)] * bool(again)
-    if result.study == "curve":
+    if result.study in ("curve", "contest"):
         commands.append(("Run four published studies.", "headcount demo --all"))
     else:
         run = f"headcount run {shlex.quote(result.study)}"

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from headcount.errors import HeadcountError, counted
+from headcount.report.contest_study import estimate_contest
 from headcount.report.curve_study import estimate_curve
 from headcount.report.estimates import Estimates
 from headcount.report.read import Result, number, read_result
@@ -22,6 +23,7 @@ from headcount.value_table import VALUES, MisfitError, ValueTable
 
 ALLOWED = 1e-6  # of the size of a number: sums may be added up in another order
 
+OURS = {"curve": estimate_curve, "contest": estimate_contest}  # results that are no studies
 # The settings that say how many draws a series has.
 DRAWS = {"random": "seeds", "matched": "seeds", "reranked": "rerankings", "anywhere": "anywhere"}
 
@@ -127,12 +129,12 @@ def _listed(names: Sequence[object]) -> str:
 def _estimate(result: Result, values: ValueTable, facts: Mapping[str, Any]) -> Estimates:
     known = result.study in STUDIES
     estimate = study_kind(result.study).estimate if known else None
-    if result.study == "curve":
-        estimate = estimate_curve
+    if result.study in OURS:
+        estimate = OURS[result.study]
     if estimate is None:
         raise HeadcountError(
             f'The study "{result.study}" has no estimates that can be made again: verify knows '
-            f"curve and {', '.join(name for name in STUDIES)}."
+            f"{', '.join(OURS)} and {', '.join(name for name in STUDIES)}."
         )
     try:
         return estimate(values, facts)

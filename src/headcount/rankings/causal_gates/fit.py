@@ -119,6 +119,11 @@ class StagedFit:
     gradient: ClassVar[Any]  # a MakeGradient
 
     @property
+    def make_passes(self) -> Callable[..., GatedPasses]:
+        """Makes the passes that compute gradients, for a model."""
+        return GatedPasses
+
+    @property
     def tasks(self) -> tuple[Task, ...]:
         """All tasks of the fit."""
         return (self.task,)
@@ -195,7 +200,7 @@ class StagedFit:
         """The fit as a job for an executor; it continues from `rows`."""
         where = f' of {self.model.name} on "{self.name}"'
         how = self.settings, self.schedule, self.stages, self.gradient
-        return FitJob(self.examples, *how, rows.documents, where)
+        return FitJob(self.examples, *how, rows.documents, where, self.make_passes)
 
     def fitted(self, lab: Lab) -> Rows:
         """All rows, fitted to the end; rows that the lab's store holds are not fitted again."""
@@ -291,6 +296,7 @@ class FitJob:
     gradient: MakeGradient
     documents: dict[tuple[str, Row], Any]
     where: str
+    make_passes: Callable[..., GatedPasses]
 
     def ready(self, model: Model) -> Callable[[Sequence[int], Emit], None]:
         """Make a function that fits the gates of some seeds with a model."""
@@ -298,15 +304,17 @@ class FitJob:
 
         def gradient(group: Sequence[Row]) -> Gradient:
             orders = self.schedule.orders(group, list(map(len, prompts)))
-            return self.gradient(run, prompts, orders)
+            applied: Gradient = self.schedule.applied(group, self.gradient(run, prompts, orders))
+            return applied
 
         def fit(seeds: Sequence[int], emit: Emit) -> None:
             rows = Rows(self.schedule, dict(self.documents), tell=emit)
-            logits: Any = [first_logits(seed, model.layout.total) for seed in seeds]
+            logits: Any = []
             with measuring(model), frozen(model):
                 for stage in self.stages:
                     group = [Row(seed, name) for name in stage for seed in seeds]
-                    starts = [*logits] * len(stage)
+                    first = [self.schedule.first(row, model.layout.total) for row in group]
+                    starts = [*logits] * len(stage) or first
                     logits = rows.fit(
                         group, starts, gradient, device=model.device, where=self.where
                     )
@@ -315,7 +323,7 @@ class FitJob:
 
     def _prepared(self, model: Model) -> tuple[list[LoadedPrompts], GatedPasses]:
         settings = self.settings
-        run = GatedPasses(model, tokens=settings.tokens, compiled=settings.compiled)
+        run = self.make_passes(model, tokens=settings.tokens, compiled=settings.compiled)
         return [load_prompts(model, examples) for examples in self.examples], run
 
     def seconds_per_token(self, model: Model, batches: Int[np.ndarray, "rows batch"]) -> float:

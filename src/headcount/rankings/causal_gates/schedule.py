@@ -49,6 +49,7 @@ class Row:
 SIGNS = {"free": 0.0, "plus": 1.0, "minus": -1.0, "contrast": 1.0}  # the sign of λ, by stage
 # Numbers that seed a stage's batch orders, by task: "plus" and "minus" see the same examples.
 ORDERS = {"free": (0,), "plus": (1,), "minus": (1,), "contrast": (2, 3)}
+BUDGET = (4,)  # the same for the stages of all budgets
 
 
 @dataclass(frozen=True)
@@ -66,7 +67,15 @@ class Schedule:
 
     def strength(self, row: Row) -> float:
         """The signed λ of a row: positive if the loss rewards open gates."""
-        return SIGNS[row.stage] * self.push
+        return SIGNS.get(row.stage, 0.0) * self.push
+
+    def first(self, row: Row, heads: int) -> Float[np.ndarray, "heads"]:
+        """The initial logits of a row in the first stage."""
+        return first_logits(row.seed, heads)
+
+    def applied(self, rows: Sequence[Row], gradient: Any) -> Any:
+        """The gradient in what is learned, from a function that gives it in the gates' logits."""
+        return gradient
 
     def facts(self, row: Row) -> dict[str, Any]:
         """The parts of the schedule that determine the result of a row."""
@@ -79,7 +88,7 @@ class Schedule:
         self, rows: Sequence[Row], examples: Sequence[int]
     ) -> list[Int[np.ndarray, "rows updates batch"]]:
         """For each task, the indices of the examples that each row sees in each update."""
-        numbers, updates = ORDERS[rows[0].stage], self.stage(rows[0]).updates
+        numbers, updates = ORDERS.get(rows[0].stage, BUDGET), self.stage(rows[0]).updates
         return [
             np.stack([batch_order(row.seed, number, n, self.batch, updates) for row in rows])
             for number, n in zip(numbers, examples, strict=True)

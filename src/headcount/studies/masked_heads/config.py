@@ -23,7 +23,9 @@ class Config:
 
     functions: tuple[str, ...] = setting(PANELS, "cognitive functions; all takes all eight")
     rankings: tuple[str, ...] = setting(
-        ("attribution",), "rankings; all takes all but random and learned gates", option="ranking"
+        ("attribution",),
+        "rankings; all takes all but random, joint ones and learned gates",
+        option="ranking",
     )
     counts: tuple[int, ...] | None = setting(
         None, "numbers of heads to mask (the published fractions of all heads)"

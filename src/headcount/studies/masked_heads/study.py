@@ -26,7 +26,7 @@ from headcount.lab import Lab
 from headcount.metrics import TextMetric, Written, floor
 from headcount.metrics.comet import find_program
 from headcount.models.model import Model
-from headcount.rankings import RANKINGS, Ranking
+from headcount.rankings import JOINT, RANKINGS, Ranking
 from headcount.rankings.causal_gates import ROLES
 from headcount.report.estimates import plain_facts
 from headcount.report.head_rows import head_rows
@@ -116,9 +116,9 @@ def check_functions(names: Sequence[str]) -> tuple[str, ...]:
 
 
 def _check_rankings(names: Sequence[str]) -> tuple[str, ...]:
-    """Check the names of rankings; "all" stands for all but the learned gates and random."""
+    """Check the names of rankings; "all" takes all but random, joint ones and learned gates."""
     if list(names) == ["all"]:
-        every = [name for name in RANKINGS if name not in (*ROLES, "random")]
+        every = [name for name in RANKINGS if name not in (*ROLES, *JOINT, "random")]
         return tuple(sorted(every, key="attribution".__ne__))  # it makes the figure
     return tuple(dict.fromkeys(RANKINGS[name].key for name in names))
 

@@ -1,0 +1,147 @@
+"""The command `headcount compare`: a contest of rankings, and how far they agree."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from headcount.cli.common import Answer, announce, command_line, files_text
+from headcount.cli.measure import lab_model_and_tasks
+from headcount.curves.contest import (
+    Contest,
+    Contestant,
+    ContestRequest,
+    contestant,
+    new_contest,
+    settings_of,
+)
+from headcount.engine.measure.ablations import check_ablation
+from headcount.errors import HeadcountError
+from headcount.heads import GOALS, HeadScores, check_counts
+from headcount.metrics import get_logit_metric
+from headcount.models.model import Model
+from headcount.rankings import RANKINGS, fitting
+from headcount.rankings.agreement import Agreement, agreement
+from headcount.report.contest_study import contest_study
+from headcount.report.study import versions
+from headcount.system.files import safe_name, write_json
+from headcount.system.folders import check_place
+from headcount.tasks import Task
+
+
+def compare(arguments: Namespace) -> Answer:
+    """Let rankings compete on the test split, and tell how far they agree."""
+    ready = _read_rankings(arguments.ranking)  # refuses before the model is loaded
+    metric = get_logit_metric(arguments.metric)
+    check_ablation(arguments.ablation)
+    chosen = {
+        name: {**_own(name, arguments), **_seeds(name, arguments.seeds)}
+        for name, scores in ready.items()
+        if scores is None
+    }
+    bound = [RANKINGS[name].bind(**settings) for name, settings in chosen.items()]
+    check_counts(arguments.counts or [])
+    check_place(arguments.out)
+    judged = {"metric": arguments.metric, "ablation": arguments.ablation}
+    names = list(dict.fromkeys(arguments.task))
+    with lab_model_and_tasks(arguments, names, judged, *bound) as (lab, model, tasks):
+        requests = []
+        for scores in filter(None, ready.values()):
+            fitting(scores, model)  # refuses before anything is ranked
+        for task in tasks:
+            every = {name: _contestant(model, task, name, ready, chosen) for name in ready}
+            how = metric, arguments.ablation, arguments.counts
+            requests.append(ContestRequest(model, task, every, *how))
+            _ = requests[-1].all_counts  # refuses counts above the number of heads
+        if forecast := announce(arguments, lab, requests):
+            return forecast
+        contest = new_contest(metric, arguments.ablation)
+        for request in requests:
+            request.measure(lab, contest)
+    agreements = {task.name: _agreement(task, contest, arguments.counts) for task in tasks}
+    return _write(arguments, model, tasks, contest, agreements)
+
+
+def _write(
+    arguments: Namespace,
+    model: Model,
+    tasks: Sequence[Task],
+    contest: Contest,
+    agreements: Mapping[str, Agreement],
+) -> Answer:
+    shown = {name: found.to_json() for name, found in agreements.items()}
+    about = {task.name: dict(task.parameters) for task in tasks}
+    settings = {"metric": arguments.metric, "ablation": arguments.ablation, "tasks": about}
+    study = contest_study(contest, model, settings, shown)
+    paths = study.save(arguments.out, command_line(arguments))
+    for task in tasks:
+        facts = {"model": model.name, "task": task.name, "task_settings": about[task.name]}
+        document = {**facts, "notes": contest.notes, **shown[task.name], "versions": versions()}
+        last = "" if len(tasks) == 1 else f"-{safe_name(task.name)}"
+        write_json(Path(arguments.out) / f"agreement{last}.json", document)
+    if len(tasks) > 1:
+        document = {"tasks": shown, "notes": contest.notes, "versions": versions()}
+    each = [str(found) for found in agreements.values()]
+    text = [str(contest), *each, files_text(paths), *contest.notes]
+    return Answer({**document, "areas": contest.areas}, "\n\n".join(text), contest.notes)
+
+
+def _agreement(task: Task, contest: Contest, counts: Sequence[int] | None) -> Agreement:
+    """The agreement of all rankings on one task; those with two orders take part twice."""
+    by_name: dict[str, HeadScores] = {}
+    for (of_task, name, goal), scores in contest.scores.items():
+        if of_task == task.name:
+            both = [contest.scores[of_task, name, other] for other in GOALS]
+            by_name[name if both[0] is both[1] else f"{name}-{goal}"] = scores
+    clusters = task.split("ranking").clusters
+    by_example = {
+        name: clusters
+        for name, scores in by_name.items()
+        if scores.samples is not None and len(scores.samples) == len(clusters)
+    }
+    return agreement(by_name, counts, clusters=by_example)
+
+
+def _contestant(
+    model: Model,
+    task: Task,
+    name: str,
+    ready: Mapping[str, HeadScores | None],
+    chosen: Mapping[str, Mapping[str, Any]],
+) -> Contestant:
+    scores = ready[name]
+    if scores is not None:
+        return dict.fromkeys(GOALS, scores)
+    return contestant(model, task, name, **chosen[name])
+
+
+def _own(name: str, arguments: Namespace) -> dict[str, str]:
+    """The metric and the ablation of the contest, if the ranking has such settings."""
+    known = RANKINGS[name].defaults()
+    given = settings_of(name, arguments.metric, arguments.ablation)
+    return {key: value for key, value in given.items() if key in known}
+
+
+def _read_rankings(rankings: Sequence[str]) -> dict[str, HeadScores | None]:
+    """The scores of each file, and None for each ranking, by the name that tables print."""
+    ready: dict[str, HeadScores | None] = {}
+    for ranking in rankings:
+        is_file = ranking.endswith(".json")
+        name = Path(ranking).stem.removeprefix("scores-") if is_file else RANKINGS[ranking].key
+        if name in ready:
+            raise HeadcountError(f'The ranking "{name}" is given twice: give each ranking once.')
+        ready[name] = HeadScores.load(ranking) if is_file else None
+    if len(ready) < 2:
+        raise HeadcountError(
+            "Give at least two rankings to compare: files of scores, or some of "
+            f"{', '.join(RANKINGS)}."
+        )
+    return ready
+
+
+def _seeds(ranking: str, seeds: int | None) -> dict[str, Any]:
+    """The setting `seeds`, if it was given and the ranking has it."""
+    takes = "seeds" in RANKINGS[ranking].defaults()
+    return {"seeds": seeds} if takes and seeds is not None else {}

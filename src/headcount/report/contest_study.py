@@ -1,0 +1,59 @@
+"""A contest of rankings as a `Study`, so that it gets the same folder and page as a study."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from headcount.curves.contest import Contest, area_rows, point_rows
+from headcount.figures.agreement import plot_agreement
+from headcount.models.model import Model
+from headcount.report.estimates import Estimates, plain_facts
+from headcount.report.study import Study
+from headcount.system.files import safe_name
+from headcount.value_table import ValueTable
+
+
+def contest_study(
+    contest: Contest,
+    model: Model,
+    settings: Mapping[str, Any],
+    agreements: Mapping[str, Mapping[str, Any]] | None = None,
+) -> Study:
+    """Make a `Study` of a contest; `agreements` are drawn: `Agreement.to_json` of each task."""
+    facts = plain_facts(contest.facts)
+    found = estimate_contest(contest.values, facts)
+    figures = {"figure": contest.figure()}
+    tasks = contest.values.names("task")
+    for task, found_alike in (agreements or {}).items():
+        name = "agreement" if len(tasks) == 1 else f"agreement-{safe_name(task)}"
+        figures[name] = plot_agreement(found_alike, title=f"{task} · {model.name}")
+    scores = {}
+    for (task, name, goal), one in contest.scores.items():
+        both = contest.scores[task, name, "keep"] is contest.scores[task, name, "mask"]
+        own = name if both else f"{name}-{goal}"
+        scores[own if len(tasks) == 1 else f"{task}/{own}"] = one
+    return Study(
+        name="contest",
+        title=f"contest of rankings · {', '.join(tasks)} · {model.name}",
+        rows=found.rows,
+        claims=(),
+        figures=figures,
+        settings={**settings, "counts": contest.values.names("count")},
+        model={model.name: model.facts},
+        scores=scores,
+        notes=found.notes,
+        tables=found.tables,
+        values=contest.values,
+        facts=facts,
+        captions={
+            "figure": "Each ranking's areas on the test split with 95 % intervals, one at a time, "
+            "the ranking held fixed; dashed: random orders; right: its cost."
+        },
+    )
+
+
+def estimate_contest(values: ValueTable, facts: Mapping[str, Any]) -> Estimates:
+    """The points of all curves, and the areas."""
+    notes = list(dict.fromkeys(filter(None, facts["at_chance"].values())))
+    return Estimates(point_rows(values), (), {"Areas": area_rows(values, facts)}, notes)

@@ -29,7 +29,7 @@ from headcount.studies.edges_kept.figure import draw
 from headcount.studies.heads_kept.cases import Prompts, choose_prompts, make_pool
 from headcount.studies.heads_kept.estimates import estimate
 from headcount.studies.heads_kept.panels import COLUMNS, SHARED, TEST, panels_of
-from headcount.studies.heads_kept.study import MOST_MODELS
+from headcount.studies.heads_kept.study import check_models
 from headcount.tasks import Encoded, Task, task_factory
 from headcount.value_table import ValueTable
 
@@ -53,16 +53,7 @@ class Case:
 
 def describe(models: Sequence[Model], config: Config) -> Description:
     """One request for each task and model."""
-    if not 1 <= len(models) <= MOST_MODELS:
-        raise HeadcountError(
-            f"edges-kept takes one to {MOST_MODELS} models, such as a dense and a sparse one, not "
-            f"{len(models)}."
-        )
-    if len({model.name for model in models}) < len(models):
-        raise HeadcountError(
-            f'Two models have the name "{models[0].name}", so the figure cannot tell them apart: '
-            "rename one of the folders."
-        )
+    check_models(models, "edges-kept")
     tasks = dict.fromkeys(config.tasks)
     cases = {(key, m.name): make_case(key, m, config) for key in tasks for m in models}
     requests: dict[Hashable, StudyRequest] = {k: case.request for k, case in cases.items()}

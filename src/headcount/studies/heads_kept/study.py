@@ -8,6 +8,7 @@ such as a dense one and its sparse version, their curves are compared on the sam
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
@@ -58,16 +59,7 @@ PER_PROMPT = (
 
 def describe(models: Sequence[Model], config: Config) -> Description:
     """One request for each task and model, and one more where orders are validated."""
-    if not 1 <= len(models) <= MOST_MODELS:
-        raise HeadcountError(
-            f"heads-kept takes one to {MOST_MODELS} models, such as a dense and a sparse one, not "
-            f"{len(models)}."
-        )
-    if len({model.name for model in models}) < len(models):
-        raise HeadcountError(
-            f'Two models have the name "{models[0].name}", so the figure cannot tell them apart: '
-            "rename one of the folders."
-        )
+    check_models(models, "heads-kept")
     tasks = dict.fromkeys(config.tasks)
     cases = {(key, m.name): make_case(key, m, config) for key in tasks for m in models}
     requests: dict[Hashable, StudyRequest] = {k: case.request for k, case in cases.items()}
@@ -83,6 +75,22 @@ def describe(models: Sequence[Model], config: Config) -> Description:
             for key, case in cases.items()
         },
     )
+
+
+def check_models(models: Sequence[Model], study: str) -> None:
+    """Refuse more models than a figure has colours for, and two of one name."""
+    if not 1 <= len(models) <= MOST_MODELS:
+        raise HeadcountError(
+            f"{study} takes one to {MOST_MODELS} models, such as a dense and a sparse one, not "
+            f"{len(models)}."
+        )
+    names = Counter(model.name for model in models)
+    for name, times in names.items():
+        if times > 1:
+            raise HeadcountError(
+                f'Two models have the name "{name}", so the figure cannot tell them apart: rename '
+                "one of the folders."
+            )
 
 
 def check(config: Config) -> None:

@@ -49,6 +49,7 @@ COMMANDS = (
     "generate",
     "export",
     "sparsify",
+    "explore",
     "list",
     "cache",
     "store",
@@ -1007,7 +1008,7 @@ def test_a_value_at_chance_says_so(
         notes = json.loads(Path("out/run.json").read_text())["notes"]
         assert [note for note in notes if "at chance" in note] == [sentence]
         assert notes[1:] == [
-            "Intervals: 8 examples in 4 templates, which are held fixed; the ranking is held fixed."
+            "Intervals: 8 examples in 4 templates, both drawn anew; the ranking is held fixed."
         ]
         assert sentence in Path("out/report.html").read_text()
     if command == "rank":

@@ -90,7 +90,7 @@ def test_a_finished_text_makes_room_for_the_next(monkeypatch: pytest.MonkeyPatch
     some = prompts((3,) * 8)
     whole = go_on(model, some)
     end = whole[0].ids[1]
-    monkeypatch.setattr(decode, "_ends", lambda _: {end})
+    monkeypatch.setattr(decode, "end_tokens", lambda _: {end})
     with passes(model) as shapes:
         texts = go_on(model, some, rows=2)
     for before, after in zip(whole, texts, strict=True):
@@ -167,11 +167,11 @@ def test_a_text_that_fills_the_context_keeps_its_last_token(
     model, new, rng = model_of(name), 20, np.random.default_rng(seed)
     lengths = (model.context_limit - new + 1, 30, 20, 10, 8)
     some = [tuple(map(int, rng.integers(3, 75, n))) for n in lengths]
-    monkeypatch.setattr(decode, "_ends", lambda _: set())
+    monkeypatch.setattr(decode, "end_tokens", lambda _: set())
     long, early, *_ = ids_of(go_on(model, some, max_new_tokens=new))
     end = next((token for token in early[:8] if token not in long), None)
     assert end is not None
-    monkeypatch.setattr(decode, "_ends", lambda _: {end})  # the second slot is filled again
+    monkeypatch.setattr(decode, "end_tokens", lambda _: {end})  # the second slot is filled again
     texts = go_on(model, some, rows=2, max_new_tokens=new)
     monkeypatch.setattr(decode, "uses_slots", lambda *_, **__: False)
     assert go_on(model, some, max_new_tokens=new) == texts

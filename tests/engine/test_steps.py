@@ -95,7 +95,7 @@ def test_rows_that_have_ended_leave_the_batch(monkeypatch: pytest.MonkeyPatch) -
     texts, gates = crossed(asked((2,) * 6), soft_gates(model, 2))
     whole = go_on(model, texts, gates)
     end = whole[0].ids[1]  # from now on this token ends a text
-    monkeypatch.setattr(decode, "_ends", lambda _: {end})
+    monkeypatch.setattr(decode, "end_tokens", lambda _: {end})
     with passes(model) as shapes:
         cut = go_on(model, texts, gates)
     for before, after in zip(whole, cut, strict=True):

@@ -29,8 +29,8 @@ def test_whole_templates_are_drawn_where_there_are_at_least_five() -> None:
 
 
 def test_single_prompts_are_drawn_where_templates_are_few() -> None:
-    drawn = [ranked_again(one_head_each(12), crossed(4, 3), seed) for seed in range(20)]
-    times = np.array(drawn).reshape(20, 4, 3) * 12
+    drawn = [ranked_again(one_head_each(12), crossed(2, 6), seed) for seed in range(20)]
+    times = np.array(drawn).reshape(20, 2, 6) * 12
     np.testing.assert_allclose(times, times.round(), atol=1e-9)
     np.testing.assert_allclose(times.sum((1, 2)), 12)
     assert (np.ptp(times, axis=2) > 0.5).any(axis=1).all()  # prompts of one template go apart

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, fields, replace
 from importlib import import_module
 from pathlib import Path
@@ -22,6 +22,7 @@ from headcount.engine.measure import measuring as work
 from headcount.models.model import Model
 from headcount.report.study import Study
 from headcount.stats import Resampling
+from headcount.studies.heads_kept import study as heads_kept
 from headcount.studies.heads_kept.cases import choose_prompts, kept_counts, make_case
 from headcount.studies.heads_kept.study import KIND
 from headcount.studies.verify import verify
@@ -35,6 +36,14 @@ SETTINGS: dict[str, Any] = {
     "ranked": 8,
     "ablations": ("mean", "zero"),
 }
+
+
+@pytest.fixture(scope="module", autouse=True)
+def few_prompts_will_do() -> Iterator[None]:
+    """Planted effects have hardly any noise, so few prompts tell which heads have one."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(heads_kept, "FEWEST_PROMPTS", 1)
+        yield
 
 
 def run(models: Model | Sequence[Model], lab: Lab | None = None, **settings: Any) -> Study:

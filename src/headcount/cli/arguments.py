@@ -11,6 +11,7 @@ from typing import Any, TypeAlias
 
 from headcount import __version__
 from headcount.cli.parser import Parser, add_settings
+from headcount.cli.study_help import STUDY_EXAMPLES, STUDY_MODELS
 from headcount.errors import HeadcountError
 from headcount.sparse.settings import Settings
 from headcount.studies import PUBLISHED, STUDIES, StudyEntry
@@ -26,21 +27,6 @@ Add --help to a command for its options and examples.
 MODEL is a Hugging Face hub id, a local folder (also of a sparse model), a .gguf file, or the
 bundled model smollm2-135m-q4, which every command uses unless --model names another one.
 """
-STUDY_EXAMPLES = {
-    "masked-heads": (
-        "--preset full --model Qwen/Qwen3-0.6B",
-        "--ranking attribution probe --counts 16 32 64 128",
-    ),
-    "heads-kept": ("--model DENSE --model SPARSE --tasks ioi",),
-    "edges-kept": ("--model DENSE --model SPARSE --tasks ioi --per prompt",),
-    "head-roles": ("--model A --model B --refit",),
-    "token-insertion": ("--sweep length",),
-}
-STUDY_MODELS = {  # how often --model may be given, and its default
-    "masked-heads": " (smollm2-135m-q4)",
-    "heads-kept": "; twice for a dense and a sparse one (smollm2-135m-q4 and its sparse version)",
-    "edges-kept": "; twice for a dense and a sparse one (smollm2-135m-q4 and its sparse version)",
-}
 MODEL = "a hub id, folder, .gguf file or bundled name"
 STORE = "file of the stored measurements (HEADCOUNT_STORE, or store.sqlite in the cache folder)"
 
@@ -227,8 +213,7 @@ def _run(parser: Parser) -> None:
     "out --out out/index.html",
 )
 def _report(parser: Parser) -> None:
-    folders = "folders of results, or folders that contain such folders"
-    parser.add_argument("folders", nargs="+", metavar="FOLDER", help=folders)
+    _folders(parser, "results")
     parser.option("--out", "FILE", "file for the page", "index.html")
 
 
@@ -238,8 +223,7 @@ def _report(parser: Parser) -> None:
     "out/small out/large --out out/across",
 )
 def _across(parser: Parser) -> None:
-    folders = "folders of results of one study, or folders that contain such folders"
-    parser.add_argument("folders", nargs="+", metavar="FOLDER", help=folders)
+    _folders(parser, "results of one study")
     _out(parser, "out/across")
 
 
@@ -250,8 +234,7 @@ def _across(parser: Parser) -> None:
     "docs/results",
 )
 def _verify(parser: Parser) -> None:
-    folders = "folders of results, or folders that contain such folders"
-    parser.add_argument("folders", nargs="+", metavar="FOLDER", help=folders)
+    _folders(parser, "results")
 
 
 @command(
@@ -370,6 +353,11 @@ def _store(parser: Parser) -> None:
     option("--model", "NAME", "clean: remove the measurements of this model")
     option("--task", "NAME", "clean: remove the measurements of this task")
     parser.flag("--everything", "clean: remove all measurements")
+
+
+def _folders(parser: Parser, of: str) -> None:
+    text = f"folders of {of}, or folders that contain such folders"
+    parser.add_argument("folders", nargs="+", metavar="FOLDER", help=text)
 
 
 def _loading(parser: Parser) -> None:

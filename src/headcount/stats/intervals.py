@@ -119,12 +119,12 @@ def heads_with_effect(
     found = items.columns(samples)
     error, units = found.spread.error, found.spread.freedom + 1
     around = samples - samples.mean(0)
+    certain = np.where(found.value == 0, 0.0, np.copysign(np.inf, found.value))
     with np.errstate(divide="ignore", invalid="ignore"):
         skew = np.nan_to_num((around**3).mean(0) / (around**2).mean(0) ** 1.5)
-        t = np.where(error > 0, found.value / error, np.sign(found.value) * np.inf)
-        root = math.sqrt(units)
+        t, root = found.value / error, math.sqrt(units)
         t = t + skew * t**2 / (3 * root) + skew**2 * t**3 / (27 * units) + skew / (6 * root)
-    t = np.where(np.isfinite(t), t, np.sign(found.value) * np.inf)
+    t = np.where(np.isfinite(t), t, certain)
     limit = quantile_of_t(NormalDist().inv_cdf(1 - 0.025 / samples.shape[1]), units - 1)
     return int((t > limit).sum()), int((t < -limit).sum())
 

@@ -42,7 +42,7 @@ NOTES = (
 
 
 @dataclass(frozen=True, eq=False)
-class Case:
+class EdgeCase:
     """One task and one model."""
 
     key: str
@@ -68,7 +68,7 @@ def describe(models: Sequence[Model], config: Config) -> Description:
     )
 
 
-def make_case(key: str, model: Model, config: Config) -> Case:
+def make_case(key: str, model: Model, config: Config) -> EdgeCase:
     """Choose the prompts of a task and model, the metric and the counts."""
     title, task = make_pool(key, model, config.pool, config.task_settings or {})
     prompts = choose_prompts(task, model, config)
@@ -86,7 +86,7 @@ def make_case(key: str, model: Model, config: Config) -> Case:
     orders += config.rankings * config.signed
     request = EdgesRequest(model, measured, orders, get_logit_metric(metric), (), config.seeds, own)
     counts = config.counts or edge_counts(request.total)
-    return Case(key, title, replace(request, counts=counts), prompts.left_out)
+    return EdgeCase(key, title, replace(request, counts=counts), prompts.left_out)
 
 
 def _few_of_each_form(prompts: Prompts, model: Model, ranked: int) -> Task:
@@ -128,7 +128,7 @@ def check(config: Config) -> None:
         get_logit_metric(config.metric)
 
 
-def conclude(cases: Mapping[tuple[str, str], Case], config: Config, results: Results) -> Study:
+def conclude(cases: Mapping[tuple[str, str], EdgeCase], config: Config, results: Results) -> Study:
     """Make estimates, tables and figures from the result of each case."""
     measured = [(case, results[key]) for key, case in cases.items()]
     values, facts = _values(measured), plain_facts(_facts(measured, config))
@@ -159,7 +159,7 @@ def conclude(cases: Mapping[tuple[str, str], Case], config: Config, results: Res
     )
 
 
-def _values(measured: Sequence[tuple[Case, EdgesKept]]) -> ValueTable:
+def _values(measured: Sequence[tuple[EdgeCase, EdgesKept]]) -> ValueTable:
     """The metric of every prompt at every count of each order."""
     table = ValueTable(COLUMNS, SHARED)
     for case, kept in measured:
@@ -174,7 +174,7 @@ def _values(measured: Sequence[tuple[Case, EdgesKept]]) -> ValueTable:
     return table
 
 
-def _facts(measured: Sequence[tuple[Case, EdgesKept]], config: Config) -> dict[str, Any]:
+def _facts(measured: Sequence[tuple[EdgeCase, EdgesKept]], config: Config) -> dict[str, Any]:
     """What estimates need besides the values."""
     return {
         "unit": "edge",

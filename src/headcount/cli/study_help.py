@@ -1,0 +1,19 @@
+"""What the help of `headcount run STUDY` says about single studies."""
+
+from __future__ import annotations
+
+STUDY_EXAMPLES = {
+    "masked-heads": (
+        "--preset full --model Qwen/Qwen3-0.6B",
+        "--ranking attribution probe --counts 16 32 64 128",
+    ),
+    "heads-kept": ("--model DENSE --model SPARSE --tasks ioi",),
+    "edges-kept": ("--model DENSE --model SPARSE --tasks ioi --per prompt",),
+    "head-roles": ("--model A --model B --refit",),
+    "token-insertion": ("--sweep length",),
+}
+STUDY_MODELS = {  # how often --model may be given, and its default
+    "masked-heads": " (smollm2-135m-q4)",
+    "heads-kept": "; twice for a dense and a sparse one (smollm2-135m-q4 and its sparse version)",
+    "edges-kept": "; twice for a dense and a sparse one (smollm2-135m-q4 and its sparse version)",
+}

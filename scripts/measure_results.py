@@ -23,13 +23,19 @@ from headcount.system.files import safe_name
 
 RESULTS = Path("docs", "results")  # from the root of the repository, as the commands are written
 BUNDLED = ["smollm2-135m-q4"]
-# The presets, and what each measures of the studies.
+# What each size measures of the studies: a preset, and as many items as keep the table of all
+# values, which is committed, within some hundred kilobytes.
 SIZES: dict[str, dict[str, list[str]]] = {
-    size: {
-        study: ["--preset", size]
+    "quick": {
+        study: ["--preset", "quick"]
         for study in ("masked-heads", "heads-kept", "head-roles", "token-insertion")
-    }
-    for size in ("quick", "full")
+    },
+    "full": {
+        "token-insertion": ["--preset", "full"],
+        "heads-kept": ["--preset", "full", "--n", "100"],
+        "masked-heads": ["--preset", "full", "--n", "200"],
+        "head-roles": ["--preset", "full", "--n", "64"],
+    },
 }
 TOGETHER = ("head-roles", "token-insertion")  # all models in one figure; the others one each
 KEPT_WITH = {"smollm2-135m-q4": ["sparse:smollm2-135m-q4"]}  # the sparse form of a model
@@ -44,6 +50,7 @@ def main() -> None:
     parser.add_argument("--studies", nargs="+", choices=list(SIZES["full"]))
     parser.add_argument("--device")
     parser.add_argument("--dtype")
+    parser.add_argument("--tasks", nargs="+", help="of head-roles: those that have fitted gates")
     parser.add_argument("--store", help="a file, instead of headcount's own store")
     parser.add_argument("--out", type=Path, default=RESULTS)
     parser.add_argument("--seconds", type=float, default=float("inf"))
@@ -75,6 +82,8 @@ def measure(options: argparse.Namespace, study: str, models: list[str], folder: 
     """Run one study, verify what it left, and pack it."""
     ours = [sys.executable, "-m", "headcount.cli"]
     words = [*ours, "run", study, *SIZES[options.size][study], "--out", str(folder)]
+    if study == "head-roles" and options.tasks:
+        words += ["--tasks", *options.tasks]
     if study == "heads-kept":
         models = [*models, *(other for model in models for other in KEPT_WITH.get(model, []))]
     for model in models:

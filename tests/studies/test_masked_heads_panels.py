@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from function_panels import Function, made
 
+from headcount.stats import mean_of, simultaneous
 from headcount.studies.masked_heads.panels import FunctionPanel
 
 
@@ -25,3 +26,13 @@ def test_the_counts_of_a_function_share_their_draws_and_rankings() -> None:
         "draws": 1,
         "rankings": 1,
     }
+
+
+def test_no_interval_of_shares_reaches_beyond_what_shares_can_differ() -> None:
+    """Few draws that disagree have wide intervals, but no accuracy falls by more than 1."""
+    falls = Function((0.9, 0.5, 0.2, 0.0, 0.0), (0.9, 0.8, 0.2, 0.8, 0.1))
+    panels, _ = made({"retrieval": falls})
+    found = [panels[0].difference("random", count) for count in (4, 8, 16, 32)]
+    assert all(-1 <= one.interval.low and one.interval.high <= 1 for one in found)
+    assert all(-1 <= one.low and one.high <= 1 for one in simultaneous(found))
+    assert mean_of(found).limits == (-1, 1)

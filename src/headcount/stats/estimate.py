@@ -26,7 +26,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 from statistics import NormalDist
 from typing import Any
@@ -131,6 +131,17 @@ class Estimate:
 
     value: Any
     parts: Mapping[Level, Float[np.ndarray, "times *columns"]] = field(repr=False)
+    limits: tuple[float, float] = (-math.inf, math.inf)  # no interval reaches beyond what can be
+
+    def limited(self, low: float, high: float) -> Estimate:
+        """The same estimate of something that cannot lie outside these limits.
+
+        >>> from headcount.stats import Resampling
+        >>> falls = Resampling([0, 1, 2]).estimate([-1, -1, 0])
+        >>> falls.interval.low < -1, falls.limited(-1, 1).interval.low
+        (True, -1.0)
+        """
+        return replace(self, limits=(low, high))
 
     def __add__(self, other: Estimate) -> Estimate:
         return combine(np.add, self, other)
@@ -194,7 +205,7 @@ class Estimate:
     def ends(self, z: float = Z95) -> tuple[np.ndarray, np.ndarray]:
         """The ends of that interval."""
         half = self.spread.reach(z)
-        return self.value - half, self.value + half
+        return np.clip(self.value - half, *self.limits), np.clip(self.value + half, *self.limits)
 
     @cached_property
     def samples(self) -> Float[np.ndarray, "times *columns"]:
@@ -260,8 +271,10 @@ def unknown_interval(value: float, *estimates: Estimate) -> Estimate:
 
 
 def mean_of(estimates: Sequence[Estimate]) -> Estimate:
-    """The mean of several estimates."""
-    return combine(lambda *values: sum(values) / len(values), *estimates)
+    """The mean of several estimates, which keeps limits that all of them have."""
+    found = combine(lambda *values: sum(values) / len(values), *estimates)
+    limits = {estimate.limits for estimate in estimates}
+    return found.limited(*limits.pop()) if len(limits) == 1 else found
 
 
 def simultaneous(estimates: Sequence[Estimate], level: float = 0.95) -> list[Interval]:

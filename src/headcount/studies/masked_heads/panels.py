@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 from zlib import crc32
@@ -91,9 +91,13 @@ class FunctionPanel:
 
     def interval(self, series: str, count: int, metric: str = "", ranking: str = "") -> Interval:
         """That mean with its interval, which for shares of right answers is Wilson's."""
-        estimate, metric = self.at(series, count, metric, ranking), metric or self.accuracy
-        binary = {m["key"]: m["binary"] for m in self.facts["metrics"]}[metric]
-        return share_interval(estimate, self.items) if binary else estimate.interval
+        estimate = self.at(series, count, metric, ranking)
+        return share_interval(estimate, self.items) if self.binary(metric) else estimate.interval
+
+    def binary(self, metric: str = "") -> bool:
+        """Whether answers are right or wrong by a metric, so that shares of them lie in 0 to 1."""
+        shares = {each["key"]: each["binary"] for each in self.facts["metrics"]}
+        return bool(shares[metric or self.accuracy])
 
     def difference(self, control: str, count: int, metric: str = "", ranking: str = "") -> Estimate:
         """TopK minus a control at a count, paired by item.
@@ -104,12 +108,14 @@ class FunctionPanel:
         found = self.items.difference(
             top, self.table(control, count, metric), draws=("top", control)
         )
+        if self.binary(metric):
+            found = found.limited(-1, 1)
         if not self.has(AGAIN, count, metric, ranking):
             return found
         whole = self.at("top", count, metric, ranking)
         ranked = {level: part for level, part in whole.parts.items() if level.name == "rankings"}
         shift = found.value - whole.value
-        return Estimate(found.value, {**found.parts, **{k: v + shift for k, v in ranked.items()}})
+        return replace(found, parts={**found.parts, **{k: v + shift for k, v in ranked.items()}})
 
     def scaled(self, metric: str, count: int) -> Estimate:
         """TopK at a count, scaled so that the floor is 0 and the unmasked value is 1."""

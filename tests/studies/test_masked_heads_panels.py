@@ -33,6 +33,6 @@ def test_no_interval_of_shares_reaches_beyond_what_shares_can_differ() -> None:
     falls = Function((0.9, 0.5, 0.2, 0.0, 0.0), (0.9, 0.8, 0.2, 0.8, 0.1))
     panels, _ = made({"retrieval": falls})
     found = [panels[0].difference("random", count) for count in (4, 8, 16, 32)]
-    assert all(-1 <= one.interval.low and one.interval.high <= 1 for one in found)
-    assert all(-1 <= one.low and one.high <= 1 for one in simultaneous(found))
+    assert all(one.interval.low >= -1 and one.interval.high <= 1 for one in found)
+    assert all(one.low >= -1 and one.high <= 1 for one in simultaneous(found))
     assert mean_of(found).limits == (-1, 1)

@@ -18,10 +18,13 @@ from tiny import tiny_model
 from toy import toy_tokenizer
 
 from headcount import HeadcountError, wrap
+from headcount.engine.measure.forward import fits
 from headcount.engine.write import continuous, decode
 from headcount.engine.write.continuous import decodes_in_slots
 from headcount.engine.write.slots import Slots, slots_for
-from headcount.models.model import Model
+from headcount.models import gpu_kernels
+from headcount.models.memory import within_memory
+from headcount.models.model import SLOTS, Model
 
 MODELS = ("llama", "gpt2", "qwen2", "gpt_neox", "olmo", "phi")
 
@@ -212,6 +215,47 @@ def test_short_memory_means_fewer_slots(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(Slots, "run", none)
     with pytest.raises(HeadcountError, match="not enough memory"):
         go_on(model, some, gates)
+
+
+def test_short_memory_frees_the_slots_of_the_last_decoding() -> None:
+    model = wrap(tiny_model("llama"), toy_tokenizer())
+    for work in (lambda run: fits(model, run), lambda run: within_memory(model, run, 9, 9)):
+        vars(model)[SLOTS] = "slots"
+        tries: list[bool] = []
+
+        def run(*_: Any, tries: list[bool] = tries) -> None:
+            tries.append(SLOTS in vars(model))
+            if tries[-1]:
+                raise torch.OutOfMemoryError("CUDA out of memory.")
+
+        work(run)
+        assert tries == [True, False]
+
+
+@pytest.mark.parametrize("fault", ["raises", "differs"])
+def test_kernels_that_do_not_work_are_set_aside(
+    fault: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where Triton finds no compiler, for one, torch's kernels do the work, and this is said."""
+    model, agrees = wrap(tiny_model("llama"), toy_tokenizer()), continuous._agrees
+    monkeypatch.setattr(gpu_kernels, "_aside", False)
+    monkeypatch.setattr(continuous, "kernels_run", lambda _: not gpu_kernels._aside)
+
+    def faulty(model: Model, gated: bool) -> bool:
+        if gpu_kernels._aside:
+            return agrees(model, gated)
+        if fault == "raises":
+            raise ValueError("no compiler")
+        return False
+
+    monkeypatch.setattr(continuous, "_agrees", faulty)
+    with pytest.warns(UserWarning, match="no compiler|other numbers"):
+        assert decodes_in_slots(model, True)
+    assert gpu_kernels._aside
+    gpu_kernels._aside = False
+    monkeypatch.setattr(continuous, "_agrees", lambda *_: False)  # the kernels are not at fault
+    assert not decodes_in_slots(model, False)
+    assert not gpu_kernels._aside
 
 
 def test_logits_that_are_not_numbers_are_refused() -> None:

@@ -67,6 +67,13 @@ def test_put() -> None:
         assert torch.equal(table, plain)
 
 
+def test_blocks_that_exceed_shared_memory_are_left_to_torch() -> None:
+    fits = {(128, torch.float32), (256, torch.bfloat16)}
+    for size, dtype in {*fits, (256, torch.float32), (96, torch.float32)}:
+        sample = numbers(1, 1, 1, size).to(dtype)
+        assert gpu_kernels.can_attend([(sample, sample)]) == ((size, dtype) in fits)
+
+
 def test_silu_product() -> None:
     both = numbers(3, 2, 2600)
     expected = F.silu(both[..., :1300]) * both[..., 1300:]

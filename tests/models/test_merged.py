@@ -77,3 +77,22 @@ def test_layers_of_another_kind_are_left_alone() -> None:
     with merged.in_use():
         got = run(module, ids)
     torch.testing.assert_close(got, run(module, ids), atol=1e-5, rtol=1e-5)
+
+
+def test_a_layer_that_was_replaced_since_is_not_merged() -> None:
+    """Which layers are merged is remembered, and an adapter may have come into the model since."""
+
+    class Adapted(nn.Linear):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return super().forward(x) + x.mean(-1, keepdim=True)
+
+    module = tiny_model("llama")
+    assert merge_products(module, torch.inf) is not None
+    for layer in module.model.layers:
+        layer.self_attn.q_proj.__class__ = Adapted
+    merged = merge_products(module, torch.inf)
+    assert merged is not None
+    ids = probe_prompt(module, 2)
+    with merged.in_use():
+        got = run(module, ids)
+    torch.testing.assert_close(got, run(module, ids), atol=1e-5, rtol=1e-5)

@@ -9,6 +9,8 @@ after its logits were compared with those of a plain pass.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
@@ -17,6 +19,9 @@ from torch import Tensor
 
 BLOCK = 64  # positions that a program of `attend` reads at once
 WIDEST = 16_384  # numbers of a row that one program of `rms_norm` takes
+LARGEST = 512  # bytes of a key or value in `attend`: blocks of more do not fit into shared memory
+
+_aside = False  # whether the kernels are set aside: see `without_kernels`
 
 
 @cache
@@ -24,21 +29,39 @@ def _kernels() -> Any:
     """The module of the kernels, or None where there is no Triton."""
     try:
         from headcount.models import triton_kernels
-    except ImportError:
+    except Exception:  # there is none, or one that does not work with this Python or torch
         return None
     return triton_kernels
 
 
+def kernels_run(device: torch.device) -> bool:
+    """Whether the kernels are used on this device."""
+    return device.type == "cuda" and not _aside and _kernels() is not None
+
+
+@contextmanager
+def without_kernels() -> Iterator[Callable[[], None]]:
+    """Use torch's own kernels inside this context, and after it if what it yields was called."""
+    global _aside
+    before, stay = _aside, []
+    _aside = True
+    try:
+        yield lambda: stay.append(True)
+    finally:
+        _aside = before or bool(stay)
+
+
 def _usable(x: Tensor) -> bool:
     """Whether the kernels run where this tensor is."""
-    return x.is_cuda and _kernels() is not None
+    return kernels_run(x.device)
 
 
 def can_attend(samples: list[tuple[Tensor, Tensor]]) -> bool:
     """Whether `attend` takes keys and values of these sizes, on this device."""
     sizes = {x.shape[-1] for pair in samples for x in pair}
     on_gpu = all(_usable(x) for pair in samples for x in pair)
-    return on_gpu and all(_power(size, 16) for size in sizes)
+    wide = any(x.shape[-1] * x.itemsize > LARGEST for pair in samples for x in pair)
+    return on_gpu and not wide and all(_power(size, 16) for size in sizes)
 
 
 def _power(number: int, least: int) -> bool:
@@ -90,7 +113,7 @@ def rotate(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tens
     _kernels().rotate[(rows * tokens, -(-both // block))](
         q, k, out, cos, sin, *q.stride()[:3], *k.stride()[:3],
         *(x.stride(0) if x.shape[0] > 1 else 0 for x in (cos, sin)),
-        TOKENS=tokens, HEADS=heads, BOTH=both, HALF=size // 2, BLOCK=block,
+        tokens, HEADS=heads, BOTH=both, HALF=size // 2, BLOCK=block,
     )  # fmt: skip
     turned = out.transpose(1, 2)  # (rows, heads, tokens, size)
     return turned[:, :heads], turned[:, heads:]

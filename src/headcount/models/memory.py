@@ -8,7 +8,7 @@ from typing import TypeVar
 import torch
 
 from headcount.errors import HeadcountError
-from headcount.models.model import Model
+from headcount.models.model import SLOTS, Model
 
 Result = TypeVar("Result")
 
@@ -21,6 +21,11 @@ def out_of_memory(error: Exception) -> bool:
         or "can't allocate memory" in text
         or "out of memory" in text
     )
+
+
+def release_slots(model: Model) -> bool:
+    """Let go of the slots of the last decoding, which are kept for the next; whether there were."""
+    return vars(model).pop(SLOTS, None) is not None
 
 
 def too_large(model: Model, length: int) -> HeadcountError:
@@ -42,6 +47,8 @@ def within_memory(model: Model, work: Callable[[int], Result], tokens: int, long
         except RuntimeError as error:
             if not out_of_memory(error):
                 raise
+        if release_slots(model):
+            continue
         if tokens <= longest:
             raise too_large(model, longest)
         tokens = max(longest, tokens // 2)

@@ -99,9 +99,11 @@ class MergedProducts:
 def merge_products(module: nn.Module, most_bytes: float) -> MergedProducts | None:
     """Merge what can be merged; None if there is nothing, or if the copies need more memory."""
     module = plain(module)
-    if module not in _KNOWN:
-        _KNOWN[module] = _same_inputs(module)
     named = dict(module.named_modules())
+    known = _KNOWN.get(module)
+    # A layer may have been replaced since, as by one with an adapter.
+    if known is None or not all(_is_plain(named.get(name)) for group in known for name in group):
+        _KNOWN[module] = _same_inputs(module)
     groups: list[list[Any]] = [[named[name] for name in group] for group in _KNOWN[module]]
     if not groups or sum(_bytes(layer) for group in groups for layer in group) > most_bytes:
         return None
@@ -129,8 +131,7 @@ def _same_inputs(module: nn.Module) -> list[list[str]]:
 
     with ExitStack() as stack:
         for part in module.modules():
-            # A subclass (quantised, with an adapter) may compute something else.
-            if type(part) is nn.Linear and "forward" not in vars(part):
+            if _is_plain(part):
                 stack.enter_context(part.register_forward_pre_hook(note))
         run(module, probe_prompt(module, 1))
     groups: list[list[nn.Linear]] = []
@@ -148,6 +149,11 @@ def _same_inputs(module: nn.Module) -> list[list[str]]:
         for group in groups
         if len(group) > 1 and all(runs[layer] == 1 for layer in group)
     ]
+
+
+def _is_plain(part: nn.Module | None) -> bool:
+    """Whether this is a linear layer: a subclass (quantised, with an adapter) may be another."""
+    return type(part) is nn.Linear and "forward" not in vars(part)
 
 
 def _alike(one: nn.Linear, other: nn.Linear) -> bool:

@@ -55,11 +55,11 @@ def attend(
 @triton.jit
 def rotate(
     q, k, out, cos, sin, q_row, q_head, q_token, k_row, k_head, k_token, cos_row, sin_row,
-    TOKENS: tl.constexpr, HEADS: tl.constexpr, BOTH: tl.constexpr, HALF: tl.constexpr,
+    tokens, HEADS: tl.constexpr, BOTH: tl.constexpr, HALF: tl.constexpr,
     BLOCK: tl.constexpr,
 ):  # fmt: skip
     at = tl.program_id(0).to(tl.int64)
-    row, token = at // TOKENS, at % TOKENS
+    row, token = at // tokens, at % tokens
     head = (tl.program_id(1) * BLOCK + tl.arange(0, BLOCK))[:, None]
     one = tl.arange(0, HALF)[None]
     two = HALF + one

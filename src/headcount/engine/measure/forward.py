@@ -12,7 +12,7 @@ from headcount.engine.measure.batch import Batch
 from headcount.errors import HeadcountError
 from headcount.metrics.logits import Scored
 from headcount.models.forward_modes import exactly, scored_logits
-from headcount.models.memory import out_of_memory
+from headcount.models.memory import out_of_memory, release_slots
 from headcount.models.model import Model
 from headcount.models.sites import accepted
 
@@ -71,9 +71,10 @@ def fits(model: Model, work: Callable[[], object]) -> bool:
     except RuntimeError as error:
         if not out_of_memory(error):
             raise
+    released = release_slots(model)
     if model.device.type == "cuda":
         torch.cuda.empty_cache()
-    return False
+    return released and fits(model, work)
 
 
 def check_finite(values: Tensor, model: Model) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import warnings
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
@@ -19,6 +20,7 @@ from headcount.engine.write.sampling import Sampling
 from headcount.engine.write.settings import Decoding
 from headcount.engine.write.slots import BUCKET, Slots, layer_samples, may_use_slots, slots_for
 from headcount.models.forward_modes import logits_at
+from headcount.models.gpu_kernels import kernels_run, without_kernels
 from headcount.models.memory import out_of_memory, too_large
 from headcount.models.model import Model
 from headcount.models.sites import accepted, coarsest_dtype, probe_prompt, run
@@ -90,7 +92,7 @@ class Continuous:
         unused = torch.cuda.memory_reserved(model.device)
         unused -= torch.cuda.memory_allocated(model.device)
         token = sum(k.nbytes + v.nbytes for k, v in layer_samples(model))
-        return max(1, min(rows, int(ROOM * (free + unused) / (token * self._positions()))))
+        return slots_that_fit(rows, int(ROOM * (free + unused) / (token * self._positions())))
 
     def _positions(self) -> int:
         longest = max(map(len, self.prompts))
@@ -208,12 +210,40 @@ def decodes_in_slots(model: Model, gated: bool) -> bool:
     way = "slots, gated" if gated else "slots"
     if way not in model.proven:
         try:
-            model.proven[way] = _agrees(model, gated)
+            model.proven[way] = _agrees_somehow(model, gated)
         except Exception as error:  # a model that fails in slots decodes in another way
             if out_of_memory(error):
                 return False  # for now: the memory may be free next time
             model.proven[way] = False
     return model.proven[way]
+
+
+def slots_that_fit(rows: int, fit: int) -> int:
+    """How many of `fit` slots to use for these rows: `slots_for` rounds up to a power of two.
+
+    >>> [slots_that_fit(rows, fit=40) for rows in (3, 32, 33, 1000)]
+    [3, 32, 32, 32]
+    """
+    return max(1, min(rows, 1 << max(fit, 1).bit_length() - 1))
+
+
+def _agrees_somehow(model: Model, gated: bool) -> bool:
+    """Whether steps in slots agree with whole passes: without our kernels if these are at fault."""
+    why = "they gave other numbers"
+    try:
+        agrees = _agrees(model, gated)
+    except Exception as error:
+        if out_of_memory(error) or not kernels_run(model.device):
+            raise
+        agrees, why = False, f"{type(error).__name__}: {error}".splitlines()[0]
+    if agrees or not kernels_run(model.device):
+        return agrees
+    with without_kernels() as stay:
+        agrees = _agrees(model, gated)
+        if agrees:
+            stay()
+            warnings.warn(f"Decoding uses torch's kernels, not ours: {why}.", stacklevel=2)
+    return agrees
 
 
 @torch.no_grad()

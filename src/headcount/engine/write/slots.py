@@ -7,6 +7,7 @@ CUDA graph, and the GPU runs many steps without waiting for Python.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
@@ -23,7 +24,7 @@ from headcount.engine.measure.compiled import can_compile
 from headcount.models.fingerprint import settings_of
 from headcount.models.forward_modes import empty_cache
 from headcount.models.fused import fused_kernels
-from headcount.models.gpu_kernels import attend, can_attend, put
+from headcount.models.gpu_kernels import attend, can_attend, kernels_run, put
 from headcount.models.memory import out_of_memory
 from headcount.models.merged import merge_products
 from headcount.models.model import SLOTS, Model
@@ -219,6 +220,8 @@ class Slots:
             if out_of_memory(error):
                 raise
             self.capture = False
+            why = str(error).splitlines()[0]
+            warnings.warn(f"Steps run one by one, not as a CUDA graph: {why}", stacklevel=2)
             return False
         self.graphs[kind] = graph, logits
         return True
@@ -319,7 +322,8 @@ def slots_for(model: Model, count: int, positions: int) -> Slots:
     module = plain(model.module)
     tensors = (*module.parameters(), *module.buffers())
     places = hash(tuple(t.data_ptr() for t in tensors))
-    name = (count, capacity, places, as_json(settings_of(module)))
+    own = kernels_run(model.device)  # our kernels may have been set aside since
+    name = (count, capacity, places, as_json(settings_of(module)), own)
     kept: tuple[Any, Slots] | None = vars(model).pop(SLOTS, None)
     if kept is None or kept[0] != name:
         kept = None  # frees its memory before more is taken

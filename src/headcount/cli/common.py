@@ -121,11 +121,12 @@ def claim_lines(claims: Iterable[Claim]) -> list[str]:
     """A line for each claim: verdict, measured value, and the interval or why there is none."""
     lines = []
     for c in claims:
+        measured = f": {c.measured:+.2f}" if c.measured == c.measured else ""
         ends = f" [{c.low:+.2f}, {c.high:+.2f}]" if c.low <= c.high else ""
         why = f". {c.reason}" if c.reason else ""
         if c.verdict == "undecided" and c.detectable == c.detectable:
             why += f" (a truth {c.detectable:.2g} beyond the margin would be found 8 times in 10)"
-        lines.append(f"{c.verdict}: {c.claim}: {c.measured:+.2f}{ends}{why}")
+        lines.append(f"{c.verdict}: {c.claim}{measured}{ends}{why}")
     return lines
 
 

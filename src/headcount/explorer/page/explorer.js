@@ -130,8 +130,11 @@ export const explorer = (root, { ask, keep, given }) => {
     });
   };
   const write = async () => {
-    const end = await inquire("text", { new: text.tokens() }, (name, data) => text.show(data));
-    text.done(end);
+    if (state.ablation === "corrupted") {
+      return text.refuse("A corrupted prompt has no outputs for new tokens: choose the ablation "
+        + "zero or mean to let the model write.");
+    }
+    return inquire("text", { new: text.tokens() }, (name, data) => text.show(data));
   };
   const explain = async () => {
     if (!state.selected) return;
@@ -142,6 +145,7 @@ export const explorer = (root, { ask, keep, given }) => {
     if (!["activity", "open edges"].includes(state.colour)) return;
     await inquire("activity", {}, (name, data) => {
       scores.set(data.name, data);
+      why.drawScores();
       drawMap();
       drawTools();
     });
@@ -154,6 +158,7 @@ export const explorer = (root, { ask, keep, given }) => {
       if (name === "progress") Object.assign(progress, { max: data.of, value: data.done });
       if (name !== "scores") return;
       addScores(data);
+      why.drawScores();
       set({ colour: Object.keys(data)[0] });
     });
     progress.hidden = true;
@@ -225,7 +230,7 @@ export const explorer = (root, { ask, keep, given }) => {
   });
   grid.addEventListener("keydown", (event) => {
     if (event.key === " " && map.at !== null) {
-      event.preventDefault();
+      event.preventDefault(); // it would scroll
       return toggle(map.at, event.shiftKey);
     }
     if (event.key === "Enter" && map.at !== null) return set({ selected: nameOf(map.at) });
@@ -344,7 +349,7 @@ export const explorer = (root, { ask, keep, given }) => {
     top.input.disabled = !ranked.length;
     const same = ranked.slice(0, off.size).every((number) => off.has(number));
     if (same || !off.size) top.input.value = off.size;
-    top.output.textContent = same ? String(off.size) : "–";
+    top.output.textContent = same && ranked.length ? String(off.size) : "–";
     gate.input.value = state.gate;
     gate.output.textContent = state.gate.toFixed(2);
     ablation.value = state.ablation;
@@ -413,6 +418,7 @@ export const explorer = (root, { ask, keep, given }) => {
         make("div", { class: "map" }, make("div", { class: "scroll" }, grid)), tip, legend, said),
       why.element, task.element, out),
     make("div", { class: "side" }, next.element, text.element));
+  root.classList.add("explorer-room");
   root.replaceChildren(main);
 
   const draw = (before) => {
@@ -421,6 +427,18 @@ export const explorer = (root, { ask, keep, given }) => {
     drawTools();
     next.draw(state);
   };
+  // A link may be of another model, or written by hand: what this model does not have is left out.
+  const has = (name) => {
+    const [layer, index] = name.split(".").map(Number);
+    return /^\d+\.\d+$/.test(name) && index < (facts.counts[layer] ?? 0);
+  };
+  const fitting = (given) => ({
+    ...given,
+    heads: (given.heads ?? []).filter(has),
+    selected: has(given.selected ?? "") ? given.selected : "",
+    gate: Math.min(2, Math.max(0, given.gate ?? 0)),
+    ablation: ABLATIONS.includes(given.ablation) ? given.ablation : ABLATIONS[0],
+  });
   const start = (data) => {
     facts = { ...data, total: data.counts.reduce((sum, count) => sum + count, 0) };
     title.replaceChildren("headcount explorer · ", make("strong", {}, facts.model),
@@ -445,12 +463,13 @@ export const explorer = (root, { ask, keep, given }) => {
     if (!state.colour || !(scores.has(state.colour) || state.colour === "activity")) {
       state.colour = data.state.colour;
     }
+    state = fitting(state);
     drawHeads();
     changed({ ...FIRST_STATE, heads: null });
   };
   const begin = () => inquire("start", { state: {} }, (name, data) => start(data));
   begin();
-  return { begin, set: (changes) => facts && set(changes), tell, state: () => state };
+  return { begin, set: (changes) => facts && set(fitting({ ...state, ...changes })), tell, state: () => state };
 };
 
 // The local page

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from queue import Queue
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,7 @@ from headcount.explorer.state import ExplorerState
 from headcount.explorer.texts import pieces
 from headcount.explorer.weights import weights_in_words
 from headcount.models.gate import gating
+from headcount.rankings.causal_gates import fit
 from headcount.rankings.causal_gates.result import CausalGates
 from headcount.sparse.make_sparse import make_sparse
 
@@ -204,6 +206,28 @@ def test_a_measurement_tells_how_many_values_are_done(
     assert steps[0]["done"] == 0
     assert steps[-1]["done"] == steps[-1]["of"] > 7  # seven head sets on each example
     assert [step["done"] for step in steps] == sorted(step["done"] for step in steps)
+
+
+def test_learned_gates_let_a_click_pass_within_an_update(
+    session: ExplorerSession, state: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fit, "PAUSE", 0)
+    told: Queue[tuple[str, Any]] = Queue()
+
+    def emit(name: str, data: Any) -> None:
+        told.put((name, data))
+
+    ranking = session.ask("page", "rank", {"state": state, "ranking": "facilitation"}, emit)
+    name, data = told.get(timeout=60)
+    assert name == "progress"
+    assert data["of"] > 100  # updates
+    events = answers(session, "probabilities", state={**state, "heads": ["0.2"]})
+    assert events[-1][0] == "done"
+    assert session.inquiries.busy  # the ranking goes on
+    ranking.cancel()
+    while name != "cancelled":
+        name, _ = told.get(timeout=60)
+    assert not session.model.hooked
 
 
 def test_the_weights_of_a_4_bit_file_are_said_to_be_such(session: ExplorerSession) -> None:

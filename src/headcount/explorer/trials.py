@@ -21,6 +21,8 @@ from headcount.heads import HeadScores
 from headcount.lab import Lab
 from headcount.metrics import get_logit_metric
 from headcount.models.model import Model
+from headcount.rankings.causal_gates.fit import FitJob
+from headcount.rankings.causal_gates.training import TICK
 from headcount.stats import Interval, paired_difference
 from headcount.tasks import Task
 
@@ -37,17 +39,16 @@ class Pausing(Local):
     def run(
         self, model: Model, job: Job, units: Sequence[Unit], keep: Callable[[Unit, Any], None]
     ) -> None:
-        """Carry out the units, and tell how much is done: of values, else of units."""
-        do, valued = job.ready(model), isinstance(job, MeasuringJob)
-        sizes = [_values_of(unit) if valued else 1 for unit in units]
+        """Carry out the units, and tell how much is done: of values, updates, or units."""
+        do = job.ready(model)
+        sizes = [_size(job, unit) for unit in units]
         of, done = sum(sizes), 0
 
         def keep_and_pause(unit: Unit, result: Any) -> None:
             nonlocal done
             keep(unit, result)
-            if valued:
-                rows, columns, _ = result
-                done += len(rows) * len(columns)
+            if more := _more(job, result):
+                done += more
                 self.inquiry.emit("progress", {"done": min(done, of), "of": of})
             # A job of another kind may emit under its gates, which would gate the other inquiry.
             (self.inquiry.check if model.hooked else self.inquiry.pause)()
@@ -59,9 +60,18 @@ class Pausing(Local):
         self.inquiry.emit("progress", {"done": of, "of": of})
 
 
-def _values_of(unit: Unit) -> int:
-    """How many values a unit of a measurement has."""
-    return sum(len(share.rows) * len(share.columns) for share in unit.work)
+def _size(job: Job, unit: Unit) -> int:
+    """How many values a unit measures or updates it makes; 1 for other work."""
+    if isinstance(job, MeasuringJob):
+        return sum(len(share.rows) * len(share.columns) for share in unit.work)
+    return job.settings.updates * len(job.stages) if isinstance(job, FitJob) else 1
+
+
+def _more(job: Job, result: Any) -> int:
+    """How many values or updates a result adds."""
+    if isinstance(job, MeasuringJob):
+        return len(result[0]) * len(result[1])
+    return int(result[2]) if isinstance(job, FitJob) and result[0] == TICK else 0
 
 
 @dataclass(frozen=True, eq=False)

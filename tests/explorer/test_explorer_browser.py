@@ -16,6 +16,7 @@ from toy import toy_tokenizer
 
 from headcount import wrap
 from headcount.explorer import texts
+from headcount.explorer.inquiries import Inquiry
 from headcount.explorer.launch import ExplorerServer
 from headcount.explorer.prompts import PromptPasses
 from headcount.explorer.texts import pieces
@@ -131,6 +132,23 @@ def test_sliders_follow_a_ranking_and_set_the_gate(page: Any) -> None:
     page.get_by_text("4 heads times 2").wait_for()
     page.get_by_role("button", name="Undo").click()
     page.get_by_text("4 heads times 1").wait_for()
+
+
+def test_a_ranking_that_takes_too_long_is_stopped(
+    page: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pause = Inquiry.pause
+
+    def slowly(inquiry: Inquiry) -> None:
+        time.sleep(0.5)
+        pause(inquiry)
+
+    monkeypatch.setattr(Inquiry, "pause", slowly)
+    before = page.get_by_label("Colour by").input_value()
+    page.get_by_label("Colour by").select_option("rank|integrated-gradients")
+    page.get_by_role("button", name="Stop").click()
+    page.get_by_text("The ranking integrated-gradients was stopped.").wait_for()
+    assert page.get_by_label("Colour by").input_value() == before
 
 
 def test_keep_only_and_the_ablations(page: Any) -> None:

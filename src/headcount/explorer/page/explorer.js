@@ -152,7 +152,8 @@ export const explorer = (root, { ask, keep, given }) => {
   };
   const rank = async (ranking) => {
     tell(`computing the ranking ${ranking} …`);
-    progress.hidden = false;
+    halt.textContent = `Stop ranking by ${ranking}`;
+    progress.hidden = halt.hidden = false;
     progress.removeAttribute("value");
     const end = await inquire("rank", { ranking }, (name, data) => {
       if (name === "progress") Object.assign(progress, { max: data.of, value: data.done });
@@ -161,8 +162,9 @@ export const explorer = (root, { ask, keep, given }) => {
       why.drawScores();
       set({ colour: Object.keys(data)[0] });
     });
-    progress.hidden = true;
+    progress.hidden = halt.hidden = true;
     if (end === "done") tell("");
+    if (end === "cancelled") tell(`The ranking ${ranking} was stopped.`);
     drawColours();
   };
   const addScores = (given) => Object.entries(given).forEach(([name, one]) =>
@@ -175,6 +177,9 @@ export const explorer = (root, { ask, keep, given }) => {
   const legend = make("p", { class: "legend" });
   const said = make("p", { class: "said", role: "status" });
   const progress = make("progress", { hidden: true, "aria-label": "progress" });
+  const stop = (kind) => running.get(kind)?.();
+  const halt = make("button", { type: "button", class: "tool", hidden: true,
+    onclick: () => stop("rank") }, "Stop");
   const switchTo = (numbers, on) => {
     const all = new Set(off);
     numbers.forEach((number) => (on ? all.delete(number) : all.add(number)));
@@ -367,7 +372,7 @@ export const explorer = (root, { ask, keep, given }) => {
   });
 
   const about = { inquire, set, tell, nameOf, numberOf, scores, state: () => state,
-    facts: () => facts, explain, think, write };
+    facts: () => facts, stop, write };
   const next = nextPanel(about);
   const text = textPanel(about);
   const why = whyPanel(about);
@@ -410,7 +415,7 @@ export const explorer = (root, { ask, keep, given }) => {
     top.label, gate.label, make("label", {}, "Ablation", ablation),
     make("label", {}, keepOnly, "keep only these"));
   const main = make("main", { class: "explorer" },
-    make("div", { class: "top" }, title, busy, progress),
+    make("div", { class: "top" }, title, busy, progress, halt),
     make("div", { class: "side" },
       make("section", { class: "panel heads" }, make("h2", {}, "Heads"), controls,
         make("div", { class: "tools" }, typed, back, again,

@@ -214,7 +214,7 @@ export const whyPanel = (about) => {
       return make("tr", {}, make("th", { scope: "row" }, one.name),
         make("td", { class: "number" }, shown(own)),
         make("td", {}, interval(one.low?.[number], one.high?.[number])),
-        make("td", { class: "number" }, `rank ${above + 1} of ${one.values.length}`));
+        make("td", { class: "number" }, `${above + 1} of ${one.values.length}`));
     });
     const heads = ["ranking", "score", "95 % interval", "place"].map((text, at) =>
       make("th", { scope: "col", class: at === 1 || at === 3 ? "number" : "" }, text));
@@ -239,13 +239,17 @@ export const taskPanel = (about) => {
   const curves = [];
   const picked = [];
   const progress = make("progress", { hidden: true, "aria-label": "progress" });
+  let doing = "";
+  const halt = make("button", { type: "button", class: "tool", hidden: true,
+    onclick: () => about.stop(doing) }, "Stop");
   const note = make("p", { class: "note", role: "status" });
   const chart = make("div", { class: "chart" });
   const body = make("tbody");
   const compared = make("p", { class: "summary", role: "status" });
   const run = async (kind, what) => {
     note.textContent = what;
-    progress.hidden = false;
+    doing = kind;
+    progress.hidden = halt.hidden = false;
     progress.removeAttribute("value");
     const end = await about.inquire(kind, { metric: metrics.value }, (name, data) => {
       if (name === "progress") Object.assign(progress, { max: data.of, value: data.done });
@@ -253,8 +257,8 @@ export const taskPanel = (about) => {
       const same = (one) => one.name === data.name && one.metric === data.metric;
       if (name === "curve" && !curves.some(same)) curves.push(data);
     });
-    progress.hidden = true;
-    note.textContent = "";
+    progress.hidden = halt.hidden = true;
+    note.textContent = end === "cancelled" ? "The measurement was stopped; what is measured is kept." : "";
     if (end === "done") redraw();
   };
   const measure = make("button", { type: "button", class: "tool", onclick: () =>
@@ -306,7 +310,7 @@ export const taskPanel = (about) => {
       "head set minus random", ""].map(head))), body));
   const where = make("p", { class: "note" });
   const element = panel("task", "A task, not one prompt", where,
-    make("div", { class: "tools" }, named("Metric", metrics), measure, along, progress), note, chart,
+    make("div", { class: "tools" }, named("Metric", metrics), measure, along, progress, halt), note, chart,
     sheet, compared);
   metrics.addEventListener("change", redraw);
   const start = () => {
@@ -372,19 +376,29 @@ const plot = (trials, curves, picked, label, room) => {
   }
   svg.append(text(wide / 2, high - 2, "heads in the head set"));
   const letter = (curve) => String.fromCharCode(65 + curves.indexOf(curve));
+  const dashes = ["", "9 3", "9 3 2 3", "4 2"];
+  const named = []; // heights at which curves are named already
+  const name = (words, end) => {
+    let up = y(end.value) - 5;
+    while (named.some((one) => Math.abs(one - up) < 12)) up += 12;
+    named.push(up);
+    svg.append(text(x(end.count) - 2, up, words, "end"));
+  };
   for (const curve of curves) {
     for (const series of ["matched", "top"]) {
       const own = curve.points.filter((point) => point.series === series);
       const path = (list) => list.map(([at, up], n) => `${n ? "L" : "M"}${x(at)},${y(up)}`).join("");
       const band = [...own.map((p) => [p.count, p.high]), ...own.toReversed().map((p) => [p.count, p.low])];
       svg.append(draw("path", { class: `band ${series}`, d: `${path(band)}Z` }),
-        draw("path", { class: `curve ${series}`, d: path(own.map((p) => [p.count, p.value])) }));
-      const end = own.at(-1);
-      if (series === "top" && end) svg.append(text(x(end.count) - 2, y(end.value) - 5, letter(curve), "end"));
+        draw("path", { class: `curve ${series}`, d: path(own.map((p) => [p.count, p.value])),
+          ...(series === "top" ? { "stroke-dasharray": dashes[curves.indexOf(curve) % 4] } : {}) }));
+      if (own.length) name(letter(curve) + (series === "top" ? "" : " random"), own.at(-1));
     }
   }
   for (const trial of trials) {
-    const at = x(trial.heads.length);
+    const before = trials.slice(0, trials.indexOf(trial));
+    const at = x(trial.heads.length) // beside those of as many heads
+      + 11 * before.filter((one) => one.heads.length === trial.heads.length).length;
     const { set, random, whole } = trial;
     svg.append(
       draw("line", { class: "whole", x1: left, x2: wide - 8, y1: y(whole.value), y2: y(whole.value) }),

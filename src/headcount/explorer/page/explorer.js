@@ -40,7 +40,8 @@ export const fromLink = (text) => {
 
 // `ask(kind, asked, on)` asks the session and returns a function that cancels; `on` is called with
 // the name and the data of each event. `keep(state)` is told every new state.
-export const explorer = (root, { ask, keep, given }) => {
+// A notebook has no address of its own for a state: there `links` is false.
+export const explorer = (root, { ask, keep, given, links = true }) => {
   let state = { ...FIRST_STATE };
   let facts = null;
   const scores = new Map(); // name → {name, values, low?, high?} or {name, labels}
@@ -402,7 +403,7 @@ export const explorer = (root, { ask, keep, given }) => {
   const out = make("section", { class: "panel out" }, make("h2", {}, "Out again"),
     make("div", { class: "tools" },
       button("Command line", showSame("command")), button("Python", showSame("python")),
-      copyButton("Copy a link to this state", link),
+      ...(links ? [copyButton("Copy a link to this state", link)] : []),
       button("Head set as a file", async () => save("head-set.json",
         JSON.stringify(await same("file"), null, 2), "application/json")),
       button("Picture", async () => save("heads.png", await picture(grid, said.textContent, about))),

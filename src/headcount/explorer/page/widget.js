@@ -22,7 +22,7 @@ const render = ({ model, el }) => {
     model.set("state", { ...state });
     model.save_changes();
   };
-  const here = explorer(root, { ask, keep, given });
+  const here = explorer(root, { ask, keep, given, links: false });
   const follow = () => here.set(model.get("state"));
   model.on("change:state", follow);
   return () => {

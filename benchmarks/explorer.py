@@ -23,6 +23,7 @@ from machine import describe_machine
 
 from headcount import explore, load_model
 from headcount.explorer.launch import ExplorerServer
+from headcount.explorer.weights import weights_in_words
 
 TEXT = (
     "When Mary and John went to the garden on a bright morning in early spring, after a long walk"
@@ -70,7 +71,7 @@ def main() -> None:
     prompt = model.tokenizer.decode(model.tokenizer.encode(TEXT * 2)[:TOKENS])
     result: dict[str, Any] = {
         "model": model.name,
-        "weights": "float32",
+        "weights": weights_in_words(model),
         "machine": describe_machine(),
     }
     result |= {"threads": torch.get_num_threads(), "repeats": arguments.repeats}

@@ -189,4 +189,6 @@ def test_the_widget_s_module_runs_alone_in_a_browser(
         page.evaluate("() => model.fromPython({ ...model.state, heads: ['0.0', '0.1'] })")
         page.get_by_text("2 heads off: 0.0 0.1").wait_for()
         page.wait_for_function("() => model.asked.some((one) => one.kind === 'probabilities')")
+        assert page.get_by_role("button", name="Copy a link").count() == 0  # no address of its own
+        assert page.locator("#here").get_attribute("data-lm-suppress-shortcuts") == "true"
         assert wrong == []

@@ -15,8 +15,11 @@ from tiny import tiny_model
 from toy import toy_tokenizer
 
 from headcount import wrap
+from headcount.explorer import texts
+from headcount.explorer.inquiries import Inquiry
 from headcount.explorer.launch import ExplorerServer
 from headcount.explorer.prompts import PromptPasses
+from headcount.explorer.texts import pieces
 
 
 @pytest.fixture(scope="module")
@@ -131,6 +134,23 @@ def test_sliders_follow_a_ranking_and_set_the_gate(page: Any) -> None:
     page.get_by_text("4 heads times 1").wait_for()
 
 
+def test_a_ranking_that_takes_too_long_is_stopped(
+    page: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pause = Inquiry.pause
+
+    def slowly(inquiry: Inquiry) -> None:
+        time.sleep(0.5)
+        pause(inquiry)
+
+    monkeypatch.setattr(Inquiry, "pause", slowly)
+    before = page.get_by_label("Colour by").input_value()
+    page.get_by_label("Colour by").select_option("rank|integrated-gradients")
+    page.get_by_role("button", name="Stop").click()
+    page.get_by_text("The ranking integrated-gradients was stopped.").wait_for()
+    assert page.get_by_label("Colour by").input_value() == before
+
+
 def test_keep_only_and_the_ablations(page: Any) -> None:
     head(page, "0.1").click()
     page.get_by_label("keep only these").check()
@@ -144,7 +164,31 @@ def test_keep_only_and_the_ablations(page: Any) -> None:
     settled(page, "0.1")
 
 
-def test_text_streams_with_its_differences_marked(page: Any) -> None:
+def test_a_text_under_corrupted_says_why_there_is_none(page: Any) -> None:
+    page.get_by_label("Ablation").select_option("corrupted")
+    page.get_by_text("no outputs for new tokens").wait_for()
+    assert page.locator(".text.whole").inner_text() == ""
+    assert page.locator(".busy.wrong").count() == 0
+
+
+def test_equal_shares_have_bars_of_equal_length(page: Any) -> None:
+    lengths = page.evaluate(
+        """() => ["whole", "set", "random"].map((name) => parseFloat(
+          getComputedStyle(document.querySelector(`.next td.${name}`), "::before").width))"""
+    )
+    assert lengths[0] > 0
+    assert lengths == pytest.approx([lengths[0]] * 3, rel=0.03)
+    assert "No head is off" in page.locator(".prompt .note").inner_text()
+
+
+def test_text_streams_with_its_differences_marked(
+    page: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def slowly(*given: Any) -> Any:  # a tiny model writes faster than a browser draws
+        time.sleep(0.03)
+        return pieces(*given)
+
+    monkeypatch.setattr(texts, "pieces", slowly)
     head(page, "0.1").click()
     head(page, "0.2").click()
     page.wait_for_selector(".texts mark", timeout=20_000)
@@ -182,6 +226,11 @@ def test_why_shows_attention_words_and_scores(page: Any) -> None:
     tokens.nth(0).focus()
     assert "100 %" in page.locator(".why").inner_text()  # the first token sees only itself
     assert "rank" in page.locator(".why .scores").inner_text()
+    assert "patching" not in page.locator(".why .scores").inner_text()
+    page.get_by_label("Colour by").select_option("rank|patching")
+    page.wait_for_function(
+        "() => document.querySelector('.why .scores').innerText.includes('patching')"
+    )
 
 
 def test_a_task_shows_each_head_set_beside_its_random_band(page: Any) -> None:
@@ -199,6 +248,10 @@ def test_a_task_shows_each_head_set_beside_its_random_band(page: Any) -> None:
     rows.nth(0).locator("input").check()
     page.locator(".tried tbody tr").nth(1).locator("input").check()
     page.get_by_text("paired by example").wait_for()
+    metric = page.get_by_label("Metric").evaluate("(one) => one.selectedOptions[0].text")
+    assert metric in page.locator(".chart svg").text_content()  # the axis is named
+    ticks = "(name) => import(`/panels.js`).then(({ niceTicks }) => niceTicks(-1.4, 6.1))"
+    assert page.evaluate(ticks) == [-2, 0, 2, 4, 6, 8]
     rows.nth(0).get_by_role("button", name="Show").click()
     settled(page, "0.1")
 
@@ -247,6 +300,17 @@ def test_a_link_restores_the_state_and_has_no_token(browser: Any, server: Explor
     with visiting(browser, server, link) as visit:  # another browser does not
         visit.page.get_by_text("open the link that was printed").wait_for()
         assert visit.page.locator(".cell").count() == 0
+
+
+def test_a_link_of_another_model_shows_what_fits(browser: Any, server: ExplorerServer) -> None:
+    with visiting(browser, server) as visit:
+        settled(visit.page, "")
+        link = f"{server.address}#heads=99.9,1.2&prompt=pe+pai&gate=7&selected=40.1&ablation=magic"
+        visit.page.context.new_page().goto(link)
+        other = visit.page.context.pages[-1]
+        settled(other, "1.2")
+        other.get_by_text("1 head times 2: 1.2").wait_for()
+        assert other.get_by_label("Ablation").input_value() == "zero"
 
 
 def test_another_origin_gets_nothing(browser: Any, server: ExplorerServer) -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
+from queue import Queue
 from typing import Any
 
 import numpy as np
@@ -22,7 +24,9 @@ from headcount.explorer.scores import Scores
 from headcount.explorer.session import ExplorerSession
 from headcount.explorer.state import ExplorerState
 from headcount.explorer.texts import pieces
+from headcount.explorer.weights import weights_in_words
 from headcount.models.gate import gating
+from headcount.rankings.causal_gates import fit
 from headcount.rankings.causal_gates.result import CausalGates
 from headcount.sparse.make_sparse import make_sparse
 
@@ -99,6 +103,32 @@ def test_a_text_of_a_model_without_a_cache_comes_at_once() -> None:
     assert [name for name, _ in events] == ["text", "done"]
 
 
+def test_a_text_lets_a_click_pass_and_goes_on(
+    session: ExplorerSession, state: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    alone = data_of(answers(session, "text", state=state, new=8))
+    told: list[str] = []
+    over = threading.Event()
+
+    def on_text(name: str, data: Any) -> None:
+        told.append(name)
+        if told == ["text"]:
+            asked = {"state": {**state, "selected": "2.3"}}
+            session.ask("page", "why", asked, lambda name, _: told.append(name))
+        if name == "text":
+            texts.append(data)
+        if name in ("done", "failed"):
+            over.set()
+
+    texts: list[Any] = []
+    session._texts.clear()
+    session.ask("page", "text", {"state": state, "new": 8}, on_text)
+    assert over.wait(60)
+    assert told[:4] == ["text", "why", "done", "text"]  # not after the whole text
+    assert told[-1] == "done"
+    assert texts[-1] == alone
+
+
 def test_pieces_wait_for_whole_characters(session: ExplorerSession) -> None:
     passes = session.passes(session.first_state())
     ids = passes.encoded.prompt
@@ -156,10 +186,56 @@ def test_trials_stand_beside_random_heads_and_compare(
     assert "without 1.0 2.3" in page
     assert "only 1.0 2.3" in page
     assert "<script" not in page
-    drawn = data_of(
-        answers(session, "curve", state={**state, "colour": "attribution"}, metric="logprob")
-    )
+    for _ in range(2):  # the second time it is known
+        asked = {**state, "colour": "attribution"}
+        events = answers(session, "curve", state=asked, metric="logprob")
+        drawn = data_of(events)
+    assert len(events) == 2
     assert {point["series"] for point in drawn["points"]} == {"top", "matched"}
+    assert drawn["name"] == "attribution (ablation zero)"
+    page = data_of(answers(session, "findings", state=asked, metric="logprob"))["html"]
+    assert "The curve along attribution (ablation zero)" in page
+    assert "Crosses mark the head set" in page
+
+
+def test_a_measurement_tells_how_many_values_are_done(
+    session: ExplorerSession, state: dict[str, Any]
+) -> None:
+    events = answers(session, "trial", state={**state, "heads": ["0.3"]}, metric="accuracy")
+    steps = [data for name, data in events if name == "progress"]
+    assert steps[0]["done"] == 0
+    assert steps[-1]["done"] == steps[-1]["of"] > 7  # seven head sets on each example
+    assert [step["done"] for step in steps] == sorted(step["done"] for step in steps)
+
+
+def test_learned_gates_let_a_click_pass_within_an_update(
+    session: ExplorerSession, state: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fit, "PAUSE", 0)
+    told: Queue[tuple[str, Any]] = Queue()
+
+    def emit(name: str, data: Any) -> None:
+        told.put((name, data))
+
+    ranking = session.ask("page", "rank", {"state": state, "ranking": "facilitation"}, emit)
+    name, data = told.get(timeout=60)
+    assert name == "progress"
+    assert data["of"] > 100  # updates
+    events = answers(session, "probabilities", state={**state, "heads": ["0.2"]})
+    assert events[-1][0] == "done"
+    assert session.inquiries.busy  # the ranking goes on
+    ranking.cancel()
+    while name != "cancelled":
+        name, _ = told.get(timeout=60)
+    assert not session.model.hooked
+
+
+def test_the_weights_of_a_4_bit_file_are_said_to_be_such(session: ExplorerSession) -> None:
+    model = session.model
+    assert weights_in_words(model) == "float32"
+    for spec in ("smollm2-135m-q4", "sparse:smollm2-135m", "folder/Model.Q4_1.gguf"):
+        named = replace(model, origin={"spec": spec})
+        assert weights_in_words(named) == "weights of a 4-bit file (Q4_1), dequantised to float32"
 
 
 @pytest.mark.parametrize(
@@ -176,6 +252,7 @@ def test_trials_stand_beside_random_heads_and_compare(
         ("why", {"selected": ""}, {}, "Select a head"),
         ("rank", {}, {"ranking": "os.system"}, "no ranking"),
         ("trial", {}, {"metric": "comet"}, "comet"),
+        ("trial", {"heads": []}, {}, "this is the whole model"),
         ("compare", {}, {"one": 1, "other": 99}, "number 99"),
         ("compare", {}, {"one": "1", "other": None}, "Choose two"),
         ("curve", {"colour": "activity"}, {}, "colour the map by one first"),

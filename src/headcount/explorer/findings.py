@@ -13,7 +13,9 @@ from markupsafe import Markup
 
 from headcount import __version__
 from headcount.explorer.state import ExplorerState
-from headcount.explorer.trials import Trial, short_name
+from headcount.explorer.trials import Trial, TriedCurve, short_name
+from headcount.explorer.weights import weights_in_words
+from headcount.figures.head_map import draw_head_map
 from headcount.figures.html import picture
 from headcount.figures.style import figure_of
 from headcount.figures.values import draw_values
@@ -28,6 +30,7 @@ def findings_page(session: ExplorerSession, state: ExplorerState, metric: str) -
     room = files("headcount.report"), files("headcount.explorer")
     style = (room[0] / "page.css").read_text(encoding="utf-8")
     trials = [] if session.trials is None else session.trials.tried
+    curves = [] if session.trials is None else session.trials.curves
     return (
         _environment()
         .get_template("findings.html")
@@ -39,9 +42,11 @@ def findings_page(session: ExplorerSession, state: ExplorerState, metric: str) -
             ),
             model=session.model.name,
             layout=str(session.model.layout),
-            weights=str(session.model.dtype).removeprefix("torch."),
+            weights=weights_in_words(session.model),
             task=session.task,
             panels=[_panel(list(some)) for _, some in groupby(trials, _kind)],
+            curves=[_curve(curve) for curve in curves],
+            map=_map(session, state),
             state=state,
             named=short_name(state),
             prompt=_prompt(session, state),
@@ -75,6 +80,22 @@ def _panel(trials: list[Trial]) -> dict[str, Any]:
         "picture": Markup(picture(figure_of(axes))),
         "rows": rows,
     }
+
+
+def _curve(tried: TriedCurve) -> dict[str, Any]:
+    """The picture of a curve, and what it goes along."""
+    return {"name": tried.name, "picture": Markup(picture(tried.curve.figure()))}
+
+
+def _map(session: ExplorerSession, state: ExplorerState) -> Markup | None:
+    """The scores that colour the map, with a cross on each head of the head set."""
+    scores, layout = session.scores.known.get(state.colour), session.model.layout
+    if scores is None:
+        return None
+    axes = draw_head_map(scores.values.tolist(), layout.counts)
+    heads = [layout.head(number) for number in state.chosen(layout)]
+    axes.plot([h.index for h in heads], [h.layer for h in heads], "x", color="black", markersize=4)
+    return Markup(picture(figure_of(axes)))
 
 
 def _prompt(session: ExplorerSession, state: ExplorerState) -> dict[str, Any]:

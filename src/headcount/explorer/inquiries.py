@@ -48,6 +48,11 @@ class Inquiry:
         if self.cancelled.is_set():
             raise Cancelled
 
+    @property
+    def held_up(self) -> bool:
+        """Whether something more urgent waits for this."""
+        return self.queue.waits(self.urgency)
+
     def pause(self) -> None:
         """Do what is more urgent, then go on; call it only where no gate is on the model."""
         self.check()
@@ -92,6 +97,11 @@ class Inquiries:
         """Do every waiting inquiry that is more urgent than this; in the worker's thread only."""
         while (inquiry := self._next(urgency)) is not None:
             self._do(inquiry)
+
+    def waits(self, urgency: int) -> bool:
+        """Whether an inquiry waits that is more urgent than this."""
+        with self._changed:
+            return bool(self._waiting) and self._waiting[0].urgency < urgency
 
     @property
     def busy(self) -> bool:

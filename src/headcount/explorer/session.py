@@ -24,6 +24,7 @@ from headcount.explorer.scores import Scores
 from headcount.explorer.state import ExplorerState, choose
 from headcount.explorer.texts import write
 from headcount.explorer.trials import Pausing, Trials
+from headcount.explorer.weights import weights_in_words
 from headcount.lab import Lab, lab_for
 from headcount.metrics import get_metric
 from headcount.models.model import Model
@@ -133,7 +134,7 @@ class ExplorerSession:
             "start",
             {
                 "model": model.name,
-                "weights": str(model.dtype).removeprefix("torch."),
+                "weights": weights_in_words(model),
                 "counts": list(model.layout.counts),
                 "task": task and {"name": task.name, "examples": examples},
                 "state": self.first_state().settings(),
@@ -142,7 +143,7 @@ class ExplorerSession:
                 "edges": gate_bias(model.module) is not None,
                 "metrics": [{"key": m, "name": get_metric(m).name} for m in metrics],
                 "trials": [] if self.trials is None else [t.to_json() for t in self.trials.tried],
-                "curves": [] if self.trials is None else self.trials.curves,
+                "curves": [] if self.trials is None else [c.to_json() for c in self.trials.curves],
                 "tunnel": "ssh -L",
             },
         )
@@ -188,7 +189,7 @@ class ExplorerSession:
             rest = texts[1:] if whole is None else texts
             inquiry.emit("text", {"whole": first, "set": rest[0], "random": rest[1]})
 
-        texts = write(passes, gates, new, say)
+        texts = write(passes, gates, new, say, inquiry)
         if whole is None:
             self._texts[key] = texts[0]
             for old in list(self._texts)[:-PROMPTS]:
@@ -258,7 +259,8 @@ class ExplorerSession:
             raise HeadcountError("A curve goes along a ranking: colour the map by one first.")
         assert self.trials is not None
         metric = str(asked.get("metric", "accuracy"))[:80]
-        inquiry.emit("curve", self.trials.curve(state, scores, metric, self.lab, inquiry))
+        curve = self.trials.curve(state, scores, metric, self.lab, inquiry)
+        inquiry.emit("curve", curve.to_json())
 
     def _compare(self, inquiry: Inquiry, state: ExplorerState, asked: Mapping[str, Any]) -> None:
         self._task()

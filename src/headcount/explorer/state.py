@@ -136,6 +136,8 @@ class ExplorerState:
 
     def command(self, model: str, task: str, metric: str, settings: Mapping[str, Any]) -> str:
         """The command line that measures this head set on the task."""
+        if not self.heads:
+            return "# headcount ablate needs at least one head: choose heads first"
         if self.gate:
             return f"# headcount ablate switches heads off: for the gate {self.gate:g} use Python"
         words = ["headcount", "ablate", "--model", model, "--task", task, "--heads", *self.heads]

@@ -15,6 +15,7 @@ from headcount.engine.write.decode import end_tokens, generate
 from headcount.engine.write.prefix import Prefix
 from headcount.engine.write.settings import Decoding
 from headcount.engine.write.steps import Steps
+from headcount.explorer.inquiries import Inquiry
 from headcount.explorer.prompts import PromptPasses
 from headcount.models.gate import PerSite, gating
 from headcount.tasks.encoding import decoded
@@ -38,13 +39,22 @@ class AblatedPrefix(Prefix):
         return gating(self.model.module, self.model.sites, gates, ablations=self.ablations)
 
 
+class _HeldUpError(Exception):
+    """Something more urgent waits, and the gates must be off the model before it is done."""
+
+
 def write(
-    passes: PromptPasses, gates: Float[np.ndarray, "sets heads"], new: int, say: Say
+    passes: PromptPasses,
+    gates: Float[np.ndarray, "sets heads"],
+    new: int,
+    say: Say,
+    inquiry: Inquiry,
 ) -> list[list[str]]:
     """Continue the prompt under each head set; returns the tokens of each text.
 
     `say` is called after every token where the model is proven to decode with its key/value cache,
-    else once. It may raise, which ends the writing.
+    else once. It may raise, which ends the writing. Between two tokens the inquiry pauses for what
+    is more urgent; then the writing goes on from the tokens that are there.
     """
     model, prompt = passes.model, passes.encoded.prompt
     model.check_room(len(prompt), new)
@@ -56,15 +66,25 @@ def write(
         rows = [row for row, end in enumerate(over) if not end]
         for row, text in zip(rows, going, strict=True):
             over[row] = text[-1] in ends
-            ids[row] = [token for token in text if token not in ends]
+            ids[row] += [text[-1]] * (not over[row])
         say(pieces(passes, ids))
+        if inquiry.held_up:
+            raise _HeldUpError
         return [over[row] for row in rows]
 
     prefix = AblatedPrefix(model, gates, (), ungated=False, ablations=passes.ablations)
     if model.fast_paths.cache:
-        with measuring(model, len(prompt)):
-            decoding = Decoding(max_new_tokens=new)
-            Steps(prefix, decoding, ended).run([prompt] * len(gates), range(len(gates)))
+        while rows := [row for row, end in enumerate(over) if not end]:
+            left = new - len(ids[rows[0]])  # unfinished texts are equally long
+            if not left:
+                break
+            try:
+                with measuring(model, len(prompt)):
+                    steps = Steps(prefix, Decoding(max_new_tokens=left), ended)
+                    steps.run([(*prompt, *ids[row]) for row in rows], rows)
+                break
+            except _HeldUpError:
+                inquiry.pause()
     else:
         with prefix.gating(np.arange(len(gates)), prompt=True):
             texts = generate(model, [prompt] * len(gates), max_new_tokens=new, progress=False)

@@ -9,9 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from headcount.curves import CurveRequest, CurveSettings
+from headcount.curves import Curve, CurveRequest, CurveSettings
 from headcount.engine.measure.executor import Job, Local, Unit
 from headcount.engine.measure.head_sets import HeadSetEntry, HeadSets
+from headcount.engine.measure.measuring import MeasuringJob
 from headcount.engine.measure.sweep import Sweep, Values
 from headcount.errors import HeadcountError
 from headcount.explorer.inquiries import Inquiry
@@ -20,6 +21,8 @@ from headcount.heads import HeadScores
 from headcount.lab import Lab
 from headcount.metrics import get_logit_metric
 from headcount.models.model import Model
+from headcount.rankings.causal_gates.fit import FitJob
+from headcount.rankings.causal_gates.training import TICK
 from headcount.stats import Interval, paired_difference
 from headcount.tasks import Task
 
@@ -29,24 +32,46 @@ MOST_TRIALS = 200
 
 @dataclass
 class Pausing(Local):
-    """Carries out jobs in this process, and pauses between their units for what is more urgent."""
+    """Carries out jobs in this process, and pauses between their passes for what is more urgent."""
 
     inquiry: Inquiry
 
     def run(
         self, model: Model, job: Job, units: Sequence[Unit], keep: Callable[[Unit, Any], None]
     ) -> None:
-        """Carry out the units, and tell after each how many are done."""
+        """Carry out the units, and tell how much is done: of values, updates, or units."""
         do = job.ready(model)
+        sizes = [_size(job, unit) for unit in units]
+        of, done = sum(sizes), 0
+
+        def keep_and_pause(unit: Unit, result: Any) -> None:
+            nonlocal done
+            keep(unit, result)
+            if more := _more(job, result):
+                done += more
+                self.inquiry.emit("progress", {"done": min(done, of), "of": of})
+            # A job of another kind may emit under its gates, which would gate the other inquiry.
+            (self.inquiry.check if model.hooked else self.inquiry.pause)()
+
         for number, unit in enumerate(units):
             self.inquiry.pause()
-            self.inquiry.emit("progress", {"done": number, "of": len(units)})
-            do(unit.work, partial(self._keep, keep, unit))
-        self.inquiry.emit("progress", {"done": len(units), "of": len(units)})
+            self.inquiry.emit("progress", {"done": sum(sizes[:number]), "of": of})
+            do(unit.work, partial(keep_and_pause, unit))
+        self.inquiry.emit("progress", {"done": of, "of": of})
 
-    def _keep(self, keep: Callable[[Unit, Any], None], unit: Unit, result: Any) -> None:
-        keep(unit, result)
-        self.inquiry.check()
+
+def _size(job: Job, unit: Unit) -> int:
+    """How many values a unit measures or updates it makes; 1 for other work."""
+    if isinstance(job, MeasuringJob):
+        return sum(len(share.rows) * len(share.columns) for share in unit.work)
+    return job.settings.updates * len(job.stages) if isinstance(job, FitJob) else 1
+
+
+def _more(job: Job, result: Any) -> int:
+    """How many values or updates a result adds."""
+    if isinstance(job, MeasuringJob):
+        return len(result[0]) * len(result[1])
+    return int(result[2]) if isinstance(job, FitJob) and result[0] == TICK else 0
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,6 +107,33 @@ class Trial:
         }
 
 
+@dataclass(frozen=True, eq=False)
+class TriedCurve:
+    """A curve along a ranking, as the state ablates, gates, and masks or keeps."""
+
+    state: ExplorerState
+    metric: str
+    curve: Curve
+
+    def to_json(self) -> dict[str, Any]:
+        """What a page draws of it."""
+        kept = ("series", "count", "value", "low", "high")
+        return {
+            "name": self.name,
+            "metric": self.metric,
+            "shares": self.curve.values.metric.binary,
+            "points": [{name: row[name] for name in kept} for row in self.curve.rows],
+        }
+
+    @property
+    def name(self) -> str:
+        """The ranking, and how its heads are masked."""
+        how = [f"ablation {self.state.ablation}"]
+        how += [f"gate {self.state.gate:g}"] * bool(self.state.gate)
+        how += ["only these heads kept"] * self.state.keep
+        return f"{self.state.colour} ({', '.join(how)})"
+
+
 @dataclass
 class Trials:
     """All head sets that were tried on a task in this session, and the curves."""
@@ -89,10 +141,12 @@ class Trials:
     model: Model
     task: Task
     tried: list[Trial] = field(default_factory=list)
-    curves: list[dict[str, Any]] = field(default_factory=list)
+    curves: list[TriedCurve] = field(default_factory=list)
 
     def measure(self, state: ExplorerState, metric: str, lab: Lab, inquiry: Inquiry) -> Trial:
         """Measure a head set, the whole model, and random heads of the same layers."""
+        if not (state.heads or state.keep):
+            raise HeadcountError("No head is off, so this is the whole model: choose heads first.")
         settings = (metric, state.head_set, state.ablation, state.seed)
         for known in self.tried:  # measured before: no second point of the same head set
             own = known.state
@@ -142,8 +196,13 @@ class Trials:
         metric: str,
         lab: Lab,
         inquiry: Inquiry,
-    ) -> dict[str, Any]:
-        """The curve along a ranking, under the ablation and gate of the state."""
+    ) -> TriedCurve:
+        """The curve along the ranking that colours the map, as the state ablates and gates."""
+        asked = (state.colour, metric, state.keep, state.gate, state.ablation)
+        for known in self.curves:
+            own = known.state
+            if (own.colour, known.metric, own.keep, own.gate, own.ablation) == asked:
+                return known
         settings = CurveSettings(
             series=("top", "matched"),
             seeds=3,
@@ -154,17 +213,8 @@ class Trials:
         chosen = get_logit_metric(metric)
         request = CurveRequest(self.model, self.task, scores, chosen, settings)
         curve = request.result(replace(lab, executor=Pausing(inquiry)))
-        found = {
-            "ranking": scores.ranking,
-            "metric": metric,
-            "keep": state.keep,
-            "points": [
-                {name: row[name] for name in ("series", "count", "value", "low", "high")}
-                for row in curve.rows
-            ],
-        }
-        self.curves.append(found)
-        return found
+        self.curves.append(TriedCurve(state, metric, curve))
+        return self.curves[-1]
 
     def _trial(self, number: int) -> Trial:
         if not 1 <= number <= len(self.tried):
@@ -174,9 +224,12 @@ class Trials:
 
 def short_name(state: ExplorerState) -> str:
     """A head set in few words."""
+    if not (state.heads or state.keep):
+        return "whole model"
     count = len(state.heads)
     listed = " ".join(state.heads[:4]) + (f" … ({count} heads)" if count > 4 else "")
     how = f", gate {state.gate:g}" if state.gate else ""
+    how += f", {state.ablation}" if state.ablation != "zero" else ""
     return ("only " if state.keep else "without ") + (listed or "no head") + how
 
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
+from typing import Any
 
 import numpy as np
 import torch
@@ -131,7 +132,10 @@ class DerivativeJob:
         return answer_rows(self.metric, self.examples)
 
     def ready(self, model: Model) -> Callable[[Sequence[int], Emit], None]:
-        """Make a function that emits (examples, slopes, differences) for some examples."""
+        """Make a function that emits (examples, slopes, differences) for some examples.
+
+        Before each point it emits an empty result, where an executor can pause: no gate is on then.
+        """
         rows, owners = self.answers.rows, self.answers.owners
         ablation = make_ablation(self.ablation, model, rows, self.examples, self.tokens)
 
@@ -139,12 +143,18 @@ class DerivativeJob:
             own = np.flatnonzero(np.isin(owners, places)).tolist()
             batches = make_batches(rows, tokens=1 << 60, device=model.device, places=own)
             with measuring(model, max(b.ids.shape[1] for b in batches)), frozen(model):
-                emit((places, *self._derive(model, list(places), batches, ablation)))
+                pause = partial(emit, ())
+                emit((places, *self._derive(model, list(places), batches, ablation, pause)))
 
         return derive
 
     def _derive(
-        self, model: Model, places: list[int], batches: Sequence[Batch], ablation: Ablation
+        self,
+        model: Model,
+        places: list[int],
+        batches: Sequence[Batch],
+        ablation: Ablation,
+        pause: Callable[[], object],
     ) -> tuple[Float[np.ndarray, "examples heads"], Float[np.ndarray, "examples"]]:
         z0, total = [ablation.provide(batch) for batch in batches], model.layout.total
         rows = [row for batch in batches for row in batch.examples]
@@ -170,6 +180,7 @@ class DerivativeJob:
             differences = difference.double().cpu().numpy()
         by_row = np.zeros((len(rows), total))
         for point, weight in zip(self.points, self.weights, strict=True):
+            pause()
             at = torch.from_numpy(self.gates * point).float().to(model.device)
             gates = at.repeat(len(rows), 1).requires_grad_()
             with torch.enable_grad():
@@ -230,7 +241,9 @@ def _derivatives(
     samples, differences = np.zeros((len(examples), model.layout.total)), np.zeros(len(examples))
     with progress_bar("ranking", len(examples), show=lab.progress) as bar:
 
-        def keep(unit: Unit, derived: tuple[Sequence[int], np.ndarray, np.ndarray]) -> None:
+        def keep(unit: Unit, derived: Any) -> None:
+            if not derived:
+                return
             places = list(derived[0])
             samples[places], differences[places] = derived[1], derived[2]
             bar.update(len(places))

@@ -40,7 +40,8 @@ export const fromLink = (text) => {
 
 // `ask(kind, asked, on)` asks the session and returns a function that cancels; `on` is called with
 // the name and the data of each event. `keep(state)` is told every new state.
-export const explorer = (root, { ask, keep, given }) => {
+// A notebook has no address of its own for a state: there `links` is false.
+export const explorer = (root, { ask, keep, given, links = true }) => {
   let state = { ...FIRST_STATE };
   let facts = null;
   const scores = new Map(); // name → {name, values, low?, high?} or {name, labels}
@@ -130,8 +131,11 @@ export const explorer = (root, { ask, keep, given }) => {
     });
   };
   const write = async () => {
-    const end = await inquire("text", { new: text.tokens() }, (name, data) => text.show(data));
-    text.done(end);
+    if (state.ablation === "corrupted") {
+      return text.refuse("A corrupted prompt has no outputs for new tokens: choose the ablation "
+        + "zero or mean to let the model write.");
+    }
+    return inquire("text", { new: text.tokens() }, (name, data) => text.show(data));
   };
   const explain = async () => {
     if (!state.selected) return;
@@ -142,22 +146,26 @@ export const explorer = (root, { ask, keep, given }) => {
     if (!["activity", "open edges"].includes(state.colour)) return;
     await inquire("activity", {}, (name, data) => {
       scores.set(data.name, data);
+      why.drawScores();
       drawMap();
       drawTools();
     });
   };
   const rank = async (ranking) => {
     tell(`computing the ranking ${ranking} …`);
-    progress.hidden = false;
+    halt.textContent = `Stop ranking by ${ranking}`;
+    progress.hidden = halt.hidden = false;
     progress.removeAttribute("value");
     const end = await inquire("rank", { ranking }, (name, data) => {
       if (name === "progress") Object.assign(progress, { max: data.of, value: data.done });
       if (name !== "scores") return;
       addScores(data);
+      why.drawScores();
       set({ colour: Object.keys(data)[0] });
     });
-    progress.hidden = true;
+    progress.hidden = halt.hidden = true;
     if (end === "done") tell("");
+    if (end === "cancelled") tell(`The ranking ${ranking} was stopped.`);
     drawColours();
   };
   const addScores = (given) => Object.entries(given).forEach(([name, one]) =>
@@ -170,6 +178,9 @@ export const explorer = (root, { ask, keep, given }) => {
   const legend = make("p", { class: "legend" });
   const said = make("p", { class: "said", role: "status" });
   const progress = make("progress", { hidden: true, "aria-label": "progress" });
+  const stop = (kind) => running.get(kind)?.();
+  const halt = make("button", { type: "button", class: "tool", hidden: true,
+    onclick: () => stop("rank") }, "Stop");
   const switchTo = (numbers, on) => {
     const all = new Set(off);
     numbers.forEach((number) => (on ? all.delete(number) : all.add(number)));
@@ -225,7 +236,7 @@ export const explorer = (root, { ask, keep, given }) => {
   });
   grid.addEventListener("keydown", (event) => {
     if (event.key === " " && map.at !== null) {
-      event.preventDefault();
+      event.preventDefault(); // it would scroll
       return toggle(map.at, event.shiftKey);
     }
     if (event.key === "Enter" && map.at !== null) return set({ selected: nameOf(map.at) });
@@ -344,7 +355,7 @@ export const explorer = (root, { ask, keep, given }) => {
     top.input.disabled = !ranked.length;
     const same = ranked.slice(0, off.size).every((number) => off.has(number));
     if (same || !off.size) top.input.value = off.size;
-    top.output.textContent = same ? String(off.size) : "–";
+    top.output.textContent = same && ranked.length ? String(off.size) : "–";
     gate.input.value = state.gate;
     gate.output.textContent = state.gate.toFixed(2);
     ablation.value = state.ablation;
@@ -362,7 +373,7 @@ export const explorer = (root, { ask, keep, given }) => {
   });
 
   const about = { inquire, set, tell, nameOf, numberOf, scores, state: () => state,
-    facts: () => facts, explain, think, write };
+    facts: () => facts, stop, write };
   const next = nextPanel(about);
   const text = textPanel(about);
   const why = whyPanel(about);
@@ -392,7 +403,7 @@ export const explorer = (root, { ask, keep, given }) => {
   const out = make("section", { class: "panel out" }, make("h2", {}, "Out again"),
     make("div", { class: "tools" },
       button("Command line", showSame("command")), button("Python", showSame("python")),
-      copyButton("Copy a link to this state", link),
+      ...(links ? [copyButton("Copy a link to this state", link)] : []),
       button("Head set as a file", async () => save("head-set.json",
         JSON.stringify(await same("file"), null, 2), "application/json")),
       button("Picture", async () => save("heads.png", await picture(grid, said.textContent, about))),
@@ -405,7 +416,7 @@ export const explorer = (root, { ask, keep, given }) => {
     top.label, gate.label, make("label", {}, "Ablation", ablation),
     make("label", {}, keepOnly, "keep only these"));
   const main = make("main", { class: "explorer" },
-    make("div", { class: "top" }, title, busy, progress),
+    make("div", { class: "top" }, title, busy, progress, halt),
     make("div", { class: "side" },
       make("section", { class: "panel heads" }, make("h2", {}, "Heads"), controls,
         make("div", { class: "tools" }, typed, back, again,
@@ -413,6 +424,7 @@ export const explorer = (root, { ask, keep, given }) => {
         make("div", { class: "map" }, make("div", { class: "scroll" }, grid)), tip, legend, said),
       why.element, task.element, out),
     make("div", { class: "side" }, next.element, text.element));
+  root.classList.add("explorer-room");
   root.replaceChildren(main);
 
   const draw = (before) => {
@@ -421,6 +433,18 @@ export const explorer = (root, { ask, keep, given }) => {
     drawTools();
     next.draw(state);
   };
+  // A link may be of another model, or written by hand: what this model does not have is left out.
+  const has = (name) => {
+    const [layer, index] = name.split(".").map(Number);
+    return /^\d+\.\d+$/.test(name) && index < (facts.counts[layer] ?? 0);
+  };
+  const fitting = (given) => ({
+    ...given,
+    heads: (given.heads ?? []).filter(has),
+    selected: has(given.selected ?? "") ? given.selected : "",
+    gate: Math.min(2, Math.max(0, given.gate ?? 0)),
+    ablation: ABLATIONS.includes(given.ablation) ? given.ablation : ABLATIONS[0],
+  });
   const start = (data) => {
     facts = { ...data, total: data.counts.reduce((sum, count) => sum + count, 0) };
     title.replaceChildren("headcount explorer · ", make("strong", {}, facts.model),
@@ -445,12 +469,13 @@ export const explorer = (root, { ask, keep, given }) => {
     if (!state.colour || !(scores.has(state.colour) || state.colour === "activity")) {
       state.colour = data.state.colour;
     }
+    state = fitting(state);
     drawHeads();
     changed({ ...FIRST_STATE, heads: null });
   };
   const begin = () => inquire("start", { state: {} }, (name, data) => start(data));
   begin();
-  return { begin, set: (changes) => facts && set(changes), tell, state: () => state };
+  return { begin, set: (changes) => facts && set(fitting({ ...state, ...changes })), tell, state: () => state };
 };
 
 // The local page

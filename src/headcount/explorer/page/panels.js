@@ -46,7 +46,8 @@ export const nextPanel = (about) => {
     column("name", "next token"), column("whole", "whole model"), column("set", "head set"),
     column("random", "random heads"))), body);
   const bar = (name, value, ...more) => {
-    const cell = make("td", { class: `bar ${name}` }, make("span", {}, percent(value), ...more));
+    const cell = make("td", { class: `bar ${name}` },
+      make("span", {}, percent(value).replaceAll(" ", "\u00a0"), ...more));
     cell.style.setProperty("--share", `${100 * value}%`);
     return cell;
   };
@@ -81,7 +82,9 @@ export const nextPanel = (about) => {
       + `heads ${shown(mean(others))}.`);
     summary.textContent = parts.join(" ");
     const draws = counted(random.length, "draw");
-    note.textContent = `Random heads: ${counted(data.count, "head")} of the same layers, ${draws}, their mean `
+    const off = state.heads.length || state.keep;
+    note.textContent = !off ? "No head is off, so all three columns show the whole model."
+      : `Random heads: ${counted(data.count, "head")} of the same layers, ${draws}, their mean `
       + `and range${data.note ? `; ${data.note}` : ""}. One prompt is an anecdote: try the task below.`;
     element.dataset.heads = state.heads.join(" ");
     element.dataset.draws = random.length;
@@ -147,7 +150,11 @@ export const textPanel = (about) => {
     state.textContent = "Marked: what the whole model does not write.";
   };
   const stale = () => element.classList.add("stale");
-  return { element, follow, show, stale, done: () => {}, tokens: () => Number(length.value) };
+  const refuse = (why) => {
+    Object.values(rows).forEach((row) => row.replaceChildren());
+    state.textContent = why;
+  };
+  return { element, follow, show, stale, refuse, tokens: () => Number(length.value) };
 };
 
 // Why: where the selected head looks, what it writes, and its scores.
@@ -158,8 +165,10 @@ export const whyPanel = (about) => {
   const says = make("p", { class: "note", role: "status" });
   const words = make("div", { class: "reading" });
   const sheet = make("table", { class: "scores" });
+  const more = make("p", { class: "note", hidden: true },
+    "Further rankings are computed under Colour by.");
   const element = panel("why", "Why", heading, strip, says, words, make("div", { class: "wide" },
-    sheet));
+    sheet), more);
   let data = null;
   const point = (query) => {
     const tokens = [...strip.children];
@@ -192,20 +201,28 @@ export const whyPanel = (about) => {
       class: "token", onpointerenter: () => point(at), onfocus: () => point(at) },
     visible(token))));
     point(data.tokens.length - 1);
+    drawScores();
+  };
+  const drawScores = () => {
+    if (!data) return;
     const number = about.numberOf(data.head);
     const rows = [...about.scores.values()].map((one) => {
       if (isRole(one)) return make("tr", {}, make("th", { scope: "row" }, one.name),
-        make("td", {}, role(one, number)), make("td"), make("td"));
+        make("td", { colspan: 3 }, role(one, number)));
       const own = one.values[number];
       const above = one.values.filter((other) => other > own).length;
       return make("tr", {}, make("th", { scope: "row" }, one.name),
         make("td", { class: "number" }, shown(own)),
         make("td", {}, interval(one.low?.[number], one.high?.[number])),
-        make("td", { class: "number" }, `rank ${above + 1} of ${one.values.length}`));
+        make("td", { class: "number" }, `${above + 1} of ${one.values.length}`));
     });
-    sheet.replaceChildren(make("tbody", {}, ...rows));
+    const heads = ["ranking", "score", "95 % interval", "place"].map((text, at) =>
+      make("th", { scope: "col", class: at === 1 || at === 3 ? "number" : "" }, text));
+    sheet.replaceChildren(make("thead", {}, make("tr", {}, ...heads)),
+      make("tbody", {}, ...rows));
+    more.hidden = !about.facts().task;
   };
-  return { element, show };
+  return { element, show, drawScores };
 };
 
 // The task: every head set that was tried is a point beside its random controls.
@@ -222,21 +239,26 @@ export const taskPanel = (about) => {
   const curves = [];
   const picked = [];
   const progress = make("progress", { hidden: true, "aria-label": "progress" });
+  let doing = "";
+  const halt = make("button", { type: "button", class: "tool", hidden: true,
+    onclick: () => about.stop(doing) }, "Stop");
   const note = make("p", { class: "note", role: "status" });
   const chart = make("div", { class: "chart" });
   const body = make("tbody");
   const compared = make("p", { class: "summary", role: "status" });
   const run = async (kind, what) => {
     note.textContent = what;
-    progress.hidden = false;
+    doing = kind;
+    progress.hidden = halt.hidden = false;
     progress.removeAttribute("value");
     const end = await about.inquire(kind, { metric: metrics.value }, (name, data) => {
       if (name === "progress") Object.assign(progress, { max: data.of, value: data.done });
       if (name === "trial") trials[data.number - 1] = data;
-      if (name === "curve") curves.push(data);
+      const same = (one) => one.name === data.name && one.metric === data.metric;
+      if (name === "curve" && !curves.some(same)) curves.push(data);
     });
-    progress.hidden = true;
-    note.textContent = "";
+    progress.hidden = halt.hidden = true;
+    note.textContent = end === "cancelled" ? "The measurement was stopped; what is measured is kept." : "";
     if (end === "done") redraw();
   };
   const measure = make("button", { type: "button", class: "tool", onclick: () =>
@@ -277,8 +299,10 @@ export const taskPanel = (about) => {
     sheet.hidden = !now.length;
     const last = now.at(-1);
     if (last?.chance) note.textContent = last.chance;
-    chart.replaceChildren(...(now.length || curves.length
-      ? [plot(now, curves.filter((one) => one.metric === metrics.value), picked)] : []));
+    const drawn = curves.filter((one) => one.metric === metrics.value);
+    const label = metrics.selectedOptions[0]?.text ?? "";
+    chart.replaceChildren(...(now.length || drawn.length
+      ? [plot(now, drawn, picked, label, chart.clientWidth)] : []));
   };
   const head = (text) => make("th", { scope: "col" }, text);
   const sheet = make("div", { class: "wide", hidden: true }, make("table", { class: "tried" },
@@ -286,7 +310,7 @@ export const taskPanel = (about) => {
       "head set minus random", ""].map(head))), body));
   const where = make("p", { class: "note" });
   const element = panel("task", "A task, not one prompt", where,
-    make("div", { class: "tools" }, named("Metric", metrics), measure, along, progress), note, chart,
+    make("div", { class: "tools" }, named("Metric", metrics), measure, along, progress, halt), note, chart,
     sheet, compared);
   metrics.addEventListener("change", redraw);
   const start = () => {
@@ -297,7 +321,9 @@ export const taskPanel = (about) => {
     measure.disabled = !task;
     along.disabled = !task;
     where.textContent = task ? `${task.name}: ${counted(task.examples, "example")} of the test split;`
-      + " rankings use the other split. Bands and bars are 95 % intervals."
+      + " rankings use the other split, and are held fixed. Bands and bars are 95 % intervals, each"
+      + " for itself: among many tries one excludes 0 by luck, so judge a head set that you picked"
+      + " here on other examples."
       : "No task was given: start with --task, such as ioi.";
     if (trials.length) metrics.value = trials.at(-1).metric;
     redraw();
@@ -305,27 +331,40 @@ export const taskPanel = (about) => {
   return { element, start, metric: () => metrics.value || "accuracy" };
 };
 
+// Five or so round numbers from below the lowest value to above the highest.
+export const niceTicks = (low, high) => {
+  const rough = (high - low || 1) / 4;
+  const size = 10 ** Math.floor(Math.log10(rough));
+  const step = size * [1, 2, 2.5, 5, 10].find((many) => many * size >= rough);
+  const first = Math.floor(low / step);
+  const count = Math.max(1, Math.ceil(high / step - 1e-9) - first);
+  return Array.from({ length: count + 1 }, (_, at) => Number(((first + at) * step).toPrecision(6)));
+};
+
 // The chart: heads on a scale of square roots, so that few heads are not squeezed together.
-const plot = (trials, curves, picked) => {
-  const [wide, high, left, under] = [640, 250, 52, 34];
+const plot = (trials, curves, picked, label, room) => {
+  // As wide as there is room, so that its letters are never scaled down.
+  const wide = Math.max(300, Math.min(640, room || 640));
+  const [high, left, under, over] = [270, 52, 34, 30];
   const points = [...trials.flatMap((one) => [one.set, one.random, one.whole]),
     ...curves.flatMap((one) => one.points)];
   const most = Math.max(1, ...trials.map((one) => one.heads.length),
     ...curves.flatMap((one) => one.points.map((point) => point.count)));
-  const shares = trials.some((one) => one.shares);
-  const low = shares ? 0 : Math.min(...points.map((one) => one.low));
-  const top = shares ? 1 : Math.max(...points.map((one) => one.high));
+  const shares = [...trials, ...curves].some((one) => one.shares);
+  const ends = [Math.min(...points.map((one) => one.low)), Math.max(...points.map((one) => one.high))];
+  const ticks = niceTicks(...(shares ? [0, 1] : ends));
+  const [low, top] = [ticks[0], ticks.at(-1)];
   const x = (count) => left + 14 + (wide - left - 34) * Math.sqrt(count / most);
-  const y = (value) => 12 + (high - 12 - under) * (1 - (value - low) / (top - low || 1));
+  const y = (value) => over + (high - over - under) * (1 - (value - low) / (top - low || 1));
   const svg = draw("svg", { viewBox: `0 0 ${wide} ${high}`, role: "img",
     "aria-label": `${counted(trials.length, "head set")} on the task; the table below has the numbers` });
   const text = (at, up, words, anchor = "middle") =>
     draw("text", { x: at, y: up, "text-anchor": anchor }, words);
-  for (let tick = 0; tick <= 4; tick += 1) {
-    const value = low + (top - low) * tick / 4;
+  for (const value of ticks) {
     svg.append(draw("line", { class: "rule", x1: left, x2: wide - 8, y1: y(value), y2: y(value) }),
-      text(left - 6, y(value) + 4, String(Number(value.toPrecision(2))).replace("-", "−"), "end"));
+      text(left - 6, y(value) + 4, String(value).replace("-", "−"), "end"));
   }
+  svg.append(text(4, 14, label, "start"));
   const counts = [...new Set([0, ...trials.map((one) => one.heads.length),
     ...curves.flatMap((one) => one.points.map((point) => point.count))])].sort((a, b) => a - b);
   let last = -99;
@@ -336,17 +375,30 @@ const plot = (trials, curves, picked) => {
     }
   }
   svg.append(text(wide / 2, high - 2, "heads in the head set"));
+  const letter = (curve) => String.fromCharCode(65 + curves.indexOf(curve));
+  const dashes = ["", "9 3", "9 3 2 3", "4 2"];
+  const named = []; // heights at which curves are named already
+  const name = (words, end) => {
+    let up = y(end.value) - 5;
+    while (named.some((one) => Math.abs(one - up) < 12)) up += 12;
+    named.push(up);
+    svg.append(text(x(end.count) - 2, up, words, "end"));
+  };
   for (const curve of curves) {
     for (const series of ["matched", "top"]) {
       const own = curve.points.filter((point) => point.series === series);
       const path = (list) => list.map(([at, up], n) => `${n ? "L" : "M"}${x(at)},${y(up)}`).join("");
       const band = [...own.map((p) => [p.count, p.high]), ...own.toReversed().map((p) => [p.count, p.low])];
       svg.append(draw("path", { class: `band ${series}`, d: `${path(band)}Z` }),
-        draw("path", { class: `curve ${series}`, d: path(own.map((p) => [p.count, p.value])) }));
+        draw("path", { class: `curve ${series}`, d: path(own.map((p) => [p.count, p.value])),
+          ...(series === "top" ? { "stroke-dasharray": dashes[curves.indexOf(curve) % 4] } : {}) }));
+      if (own.length) name(letter(curve) + (series === "top" ? "" : " random"), own.at(-1));
     }
   }
   for (const trial of trials) {
-    const at = x(trial.heads.length);
+    const before = trials.slice(0, trials.indexOf(trial));
+    const at = x(trial.heads.length) // beside those of as many heads
+      + 11 * before.filter((one) => one.heads.length === trial.heads.length).length;
     const { set, random, whole } = trial;
     svg.append(
       draw("line", { class: "whole", x1: left, x2: wide - 8, y1: y(whole.value), y2: y(whole.value) }),
@@ -361,21 +413,23 @@ const plot = (trials, curves, picked) => {
     make("span", {}, make("span", { class: "key set" }), "a head set"),
     make("span", {}, make("span", { class: "key random" }), "as many random heads of its layers"),
     make("span", {}, make("span", { class: "key wholeline" }), "the whole model"),
-    ...(curves.length ? [make("span", {}, "curves: the top heads of a ranking, and matched random ones")] : []));
+    ...curves.map((one) => make("span", {}, `${letter(one)}: the top heads of ${one.name}`)),
+    ...(curves.length ? [make("span", {}, "dotted: as many random heads of the same layers")] : []));
   return make("div", {}, svg, key);
 };
 
 // A picture of the map and of the probabilities, as the page shows them.
 export const picture = (grid, said, about) => {
   const size = 22;
-  const { counts, model } = about.facts();
+  const { counts, model, weights } = about.facts();
   const rows = [...grid.closest(".explorer").querySelectorAll(".next tbody tr")].slice(0, 8);
   const most = Math.max(...counts);
-  const wide = Math.max(640, counts.length * size + 70);
-  const high = 110 + most * size + rows.length * 22;
+  const wide = Math.max(640, counts.length * size + 90);
+  const high = 200 + most * size + rows.length * 22;
   const canvas = make("canvas", { width: 2 * wide, height: 2 * high });
   const pen = canvas.getContext("2d");
   const look = getComputedStyle(grid.closest(".explorer"));
+  const small = "11px sans-serif";
   pen.scale(2, 2);
   pen.fillStyle = look.getPropertyValue("--paper") || "#fff";
   pen.fillRect(0, 0, wide, high);
@@ -384,11 +438,21 @@ export const picture = (grid, said, about) => {
     pen.fillStyle = look.color;
     pen.fillText(text, at, up, wide - at - 10);
   };
-  write(`headcount explorer · ${model}`, 20, 26, "600 15px sans-serif");
+  write(`headcount explorer · ${model} · ${weights}`, 20, 26, "600 15px sans-serif");
   write(said, 20, 46);
+  const { prompt, colour } = about.state();
+  write(`“${prompt}”`, 20, 66);
+  write(`colour: ${colour} · layers from left to right, heads from top to bottom`, 20, 86, small);
+  const every = counts.length > 60 ? 10 : counts.length > 16 ? 5 : 1;
+  counts.forEach((_, layer) => {
+    if (layer % every === 0) write(String(layer), 44 + layer * size, 114 + most * size, small);
+  });
+  for (let row = 0; row < most; row += most > 16 ? 5 : 1) {
+    write(String(row), 24, 115 + row * size, small);
+  }
   for (const cell of grid.querySelectorAll("[data-number]")) {
     const [layer, index] = place(Number(cell.dataset.number), counts);
-    const [at, up] = [20 + layer * size, 60 + index * size];
+    const [at, up] = [40 + layer * size, 100 + index * size];
     pen.fillStyle = getComputedStyle(cell).backgroundColor;
     pen.fillRect(at, up, size - 2, size - 2);
     if (cell.getAttribute("aria-checked") === "true") {
@@ -396,17 +460,18 @@ export const picture = (grid, said, about) => {
       pen.lineWidth = 2;
       pen.strokeRect(at + 1, up + 1, size - 4, size - 4);
       pen.beginPath();
-      pen.moveTo(at + 4, up + 4);
-      pen.lineTo(at + size - 6, up + size - 6);
+      pen.moveTo(at + 4, up + size - 6);
+      pen.lineTo(at + size - 6, up + 4);
       pen.stroke();
     }
   }
-  let up = 84 + most * size;
+  let up = 146 + most * size;
   ["next token", "whole model", "head set", "random heads"].forEach((name, column) =>
     write(name, 20 + column * 150, up, "600 12px sans-serif"));
   for (const row of rows) {
     up += 22;
     [...row.cells].forEach((cell, column) => write(cell.textContent, 20 + column * 150, up));
   }
+  write("Random heads: as many of the same layers, mean and range of the draws.", 20, up + 24, small);
   return new Promise((resolve) => { canvas.toBlob(resolve, "image/png"); });
 };

@@ -1,14 +1,18 @@
 // The explorer as a notebook's widget: it asks its session through the widget's messages.
+let views = 0;
 const render = ({ model, el }) => {
+  // JupyterLab would take what is typed here for its own shortcuts, such as deleting a cell.
+  el.dataset.lmSuppressShortcuts = "true";
+  const page = `${PAGE}-${views += 1}`; // the same widget may be shown more than once
   const shadow = el.attachShadow({ mode: "open" });
   const root = make("div", {});
   shadow.append(make("style", {}, STYLE), root);
   const waiting = new Map();
   let count = 0;
   const ask = (kind, asked, on) => {
-    const number = `${PAGE}-${count += 1}`;
+    const number = `${page}-${count += 1}`;
     waiting.set(number, on);
-    model.send({ ...asked, kind, number, page: PAGE });
+    model.send({ ...asked, kind, number, page });
     return () => waiting.delete(number) && model.send({ cancel: number });
   };
   const hear = ({ number, name, data }) => waiting.get(number)?.(name, data);
@@ -18,7 +22,7 @@ const render = ({ model, el }) => {
     model.set("state", { ...state });
     model.save_changes();
   };
-  const here = explorer(root, { ask, keep, given });
+  const here = explorer(root, { ask, keep, given, links: false });
   const follow = () => here.set(model.get("state"));
   model.on("change:state", follow);
   return () => {

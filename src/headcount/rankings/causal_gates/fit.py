@@ -66,6 +66,7 @@ from headcount.tasks import Encoded, Task
 from headcount.tasks.task import quoted
 
 TIMED = 3  # passes that are timed, after one warm-up pass
+PAUSE = 0.3  # seconds after which an executor hears of the next pass, so that it can pause
 
 
 @dataclass(frozen=True)
@@ -310,6 +311,16 @@ class FitJob:
         def fit(seeds: Sequence[int], emit: Emit) -> None:
             rows = Rows(self.schedule, dict(self.documents), tell=emit)
             logits: Any = []
+            told = time.monotonic()
+
+            def before_pass() -> None:
+                """Let an executor pause: an update may take a minute, and has many passes."""
+                nonlocal told
+                if time.monotonic() - told > PAUSE:
+                    emit((TICK, [], 0))
+                    told = time.monotonic()
+
+            run.before_pass = before_pass
             with measuring(model), frozen(model):
                 for stage in self.stages:
                     group = [Row(seed, name) for name in stage for seed in seeds]

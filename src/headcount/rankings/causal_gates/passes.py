@@ -158,6 +158,7 @@ class GatedPasses:
         self.may_recompute = trunk is not None and all(site.runs == 1 for site in model.sites)
         self.recompute = False  # recompute blocks in the backward pass: slower, but less memory
         self.options = accepted(model.module, use_cache=False)
+        self.before_pass: Callable[[], object] = lambda: None  # no gate is on the model then
 
     def gradient(
         self, logits: Float[Tensor, "rows heads"], laid: LaidOut, objective: Objective
@@ -169,6 +170,7 @@ class GatedPasses:
                     self._measure(logits, laid, objective)
                 total = torch.zeros_like(logits)
                 for piece in passes(laid, self.tokens):
+                    self.before_pass()
                     total += self.one_pass(logits, laid, piece, objective)
                 return total
             except RuntimeError as error:

@@ -215,6 +215,11 @@ def decodes_in_slots(model: Model, gated: bool) -> bool:
             if out_of_memory(error):
                 return False  # for now: the memory may be free next time
             model.proven[way] = False
+        if not model.proven[way] and model.device.type == "cuda":
+            warnings.warn(
+                f"{model.name} decodes in its slower way: steps side by side failed their proof.",
+                stacklevel=2,
+            )
     return model.proven[way]
 
 

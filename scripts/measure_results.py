@@ -103,12 +103,19 @@ def measure(options: argparse.Namespace, study: str, models: list[str], folder: 
 
 
 def pack(folder: Path) -> None:
-    """Compress the table of heads; what can be made again is ignored by git anyway."""
+    """Compress the table of heads, and leave out the samples of scores and bundled gates.
+
+    What `headcount report` makes again is ignored by git anyway.
+    """
+    for path in [*folder.glob("scores/*.npz"), *folder.glob("scores/gates/*/*")]:
+        path.unlink()
     table = folder / "heads.csv"
     if table.exists():
         packed = gzip.compress(table.read_bytes(), 9, mtime=0)
         (folder / "heads.csv.gz").write_bytes(packed)
         table.unlink()
+    for inside in sorted(folder.glob("scores/gates/**"), reverse=True):
+        inside.rmdir()
     left_out = {".svg", ".pdf", ".html"}
     kept = [p for p in folder.rglob("*") if p.is_file() and p.suffix not in left_out]
     print(f"{folder}: {sum(path.stat().st_size for path in kept) / 1e3:.0f} kB to commit")

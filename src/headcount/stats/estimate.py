@@ -306,7 +306,8 @@ def family_z(spreads: Sequence[_Spread], level: float = 0.95) -> float:
     together = np.sign(together) * np.maximum(np.abs(together) - chance, 0)
     np.fill_diagonal(together, 1.0)
     strengths, directions = np.linalg.eigh(together)
-    factors = directions * np.sqrt(np.maximum(strengths, 0))
+    # The symmetric root is the same on every machine; eigenvectors are not.
+    factors = directions * np.sqrt(np.maximum(strengths, 0)) @ directions.T
     factors /= np.linalg.norm(factors, axis=1, keepdims=True)
     drawn = np.random.default_rng(0).normal(size=(10 * RESAMPLES, len(known))) @ factors.T
     return float(np.quantile(np.abs(drawn).max(1), 1 - RESERVE * (1 - level)))

@@ -145,16 +145,21 @@ def read_limited(path: Path) -> bytes:
 
 
 def write_csv(path: str | Path, rows: Sequence[Mapping[str, Any]]) -> Path:
-    """Write rows with the same columns; lines end in a line feed.
+    """Write rows with the same columns; lines end in a line feed, numbers have eight digits.
 
     A path that ends in .gz is compressed; equal rows always give equal bytes.
     """
     text = io.StringIO(newline="")
     writer = csv.DictWriter(text, list(rows[0]) if rows else [], lineterminator="\n")
     writer.writeheader()
-    writer.writerows(rows)
+    writer.writerows({name: _short(cell) for name, cell in row.items()} for row in rows)
     data = text.getvalue().encode()
     return write_file(path, gzip.compress(data, mtime=0) if Path(path).suffix == ".gz" else data)
+
+
+def _short(cell: Any) -> Any:
+    """A number that is not whole in eight digits: no interval is known better than that."""
+    return f"{cell:.8g}" if isinstance(cell, float) and not cell.is_integer() else cell
 
 
 def to_json(value: Any, *, indent: int | None = 2) -> str:

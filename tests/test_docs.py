@@ -99,9 +99,10 @@ def test_every_public_name_has_an_example(name: str) -> None:
     assert any(">>>" in (getattr(one, "__doc__", None) or "") for one in (public, *members))
 
 
-def test_pages_have_the_settings_of_their_studies() -> None:
-    script = DOCS.parent / "scripts" / "write_settings.py"
+@pytest.mark.parametrize("name", ["write_settings.py", "write_findings.py"])
+def test_pages_have_the_settings_and_findings_of_their_studies(name: str) -> None:
+    script = DOCS.parent / "scripts" / name
     done = subprocess.run(
         [sys.executable, str(script), "--check"], capture_output=True, text=True, check=False
     )
-    assert done.returncode == 0, f"{done.stdout}{done.stderr}: run scripts/write_settings.py"
+    assert done.returncode == 0, f"{done.stdout}{done.stderr}: run scripts/{name}"

@@ -48,10 +48,10 @@ def table(name: str) -> Callable[[Callable[[], str]], Callable[[], str]]:
 
 def rows(path: str, **wanted: str) -> list[Row]:
     """The rows of a committed table (under docs/results) that have these entries."""
-    file = RESULTS / path
-    opened = gzip.open(file, "rt", encoding="utf-8") if file.suffix == ".gz" else file.open()
-    with opened as lines:
-        return [row for row in csv.DictReader(lines) if wanted.items() <= row.items()]
+    data = (RESULTS / path).read_bytes()
+    text = (gzip.decompress(data) if path.endswith(".gz") else data).decode()
+    lines = csv.DictReader(text.splitlines())
+    return [row for row in lines if wanted.items() <= row.items()]
 
 
 def one(path: str, **wanted: str) -> Row:

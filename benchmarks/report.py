@@ -16,6 +16,7 @@ RESULTS = Path(__file__).parent / "results"
 PLAIN, OURS = "plain", "headcount"
 LONG = "headcount long prompts 1"  # the format of what long_prompts.py writes
 DECODING, FIRST = "headcount decoding 1", "headcount first call 1"
+REAL = {"0.5B": "0.5b", "1.5B": "1.5b"}  # the shapes of real models, by a part of their names
 DECODING_BARS = {"0.5b": 8, "1.5b": 8, "8b": 4}  # × `generate`, by shape
 FIRST_BAR = 1.1  # × plain hooks
 INTRODUCTION = """# Benchmarks
@@ -91,27 +92,34 @@ def decoding_section(found: dict[str, Any]) -> str:
     rows = []
     for run in found["runs"]:
         options = run["options"]
+        real = "" if options["shape"] else options["model"].removesuffix(".gguf")
+        shape = options["shape"] or next(REAL[part] for part in REAL if part in real)
         for way, one in run["ways"].items():
-            cells = [options["shape"], options["dtype"], f"{options['prompts']} × {options['new']}"]
+            cells = [real or f"{shape}, random", options["dtype"]]
+            cells += [f"{options['prompts']} × {options['new']}"]
             cells += [names[way], f"{one['generate_s']:.2f}", f"{one['ours_s']:.2f}"]
-            bar = DECODING_BARS[options["shape"]] if options["dtype"] == "bfloat16" else None
+            bar = DECODING_BARS[shape] if options["dtype"] == "bfloat16" else None
             cells += [f"{one['times_as_fast']:.1f} ×", f"{bar} ×" if bar else "–"]
             cells += [f"{one['step_ms']:.2f}"]
             cells += [f"{run['floor_ms']:.2f}", f"{100 * one['share_of_bandwidth']:.0f} %"]
-            rows.append([*cells, f"{one['equal_texts']}" if "equal_texts" in one else "–"])
-    header = ["shape", "weights", "prompts × new tokens", "heads", "`generate`: s", "headcount: s"]
+            cells += [f"{one['equal_texts']}" if "equal_texts" in one else "–"]
+            rows.append([*cells, f"{one['largest_gap']:.2f}" if "largest_gap" in one else "–"])
+    header = ["model", "weights", "prompts × new tokens", "heads", "`generate`: s", "headcount: s"]
     header += ["times as fast", "bar", "ms a step", "floor: ms", "share", "equal texts"]
+    header += ["largest gap"]
     first = found["runs"][0]
     commands = "\n".join(f"  - `{run['command']}`" for run in found["runs"])
     return (
         f"## Decoding on one {first['machine']['accelerator']}\n\n"
-        f"Random weights in the published shapes, prompts of {first['options']['tokens']} tokens, "
-        "from the second call on. headcount writes in slots: steps are captured as a graph, and "
+        "Two real models on word problems, and random weights in a published shape on prompts of "
+        f"{first['options']['tokens']} tokens; from the second call on. "
+        "headcount writes in slots: steps are captured as a graph, and "
         "waiting prompts take the places of finished ones. *ms a step* holds the pass over the "
         "prompts too; the *floor* of a step is the time in which the card reads the weights and "
-        "the cache once, and *share* the floor over the step. Random weights make near ties "
-        "everywhere, so in bfloat16 no text stays equal; in float32 all do. *Bar* is what we had "
-        "set ourselves.\n\n"
+        "the cache once, and *share* the floor over the step. *Largest gap* is how far apart, in "
+        "nats, the two tokens are at which texts part: in bfloat16 near ties break either way, "
+        "everywhere with random weights; in float32 all texts are equal. *Bar* is what we had set "
+        "ourselves. Other work ran on the same machine, in part on the same card.\n\n"
         f"{table(header, rows, left=(0, 1, 3))}\n\n"
         f"- Versions: {', '.join(f'{n} {v}' for n, v in first['versions'].items())}\n"
         f"- Commands:\n{commands}\n"

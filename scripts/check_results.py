@@ -32,7 +32,7 @@ RESULTS = Path(__file__).parents[1] / "docs" / "results"
 # What tells rows of a study's table from each other; a study has some of these columns.
 KEYS = ("model", "task", "series", "metric", "count", "ranking", "ablation", "place")
 # Written answers are right or wrong, and a tie between two tokens may break otherwise elsewhere.
-WRITTEN, READ = 0.03, 0.005
+WRITTEN, READ, READ_IN_HALF = 0.03, 0.005, 0.03
 
 
 @dataclass(frozen=True)
@@ -42,12 +42,14 @@ class Compared:
     row: Mapping[str, str]
     committed: float
     measured: float
+    half: bool = False  # measured in half precision, which another machine rounds otherwise
 
     @property
     def allowed(self) -> float:
         """How far the two may be apart."""
         of_logits = ("explained_effect", "logprob", "logit")
-        return READ if self.row["metric"].startswith(of_logits) else WRITTEN
+        read = READ_IN_HALF if self.half else READ
+        return read if self.row["metric"].startswith(of_logits) else WRITTEN
 
     @property
     def same(self) -> bool:
@@ -78,6 +80,8 @@ def narrowed(study: str, run: Mapping[str, Any]) -> dict[str, Any]:
         chosen["counts"] = counts[1:2] or counts
     if study in ("masked-heads", "heads-kept"):
         chosen["seeds"] = 1  # of random draws, which are then not compared
+    if study == "masked-heads":
+        chosen |= {"rerankings": 0, "anywhere": 0}
     if study == "token-insertion":
         chosen |= {"prompts": 0, "sweep": ""}
     return chosen
@@ -88,12 +92,18 @@ def comparable(row: Mapping[str, str]) -> bool:
     return row["series"] not in ("random", "matched")
 
 
-def compare(folder: Path, model: Model | None = None) -> list[Compared]:
+def its_model(folder: Path, name: str = "", device: str | None = None) -> Model:
+    """The first model that a folder names, or the one of this name, in the folder's precision."""
+    facts = json.loads((folder / "run.json").read_text(encoding="utf-8"))["model"]
+    first = next(iter(facts))
+    return load_model(name or first, dtype=str(facts[first]["dtype"]), device=device)
+
+
+def compare(folder: Path, model: Model) -> list[Compared]:
     """Run a folder's study again in small, and compare what both have."""
     run = json.loads((folder / "run.json").read_text(encoding="utf-8"))
     study = run["study"]
     facts = run["model"]
-    model = model or load_model(next(iter(facts)))
     weights = model.identity["weights"]
     label = next((name for name, one in facts.items() if one["weights"] == weights), None)
     if label is None:
@@ -112,7 +122,8 @@ def compare(folder: Path, model: Model | None = None) -> list[Compared]:
         texts = {name: str(value) for name, value in row.items()}
         old = committed.get(_key(texts))
         if old is not None:
-            found.append(Compared(old, float(old["value"]), float(row["value"])))
+            values = float(old["value"]), float(row["value"])
+            found.append(Compared(old, *values, half=facts[label]["dtype"] != "float32"))
     return found
 
 
@@ -120,7 +131,7 @@ def _key(row: Mapping[str, str]) -> tuple[str, ...]:
     return tuple(row[key] for key in KEYS if key in row and key != "model")
 
 
-def check(folder: Path, model: Model | None = None) -> bool:
+def check(folder: Path, model: Model) -> bool:
     """Compare one folder and say so; whether all of it agrees."""
     found = compare(folder, model)
     different = [one for one in found if not one.same]
@@ -140,11 +151,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("folders", nargs="*", type=Path, help="default: all under docs/results")
     parser.add_argument("--model", help="default: the one that the folder names")
+    parser.add_argument("--device")
     arguments = parser.parse_args(argv)
     folders = arguments.folders or sorted(path.parent for path in RESULTS.rglob("run.json"))
     try:
-        model = load_model(arguments.model) if arguments.model else None
-        agree = [check(folder, model) for folder in folders]
+        how = arguments.model or "", arguments.device
+        agree = [check(folder, its_model(folder, *how)) for folder in folders]
     except (HeadcountError, OSError) as error:
         print(error, file=sys.stderr)
         return 2

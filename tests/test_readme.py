@@ -49,52 +49,63 @@ def row_of(path: str, **wanted: str) -> dict[str, str]:
     return rows[0]
 
 
+SMALL, LARGE = "smollm2-135m-q4", "Qwen2.5-Coder-1.5B-Instruct-Q4_K_M"
+
+
 @measured
-def test_the_numbers_of_masked_heads_are_the_smallest_and_the_largest_committed_ones() -> None:
-    path = RESULTS / "masked-heads" / "smollm2-135m-q4-all" / "differences.csv"
+@pytest.mark.parametrize(
+    ("model", "least", "most"),
+    [
+        (SMALL, "Math Calculation", "Syntactic Understanding"),
+        (LARGE, "Math Calculation", "Decision-making"),
+    ],
+)
+def test_the_numbers_of_masked_heads_are_the_smallest_and_the_largest_committed_ones(
+    model: str, least: str, most: str
+) -> None:
+    path = RESULTS / "masked-heads" / model / "differences.csv"
     wanted = {"ranking": "attribution", "metric": "exact_match", "count": "16"}
     wanted["difference"] = "top minus random"
     with path.open(encoding="utf-8") as file:
         rows = [row for row in csv.DictReader(file) if wanted.items() <= row.items()]
     assert len(rows) == 8
-    assert all(float(row["high"]) < 0 for row in rows)
     rows.sort(key=lambda row: -float(row["value"]))
-    assert f"{interval(rows[0], 2, flip=True)} (Decision-making)" in README
-    assert f"{interval(rows[-1], 2, flip=True)} (Syntactic Understanding)" in README
-    assert [rows[0]["task"], rows[-1]["task"]] == ["decision", "syntactic"]
+    keys = {"Math Calculation": "math", "Syntactic Understanding": "syntactic"}
+    keys["Decision-making"] = "decision"
+    assert [rows[0]["task"], rows[-1]["task"]] == [keys[least], keys[most]]
+    assert f"{interval(rows[0], 2, flip=True)} ({least})" in README
+    assert f"{interval(rows[-1], 2, flip=True)} ({most})" in README
+    zero = [row["task"] for row in rows if float(row["high"]) >= 0]
+    assert zero == ([] if model == SMALL else [row["task"] for row in rows[:-1]])
 
 
 @measured
 def test_the_numbers_of_heads_kept_are_committed() -> None:
-    path = "results/heads-kept/smollm2-135m-q4-sparse/curves.csv"
-    wanted = {"model": "smollm2-135m-q4", "task": "ioi", "series": "top"}
-    wanted |= {"ranking": "patching", "ablation": "mean"}
-    for count in ("11", "73"):
-        assert interval(row_of(path, count=count, **wanted), 2) in README
+    for model, task, counts in ((SMALL, "ioi", ("8", "135")), (LARGE, "docstring", ("101",))):
+        path = f"results/heads-kept/{model}/curves.csv"
+        wanted = {"model": model, "task": task, "series": "top"}
+        wanted |= {"ranking": "patching", "ablation": "mean", "metric": "explained_effect"}
+        for count in counts:
+            assert interval(row_of(path, count=count, **wanted), 2) in README
 
 
 @measured
 def test_the_numbers_of_head_roles_are_committed() -> None:
     path = "results/head-roles/smollm2-135m-q4/curves.csv"
-    wanted = {"metric": "logprob change, plain model", "count": "20"}
-    facilitation = row_of(path, task="Syntax", series="facilitation", **wanted)
-    assert interval(facilitation, 1) in README
-    irrelevance = row_of(path, task="Syntax", series="irrelevance", **wanted)
-    assert interval(irrelevance, 2) in README
-    for task in ("Syntax", "Common Sense"):
-        interference = row_of(path, task=task, series="interference", **wanted)
-        assert interval(interference, 2, sign="+") in README
+    wanted = {"metric": "logprob change, plain model", "count": "20", "task": "Syntax"}
+    looks = {"facilitation": (1, ""), "random order": (1, ""), "irrelevance": (2, "")}
+    for series, (digits, sign) in {**looks, "interference": (2, "+")}.items():
+        assert interval(row_of(path, series=series, **wanted), digits, sign=sign) in README
 
 
 @measured
 def test_the_numbers_of_token_insertion_are_committed() -> None:
-    text = (RESULTS / "token-insertion" / "smollm2-135m-q4" / "claims.json").read_text("utf-8")
-    for claim, sign in zip(json.loads(text)[:2], ("", "+"), strict=True):
-        assert "raises accuracy" in claim["claim"]
-        assert claim["verdict"] == "undecided"
-        row = {"value": claim["measured"], "low": claim["low"], "high": claim["high"]}
-        signed = interval(row, 3, sign="+")
-        assert (signed if sign else signed.removeprefix("+")) in README
+    folders = {SMALL: "three-models", LARGE: f"{LARGE}-math-500"}
+    for model, folder in folders.items():
+        for insert in ("Mless", "Mful"):
+            series = f"w/ {insert} minus w/o"
+            path = f"results/token-insertion/{folder}/curves.csv"
+            assert interval(row_of(path, model=model, series=series), 3, sign="+") in README
 
 
 def test_the_numbers_of_the_picture_are_committed() -> None:

@@ -2,7 +2,7 @@
 
 In a result folder the table is two files. `values.csv.gz` has one row for each head set and draw,
 with its facts and the values of all examples, separated by spaces; `examples.csv.gz` has the id,
-the template and the content of each example, in the order of the values. Values have six digits,
+the template and the content of each example, in the order of the values. Values have five digits,
 and estimates are made from these very numbers, so that a reader can recompute them all.
 """
 
@@ -23,7 +23,7 @@ from numpy.typing import ArrayLike
 from headcount.errors import HeadcountError
 from headcount.system.files import read_limited, write_csv
 
-DIGITS = 6
+DIGITS = 5
 VALUES, EXAMPLES = "values.csv.gz", "examples.csv.gz"
 OWN = ("example", "template", "content")  # columns of the examples
 WHOLE_NUMBERS = ("count", "draw")
@@ -60,7 +60,7 @@ class ValueTable:
         self._examples[tuple(facts[name] for name in self.shared)] = list(examples)
 
     def put(self, values: ArrayLike, **facts: Any) -> None:
-        """Keep the values of one head set, one row for each draw, rounded to six digits."""
+        """Keep the values of one head set, one row for each draw, rounded to five digits."""
         table = np.atleast_2d(np.asarray(values, dtype=np.float64))
         known = self._examples[tuple(facts[name] for name in self.shared)]
         if table.shape[1] != len(known):

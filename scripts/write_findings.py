@@ -81,6 +81,417 @@ def markdown(header: Sequence[str], body: Iterable[Sequence[str]]) -> str:
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
+# masked-heads and heads-kept
+FUNCTIONS = {
+    "retrieval": "Retrieval",
+    "knowledge-recall": "Knowledge Recall",
+    "semantic": "Semantic Understanding",
+    "syntactic": "Syntactic Understanding",
+    "math": "Math Calculation",
+    "inference": "Inference",
+    "logical": "Logical Reasoning",
+    "decision": "Decision-making",
+}
+PUBLISHED_PANELS = ("retrieval", "knowledge-recall", "math", "inference")
+CONTROLS = {"random": "RandomK", "matched": "layer-matched"}
+SIXTEEN = "16"  # 5.9 % of 270 heads and 4.8 % of 336, nearest to the published 64 of 1,024
+MARGIN = -0.05  # of the claims of masked-heads about differences
+MASKED_CLAIMS = {
+    "TopK lies more than": "TopK more than 0.05 below RandomK, four published panels",
+    "under TopK, accuracy falls": "accuracy falls faster than the second metric",
+    "RandomK is flat": "RandomK is flat: its loss at 32 heads minus a quarter of TopK's",
+    "the collapse sets in": "half is lost between 8 and 16 heads: scaled TopK accuracy at 8",
+    "Knowledge Recall falls first": "Knowledge Recall falls first",
+    "random heads": "TopK costs more than 0.05 more than RandomK, all eight functions",
+    "random heads of the same layers": "the same against layer-matched heads",
+}
+KEPT_TASKS = {
+    "greater-than": "Greater Than",
+    "ioi": "IOI",
+    "docstring": "Docstring",
+    "ioi-long": "IOI Long",
+}
+DENSE, SPARSE = "smollm2-135m-q4", "sparse:smollm2-135m-q4"
+# Model of heads-kept → its folder, and what the page calls it.
+KEPT_MODELS = {
+    DENSE: (DENSE, "SmolLM2-135M"),
+    SPARSE: (DENSE, "its sparse version"),
+    "Qwen2.5-Coder-0.5B-Instruct-Q4_K_M": ("Qwen2.5-Coder-0.5B-Instruct-Q4_K_M", "Qwen 0.5B"),
+    "Qwen2.5-Coder-1.5B-Instruct-Q4_K_M": ("Qwen2.5-Coder-1.5B-Instruct-Q4_K_M", "Qwen 1.5B"),
+}
+ORDERS = (
+    "patching",
+    "attribution",
+    "integrated-gradients",
+    "patching, absolute",
+    "attribution, absolute",
+    "integrated-gradients, absolute",
+    "random",
+)
+ABLATIONS = ("mean", "clean-mean", "resampled", "zero")
+
+
+def number(value: str | float, digits: int = 2) -> str:
+    """A value of a table, with the minus sign of the pages."""
+    return f"{float(value) + 0.0:.{digits}f}".replace("-", "−")
+
+
+def masked(model: str, table_name: str, **wanted: str) -> list[Row]:
+    """Rows about accuracy in a table of a result of masked-heads."""
+    return rows(f"masked-heads/{model}/{table_name}.csv", metric="exact_match", **wanted)
+
+
+def functions_with_templates() -> dict[str, str]:
+    """The functions, with the number of templates that their test items have in every result."""
+    path = RESULTS / f"masked-heads/{DENSE}/run.json"
+    notes = " ".join(json.loads(path.read_text("utf-8"))["notes"])
+    found = {t: re.search(rf"{t}: \d+ examples in (\d+)", notes) for t in FUNCTIONS.values()}
+    return {task: f"{t} ({found[t][1]} templates)" for task, t in FUNCTIONS.items()}  # type: ignore[index]
+
+
+def accuracy(model: str, task: str, series: str, count: str) -> Row:
+    """A point of a curve of masked-heads."""
+    return one(
+        f"masked-heads/{model}/curves.csv",
+        metric="exact_match",
+        task=task,
+        series=series,
+        count=count,
+    )
+
+
+@table("masked-differences")
+def masked_differences() -> str:
+    """TopK minus both controls at the published share, and how many differences are clear."""
+    body: list[list[str]] = []
+    clear: dict[tuple[str, str], tuple[int, int]] = {}
+    columns = [(model, control) for model in MODELS for control in CONTROLS]
+    for task, title in functions_with_templates().items():
+        line = [title]
+        for column in columns:
+            model, control = column
+            (row,) = masked(
+                model, "differences", task=task, count=SIXTEEN, difference=f"top minus {control}"
+            )
+            alone, together = (float(row[f"high{kind}"]) < MARGIN for kind in ("", " together"))
+            was_alone, was_together = clear.get(column, (0, 0))
+            clear[column] = was_alone + alone, was_together + together
+            line.append(f"**{interval(row)}**" if alone else interval(row))
+        body.append(line)
+    for which, title in enumerate(("clear by their own intervals", "clear by joint intervals")):
+        body.append([title, *(f"{clear[column][which]} of {len(FUNCTIONS)}" for column in columns)])
+    header = [f"{MODELS[model].split(' (')[0]}: TopK − {CONTROLS[c]}" for model, c in columns]
+    return markdown(["function", *header], body)
+
+
+def masked_accuracies(model: str) -> str:
+    """Accuracy of the whole model, and with 16 heads masked."""
+    body = [
+        [
+            title,
+            interval(accuracy(model, task, "top", "0")),
+            *(interval(accuracy(model, task, s, SIXTEEN)) for s in ("top", "random", "matched")),
+            accuracy(model, task, "top", SIXTEEN)["n"],
+        ]
+        for task, title in FUNCTIONS.items()
+    ]
+    header = ["function", "all heads", "TopK masked", "RandomK masked", "layer-matched masked"]
+    return markdown([*header, "items"], body)
+
+
+@table("masked-smollm2")
+def masked_smollm2() -> str:
+    """Accuracies of SmolLM2-135M."""
+    return masked_accuracies(DENSE)
+
+
+@table("masked-qwen-0.5b")
+def masked_qwen_small() -> str:
+    """Accuracies of the 0.5B model."""
+    return masked_accuracies("Qwen2.5-Coder-0.5B-Instruct-Q4_K_M")
+
+
+@table("masked-qwen-1.5b")
+def masked_qwen_large() -> str:
+    """Accuracies of the 1.5B model."""
+    return masked_accuracies("Qwen2.5-Coder-1.5B-Instruct-Q4_K_M")
+
+
+@table("masked-ranks")
+def masked_ranks() -> str:
+    """The exact rank of TopK among draws from all heads: accuracies, and p."""
+    body, small = [], []
+    for task, title in FUNCTIONS.items():
+        line = [title]
+        for model in MODELS:
+            row = one(f"masked-heads/{model}/rank-of-topk.csv", task=task, metric="exact_match")
+            accuracies = " / ".join(number(row[k]) for k in ("TopK", "lowest draw", "median draw"))
+            line += [accuracies, number(row["p"], 3)]
+        body.append(line)
+    for model in MODELS:
+        found = rows(f"masked-heads/{model}/rank-of-topk.csv", metric="exact_match")
+        least = min(float(row["p"]) for row in found)
+        count = sum(float(row["p"]) == least for row in found)
+        small += ["functions with the smallest possible p", f"{count} of {len(found)}"]
+    header = []
+    for name in MODELS.values():
+        header += [f"{name.split(' (')[0]}: TopK / lowest / median", "p"]
+    return markdown(["function", *header], [*body, ["", *small]])
+
+
+@table("masked-claims")
+def masked_claims() -> str:
+    """The verdict of every claim on every model."""
+    judged = {model: claims(f"masked-heads/{model}") for model in MODELS}
+    body = []
+    for index, (start, title) in enumerate(MASKED_CLAIMS.items()):
+        line = [title]
+        for model in MODELS:
+            claim = judged[model][index]
+            if start not in claim["claim"]:
+                raise SystemExit(f"Claim {index} of {model} is not about {start!r}.")
+            line.append(verdict(claim))
+        body.append(line)
+    return markdown(["claim", *MODELS.values()], body)
+
+
+def verdict(claim: Mapping[str, Any]) -> str:
+    """A verdict with the measured value, the panel that decides, and what would be found."""
+    ends = {"value": claim["measured"], "low": claim["low"], "high": claim["high"]}
+    text = f"*{claim['verdict']}*: {interval(ends)}"
+    if decides := re.search(r"hold together: (.*)\.$", claim["reason"]):
+        text += f", {decides[1]}"
+        for model in sorted(KEPT_MODELS, key=len, reverse=True):
+            text = text.replace(model, KEPT_MODELS[model][1])
+    if after := re.search(r"below 0\.5 at 16 \((.*?)\)$", claim["claim"]):
+        numbers = [number(end) for end in re.findall(r"-?[\d.]+", after[1])]
+        text += "; at 16: {} [{}, {}]".format(*numbers)
+    if claim["detectable"] is not None:
+        text += f"; detectable {number(claim['detectable'])}"
+    return text
+
+
+@table("masked-shape")
+def masked_shape() -> str:
+    """Mean scaled accuracy over the four published panels, by number of masked heads."""
+    body = []
+    for model, name in MODELS.items():
+        facts = json.loads((RESULTS / f"masked-heads/{model}/run.json").read_text("utf-8"))["facts"]
+        for series, title in {"top": "TopK", **CONTROLS}.items():
+            line = [name, title]
+            for count in ("4", "8", "16", "32"):
+                scaled = []
+                for task in PUBLISHED_PANELS:
+                    floor = facts["floors"][task]["exact_match"]
+                    at, whole = (
+                        float(accuracy(model, task, s, c)["value"])
+                        for s, c in ((series, count), ("top", "0"))
+                    )
+                    scaled.append((at - floor) / (whole - floor))
+                line.append(number(sum(scaled) / len(scaled)))
+            line.append(", ".join(f"{100 * c / facts['total']:.1f}" for c in (4, 8, 16, 32)))
+            body.append(line)
+    return markdown(["model", "masked", "4", "8", "16", "32", "% of the heads"], body)
+
+
+@table("masked-other-way")
+def masked_other_way() -> str:
+    """All cells in which TopK kept more accuracy than a control."""
+    body = [
+        [name, FUNCTIONS[row["task"]], row["count"], CONTROLS[control], interval(row, sign="+")]
+        for model, name in MODELS.items()
+        for control in CONTROLS
+        for row in masked(model, "differences", difference=f"top minus {control}")
+        if float(row["value"]) > 0
+    ]
+    return markdown(["model", "function", "heads", "control", "TopK − control"], body)
+
+
+def kept(model: str, name: str, **wanted: str) -> list[Row]:
+    """Rows of a table of heads-kept that are about a model."""
+    return rows(f"heads-kept/{KEPT_MODELS[model][0]}/{name}.csv", model=model, **wanted)
+
+
+def area(row: Row, name: str) -> str:
+    """CMD or CPR with its interval."""
+    return interval({"value": row[name], "low": row[f"{name} low"], "high": row[f"{name} high"]})
+
+
+def areas(model: str, task: str, order: str, ablation: str = "mean") -> Row:
+    """The areas of one order on the linear axis."""
+    (row,) = kept(model, "areas", task=task, order=order, ablation=ablation, axis="linear")
+    return row
+
+
+@table("kept-best")
+def kept_best() -> str:
+    """The order that was best on validation prompts, beside random order."""
+    body, clear = [], 0
+    for task, title in KEPT_TASKS.items():
+        for model, (_, name) in KEPT_MODELS.items():
+            (row,) = kept(model, "best-order", task=task)
+            random = areas(model, task, "random")
+            apart = float(row["CMD high"]) < float(random["CMD low"])
+            clear += apart
+            body.append(
+                [
+                    title,
+                    name,
+                    row["order"],
+                    area(row, "CMD"),
+                    area(random, "CMD"),
+                    "yes" if apart else "no",
+                    area(row, "CPR"),
+                    f"{float(row['heads']):.0f} of {row['of']}",
+                    f"{float(row['two-sided']):.0f}",
+                ]
+            )
+    body.append(["all", "", "", "", "", f"{clear} of {len(body)}", "", "", ""])
+    header = ["task", "model", "best order", "CMD", "CMD, random", "apart", "CPR"]
+    return markdown([*header, "heads for 0.9", "two-sided"], body)
+
+
+@table("kept-orders")
+def kept_orders() -> str:
+    """CMD and CPR of every order."""
+    body, nearer = [], dict.fromkeys(ORDERS, 0)
+    for task, title in KEPT_TASKS.items():
+        for model, (_, name) in KEPT_MODELS.items():
+            found = {order: areas(model, task, order) for order in ORDERS}
+            cells = [f"{number(row['CMD'])} / {number(row['CPR'])}" for row in found.values()]
+            body.append([title, name, *cells])
+            for order, row in found.items():
+                nearer[order] += float(row["CMD"]) < float(found["random"]["CMD"])
+    counted = [f"{nearer[order]} of {len(body)}" for order in ORDERS[:-1]]
+    body.append(["CMD below that of random order", "", *counted, ""])
+    return markdown(["task", "model", *ORDERS], body)
+
+
+@table("kept-1.5b")
+def kept_large() -> str:
+    """Curves of the 1.5B model: patching order, another order, random order."""
+    model = "Qwen2.5-Coder-1.5B-Instruct-Q4_K_M"
+    columns = [
+        ("docstring", "patching"),
+        ("docstring", "integrated-gradients, absolute"),
+        ("docstring", "random"),
+        ("ioi", "patching"),
+        ("ioi", "random"),
+    ]
+    body = []
+    for count in ("34", "67", "101", "134", "168", "202", "235", "302"):
+        line = [f"{count} ({100 * int(count) / 336:.0f} %)"]
+        for task, order in columns:
+            (row,) = kept(model, "curves", task=task, ranking=order, ablation="mean", count=count)
+            line.append(interval(row))
+        body.append(line)
+    return markdown(["heads kept", *(f"{KEPT_TASKS[t]}, {order}" for t, order in columns)], body)
+
+
+@table("kept-ends")
+def kept_ends() -> str:
+    """The metric without any head and with all heads: what the explained effect divides by."""
+    body = []
+    for task, title in KEPT_TASKS.items():
+        line = [title]
+        for model in KEPT_MODELS:
+            (row,) = kept(model, "heads-needed", task=task, order="patching", ablation="mean")
+            line.append(f"{number(row['no head'])} → {number(row['all heads'])}")
+        body.append(line)
+    return markdown(["task", *(name for _, name in KEPT_MODELS.values())], body)
+
+
+@table("kept-dense-sparse")
+def kept_dense_sparse() -> str:
+    """CMD of the dense minus CMD of the sparse model, by order, on both axes."""
+    body = []
+    for axis in ("linear", "log"):
+        for order in ORDERS:
+            line = [axis, order]
+            for task in KEPT_TASKS:
+                row = one(
+                    f"heads-kept/{DENSE}/areas-compared.csv",
+                    task=task,
+                    order=order,
+                    axis=axis,
+                    area="CMD",
+                    ablation="mean",
+                )
+                clear = float(row["low together"]) > 0 or float(row["high together"]) < 0
+                text = interval(row, sign="+")
+                line.append(f"**{text}**" if clear else text)
+            body.append(line)
+    return markdown(["axis", "order", *KEPT_TASKS.values()], body)
+
+
+@table("kept-claims")
+def kept_claims() -> str:
+    """The verdicts of the claims that are ours, on every result."""
+    body = []
+    for model, (folder, name) in KEPT_MODELS.items():
+        if model == SPARSE:
+            continue
+        for claim in claims(f"heads-kept/{folder}"):
+            if claim["published"] is not None:
+                continue
+            if claim["claim"].startswith("heads kept by the order"):
+                title = "best order − random order, linear axis, every task and model"
+                about = f"{name} and {KEPT_MODELS[SPARSE][1]}" if model == DENSE else name
+            else:
+                axis = "linear" if "linear axis" in claim["claim"] else "log"
+                title = f"sparse − dense, patching order, {axis} axis, every task"
+                about = "the pair"
+            body.append([title, about, verdict(claim)])
+    return markdown(["difference of CMD, claimed below −0.02", "models", "verdict"], body)
+
+
+@table("kept-ratios")
+def kept_ratios() -> str:
+    """Heads needed by the dense model over heads needed by the sparse one."""
+    thresholds = ("0.3", "0.5", "0.7", "0.8", "0.9", "0.95")
+    body = []
+    for task, title in KEPT_TASKS.items():
+        for order in ("patching", "patching, absolute", "integrated-gradients, absolute"):
+            line = [title, order]
+            for threshold in thresholds:
+                row = one(
+                    f"heads-kept/{DENSE}/ratio-by-threshold.csv",
+                    task=task,
+                    order=order,
+                    ablation="mean",
+                    threshold=threshold,
+                )
+                names = ("ratio", "ratio low", "ratio high")
+                ends = dict(zip(("value", "low", "high"), (row[n] for n in names), strict=True))
+                line.append(interval(ends) + " (not reached)" * (row["censored"] == "True"))
+            body.append(line)
+    return markdown(["task", "order", *(f"τ = {t}" for t in thresholds)], body)
+
+
+@table("kept-effects")
+def kept_effects() -> str:
+    """Heads with a patching effect: helping and hindering ones."""
+    body = []
+    for task, title in KEPT_TASKS.items():
+        line = [title]
+        for model in KEPT_MODELS:
+            (row,) = kept(model, "heads-with-an-effect", task=task, ranking="patching")
+            line.append(f"{row['heads']} of {row['of']} ({row['helping']} + {row['hindering']})")
+        body.append(line)
+    return markdown(["task", *(name for _, name in KEPT_MODELS.values())], body)
+
+
+@table("kept-ablations")
+def kept_ablations() -> str:
+    """CMD of the patching order, by what replaces absent heads."""
+    body = []
+    for task, title in KEPT_TASKS.items():
+        for model, (_, name) in KEPT_MODELS.items():
+            found = [areas(model, task, "patching", ablation) for ablation in ABLATIONS]
+            body.append([title, name, *(area(row, "CMD") for row in found)])
+    return markdown(["task", "model", *ABLATIONS], body)
+
+
 def page(path: Path) -> str:
     """The page with its tables."""
 

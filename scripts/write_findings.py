@@ -504,6 +504,410 @@ def page(path: Path) -> str:
     return MARKED.sub(write, path.read_text(encoding="utf-8"))
 
 
+# token-insertion and head-roles
+
+TOKENS = {"three-models": "word problems", f"{[*MODELS][2]}-math-500": "MATH-500"}
+INSERTS = ("w/ Mless", "w/ Mful")
+ROLES = "head-roles/smollm2-135m-q4"
+PANELS = ("Syntax", "Common Sense", "Math")
+# What a claim of token-insertion starts with, in the order of claims.json; with its margin.
+TOKEN_CLAIMS = (
+    ("raises accuracy", "the insert raises accuracy", "above 0"),
+    ("changes accuracy by less", "the insert changes accuracy little", "within ± 0.02"),
+    ("lowers the attention peaks", "lower peaks, drawn head", "below 0.95"),
+    ("keeps the timing", "the same timing, drawn head", "above 0.8"),
+    ("lowers the attention peaks", "lower peaks, mean over layer 0 †", "below 0.95"),
+    ("lowers these peaks", "lower peaks, all other layers †", "below 0.95"),
+    ("receives small weights", "small weights of the span, drawn head", "below 0.9"),
+    ("receives near-uniform", "near-uniform weights, drawn head", "below 0.25"),
+    ("receives small weights", "small weights of the span, mean over layer 0 †", "below 0.9"),
+    ("receives near-uniform", "near-uniform weights, mean over layer 0 †", "below 0.25"),
+    ("scaled down in layer 0", "outputs scaled down, layer 0", "below 0.95"),
+    ("scaled down in all layers but", "outputs scaled down, all other layers", "below 0.95"),
+)
+ROLE_CLAIMS = (
+    ("facilitation falls", "facilitation falls, by more than 0.1"),
+    ("irrelevance stays", "irrelevance stays, within a quarter of that fall"),
+    ("interference rises", "interference rises at first, by more than 0.05"),
+    ("interference does not fall early", "interference does not fall early"),
+    ("the first of two", "the first description holds"),
+    ("the second description", "the second description holds"),
+    ("roles tell more than chance", "facilitation falls further than a random order"),
+    ("Math is by far the most sensitive task, in sum", "Math is the most sensitive, in sum"),
+    (
+        "Math is by far the most sensitive task, by the token",
+        "Math is the most sensitive, by token",
+    ),
+    ("the largest model falls least", "the largest model falls least"),
+)
+
+
+def fixed(value: Any, digits: int = 2, sign: str = "") -> str:
+    """A number of a table, with a real minus."""
+    return f"{float(value) + 0.0:{sign}.{digits}f}".replace("-", "−")
+
+
+def span(row: Row, of: str = "", ends: str = "", digits: int = 2, scale: float = 1) -> str:
+    """An interval whose columns have other names: VALUE, LOW, HIGH of a prefix."""
+    low, high = (f"{ends or of} {end}".strip() for end in ("low", "high"))
+    parts = {"value": row[of or "value"], "low": row[low], "high": row[high]}
+    return interval({name: scale * float(part) for name, part in parts.items()}, digits)
+
+
+def tokens_groups() -> list[tuple[str, str, str]]:
+    """Folder, model and problems of each group of bars."""
+    return [
+        (f"token-insertion/{folder}", model, problems)
+        for folder, problems in TOKENS.items()
+        for model in dict.fromkeys(
+            row["model"] for row in rows(f"token-insertion/{folder}/curves.csv")
+        )
+    ]
+
+
+def percent(row: Row, digits: int = 1) -> str:
+    """An accuracy or a difference in per cent, with its interval."""
+    return span(row, digits=digits, scale=100)
+
+
+def by_template(folder: str, model: str) -> str:
+    """The lowest and the highest accuracy of a template without an insert."""
+    csv.field_size_limit(10**7)  # one field has the answers to all problems
+    about = {"model": model, "sample": "problems"}
+    (found,) = rows(f"{folder}/values.csv.gz", series="w/o", metric="maths", **about)
+    right: dict[str, list[float]] = {}
+    problems = rows(f"{folder}/examples.csv.gz", **about)
+    for row, value in zip(problems, found["values"].split(), strict=True):
+        right.setdefault(row["template"], []).append(float(value))
+    shares = [100 * sum(values) / len(values) for values in right.values()]
+    return f"{min(shares):.1f} to {max(shares):.1f} ({len(shares)})"
+
+
+@table("tokens-accuracy")
+def tokens_accuracy() -> str:
+    """Accuracy of each model in the three conditions."""
+    body = []
+    for folder, model, problems in tokens_groups():
+        found = [one(f"{folder}/curves.csv", model=model, series=s) for s in ("w/o", *INSERTS)]
+        cut = ", ".join(row["truncated"] for row in found)
+        templates = by_template(folder, model)
+        cells = [MODELS[model], problems, found[0]["n"], *map(percent, found)]
+        body.append([*cells, templates, cut])
+    header = (
+        *("model", "problems", "n", "w/o, %", "w/ Mless, %", "w/ Mful, %"),
+        *("w/o by template, % (templates)", "answers cut off"),
+    )
+    return markdown(header, body)
+
+
+def gain_verdicts(without: Row, difference: Row) -> tuple[str, str]:
+    """Whether an insert raises the accuracy of one model, and whether it changes it little."""
+    low, high = (float(difference[end]) for end in ("low", "high"))
+    raises = "supported" if low > 0 else "refuted" if high <= 0 else "undecided"
+    if not 0.44 - 0.15 <= float(without["value"]) <= 0.73 + 0.15:
+        raises = "not comparable"
+    little = "supported" if low > -0.02 and high < 0.02 else "undecided"
+    return raises, "refuted" if low > 0.02 or high < -0.02 else little
+
+
+@table("tokens-differences")
+def tokens_differences() -> str:
+    """The paired difference of each insert, with exact tests and verdicts."""
+    body = []
+    for folder, model, problems in tokens_groups():
+        without = one(f"{folder}/curves.csv", model=model, series="w/o")
+        for series in INSERTS:
+            row = one(f"{folder}/answers-that-change.csv", model=model, series=series)
+            together = f"[{fixed(100 * float(row['low together']))}, "
+            together += f"{fixed(100 * float(row['high together']))}]"
+            turned = f"{row['turn right']}, {row['turn wrong']}"
+            least = fixed(100 * float(row["detectable"]), 1)
+            p_value = f"{float(row['p']):#.2g}"
+            verdicts = gain_verdicts(without, row)
+            name = f"{MODELS[model]}, {problems}"
+            body.append(
+                [name, series, percent(row, 2), together, turned, p_value, least, *verdicts]
+            )
+    header = (
+        *("model, problems", "insert", "difference, points", "all differences of the run together"),
+        *("turned right, wrong", "McNemar's exact p", "smallest effect found, points"),
+        *("raises accuracy", "within ± 2 points"),
+    )
+    return markdown(header, body)
+
+
+def against_uniform(folder: str, model: str, series: str, where: str, measure: str) -> Row:
+    """A measure beside a uniform reader's, with all later tokens as queries."""
+    wanted = {"queries": "all", "where": where, "measure": measure}
+    return one(f"{folder}/against-a-uniform-reader.csv", model=model, series=series, **wanted)
+
+
+def drawn(folder: str, model: str) -> str:
+    """The head that is drawn."""
+    return one(f"{folder}/choice-of-the-head.csv", model=model, chosen="yes")["head"]
+
+
+@table("tokens-peaks")
+def tokens_peaks() -> str:
+    """Height and timing of the peaks, beside a uniform reader."""
+    peaks, timing = "peaks, with the insert / without", "correlation of the profiles"
+    body = []
+    for folder, model, problems in tokens_groups():
+        for series in INSERTS:
+            head = drawn(folder, model)
+            found = [
+                against_uniform(folder, model, series, where, peaks)
+                for where in (head, "layer 0", "other layers")
+            ]
+            same = against_uniform(folder, model, series, head, timing)
+            body.append(
+                [
+                    *(f"{MODELS[model]}, {problems}", series, span(found[0])),
+                    *(fixed(found[0]["uniform reader"]), span(found[0], "over uniform", "over")),
+                    *(span(found[1]), span(found[2])),
+                    f"{fixed(same['value'])}, {fixed(same['uniform reader'])}",
+                ]
+            )
+    header = (
+        *("model, problems", "insert", "drawn head", "uniform reader", "drawn head / uniform"),
+        *("mean over layer 0", "all other layers", "timing: drawn head, uniform reader"),
+    )
+    return markdown(header, body)
+
+
+@table("tokens-outputs")
+def tokens_outputs() -> str:
+    """The affine description of attention outputs, in layer 0 and in all others."""
+    body = []
+    for folder, model, problems in tokens_groups():
+        for series in INSERTS:
+            found = rows(f"{folder}/affine-check.csv", model=model, series=series)
+            (first,) = (row for row in found if row["layer"] == "0")
+            others = [row for row in found if row is not first]
+            ranges = [
+                " to ".join(fixed(end(float(row[name]) for row in others)) for end in (min, max))
+                for name in ("lambda", "spread")
+            ]
+            own = [span(first, name) for name in ("lambda", "spread")]
+            body.append([f"{MODELS[model]}, {problems}", series, *own, *ranges])
+    header = (
+        *("model, problems", "insert", "λ, layer 0", "standard deviation, layer 0"),
+        *("λ, lowest and highest other layer", "standard deviation, the same"),
+    )
+    return markdown(header, body)
+
+
+@table("tokens-span")
+def tokens_span() -> str:
+    """The weight of the inserted span, beside a uniform reader."""
+    measure = "weight, inserted / original tokens"
+    body = []
+    for folder, model, problems in tokens_groups():
+        for series in INSERTS:
+            head, layer, others = (
+                against_uniform(folder, model, series, where, measure)
+                for where in (drawn(folder, model), "layer 0", "other layers")
+            )
+            ratios = [span(row, "over uniform", "over") for row in (head, layer, others)]
+            weights = [fixed(head["value"]), fixed(head["uniform reader"])]
+            body.append([f"{MODELS[model]}, {problems}", series, *weights, *ratios])
+    header = (
+        *("model, problems", "insert", "drawn head", "uniform reader", "drawn head / uniform"),
+        *("mean over layer 0 / uniform", "all other layers / uniform"),
+    )
+    return markdown(header, body)
+
+
+@table("tokens-head")
+def tokens_head() -> str:
+    """The drawn head on the prompts that chose it, and on the others."""
+    choosing, judging = "change, prompts that choose", "change, prompts that judge"
+    body = []
+    for folder, model, problems in tokens_groups():
+        found = rows(f"{folder}/choice-of-the-head.csv", model=model)
+        (head,) = (row for row in found if row["chosen"])
+        cells = [MODELS[model], problems, head["head"]]
+        for column in (choosing, judging):
+            order = sorted(found, key=lambda row: -float(row[column]))
+            second = next(row for row in order if row is not head)
+            cells.append(f"{1000 * float(head[column]):.2f}, {1000 * float(second[column]):.2f}")
+        cells.append(f"{order.index(head) + 1} of {len(order)}")
+        body.append(cells)
+    header = (
+        *("model", "problems", "drawn head", "change × 1,000 where it is chosen, next head"),
+        *("change × 1,000 where it is judged, next head", "its rank where it is judged"),
+    )
+    return markdown(header, body)
+
+
+def judged(claim: Mapping[str, Any]) -> str:
+    """A verdict with what was measured."""
+    if claim["measured"] is None:
+        return str(claim["verdict"])
+    ends = {"value": claim["measured"], "low": claim["low"], "high": claim["high"]}
+    return f"{claim['verdict']}: {interval(ends, 3)}"
+
+
+@table("tokens-claims")
+def tokens_claims() -> str:
+    """All claims, by problems and insert."""
+    columns = []
+    for folder in TOKENS:
+        for series in INSERTS:
+            found = [
+                c for c in claims(f"token-insertion/{folder}") if c["claim"].startswith(series)
+            ]
+            for claim, (start, _, _) in zip(found, TOKEN_CLAIMS, strict=True):
+                if start not in claim["claim"]:
+                    raise SystemExit(f"{folder}: {claim['claim']} is not: {start}")
+            columns.append([judged(claim) for claim in found])
+    names = [[name, margin] for _, name, margin in TOKEN_CLAIMS]
+    body = [[*name, *cells] for name, cells in zip(names, zip(*columns, strict=True), strict=True)]
+    titles = [f"{problems}, {s}" for problems in ("three models", "MATH-500") for s in INSERTS]
+    return markdown(("claim", "margin", *titles), body)
+
+
+def change(task: str, series: str, count: int, metric: str = "logprob change") -> Row:
+    """Δ of a role at a count."""
+    wanted = {"task": task, "series": series, "count": str(count), "metric": metric}
+    return one(f"{ROLES}/curves.csv", **wanted)
+
+
+@table("roles-fall")
+def roles_fall() -> str:
+    """The fall of facilitation, beside a random order and the published end points."""
+    body = []
+    for task in PANELS:
+        wanted = {"task": task, "series": "facilitation"}
+        published: dict[str, list[str]] = {}
+        for row in rows(f"{ROLES}/end-points.csv", **wanted):
+            point = row["published"].removeprefix("end point ").replace("-", "−")
+            published.setdefault(row["count"], []).append(f"{point} ({row['published model']})")
+        for count in sorted(map(int, published)):
+            row = change(task, "facilitation", count)
+            random = change(task, "random order", count)
+            share = f"{count} ({100 * float(row['share']):.1f} %)"
+            beside = ", ".join(published[str(count)])
+            body.append([task, share, interval(row), interval(random), beside])
+    header = (
+        *("task", "heads ablated", "Δ facilitation", "Δ random order"),
+        "published Δ facilitation at this share",
+    )
+    return markdown(header, body)
+
+
+@table("roles-others")
+def roles_others() -> str:
+    """Irrelevance and interference, as shares of the fall of facilitation."""
+    body = []
+    for task in PANELS:
+        for role in ("irrelevance", "interference"):
+            cells = [task, role, f"{float(change(task, role, 20)['carriers']):.0f}"]
+            for count in (20, 50):
+                row, fall = change(task, role, count), change(task, "facilitation", count)
+                share = float(row["value"]) / abs(float(fall["value"]))
+                cells += [interval(row), fixed(share, 2, "+")]
+            body.append(cells)
+    header = (
+        *("task", "role", "heads that carry it", "Δ, 20 heads", "of the fall"),
+        *("Δ, 50 heads", "of the fall"),
+    )
+    return markdown(header, body)
+
+
+@table("roles-interference")
+def roles_interference() -> str:
+    """Interference from soft gates and from the whole model."""
+    body = []
+    for task in PANELS:
+        peak = one(f"{ROLES}/peaks-of-interference.csv", task=task)
+        ends = [fixed(peak[f"{end} together"]) for end in ("low", "high")]
+        cells = [task, f"{float(change(task, 'interference', 2)['carriers']):.0f}"]
+        for count in (2, 12, 20):
+            cells.append(interval(change(task, "interference", count)))
+        whole = "logprob change, plain model"
+        plain = [interval(change(task, "interference", count, whole)) for count in (12, 20)]
+        body.append([*cells, f"[{', '.join(ends)}]", *plain])
+    header = (
+        *("task", "heads that interfere", "Δ, 2 heads", "Δ, 12 heads", "Δ, 20 heads"),
+        *("the highest Δ, all counts and panels together", "whole model, 12 heads"),
+        "whole model, 20 heads",
+    )
+    return markdown(header, body)
+
+
+@table("roles-sensitivity")
+def roles_sensitivity() -> str:
+    """The fall of facilitation in sum and by the token."""
+    facts = json.loads((RESULTS / ROLES / "run.json").read_text("utf-8"))["facts"]
+    tokens = {panel["task"]: panel["tokens"] for panel in facts["panels"]}
+    body = []
+    for task in PANELS:
+        cells = [task, f"{sum(tokens[task]) / len(tokens[task]):.1f}"]
+        for count in (20, 50):
+            for metric in ("logprob change", "logprob change per token"):
+                cells.append(interval(change(task, "facilitation", count, metric)))
+        body.append(cells)
+    header = (
+        *("task", "tokens of a target", "sum, 20 heads", "by token, 20 heads"),
+        *("sum, 50 heads", "by token, 50 heads"),
+    )
+    return markdown(header, body)
+
+
+@table("roles-seeds")
+def roles_seeds() -> str:
+    """Shares of heads that carry a role: in one seed, in all seeds and in any."""
+
+    def percents(*values: str) -> list[str]:
+        return [f"{100 * float(value):.1f}" for value in values]
+
+    body = []
+    for row in rows(f"{ROLES}/role-shares.csv"):
+        over = one(f"{ROLES}/roles-over-seeds.csv", task=row["task"], role=row["role"])
+        share, low, high = percents(row["share"], row["lowest"], row["highest"])
+        always, by_chance, anyhow = percents(
+            over["always"], over["always if seeds were independent"], over["any"]
+        )
+        body.append(
+            [
+                *(row["task"], row["role"], f"{share} ({low} to {high})", row["published"] or "–"),
+                *(always, by_chance, over["published always"] or "–"),
+                *(anyhow, over["published any"] or "–"),
+            ]
+        )
+    header = (
+        *("task", "role", "in a seed, % (lowest to highest)", "published", "in all seeds, %"),
+        *("in all, if seeds were independent", "published", "in any seed, %", "published"),
+    )
+    return markdown(header, body)
+
+
+@table("roles-descriptions")
+def roles_descriptions() -> str:
+    """The two descriptions of the published figure, side by side."""
+    found = rows(f"{ROLES}/two-descriptions.csv")
+    body = [[row["what"].partition(" (tests/")[0], row["first"], row["second"]] for row in found]
+    return markdown(("", "the first", "the second"), body)
+
+
+@table("roles-claims")
+def roles_claims() -> str:
+    """All claims of head-roles."""
+    body = []
+    for number, (claim, (start, name)) in enumerate(
+        zip(claims(ROLES), ROLE_CLAIMS, strict=True), start=1
+    ):
+        if not claim["claim"].startswith(start):
+            raise SystemExit(f"{ROLES}: {claim['claim']} is not: {start}")
+        places = re.search(r"(?:Farthest from .*?: )(.*?)(?: \(smollm2-135m-q4\))", claim["reason"])
+        ends = {"value": claim["measured"], "low": claim["low"], "high": claim["high"]}
+        measured = "–" if claim["measured"] is None else interval(ends)
+        where = places.group(1) if places else "–"
+        body.append([str(number), name, claim["verdict"], measured, where])
+    return markdown(("", "claim", "verdict", "measured", "in the panel that decides"), body)
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Write all pages, or check them."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])

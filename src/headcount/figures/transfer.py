@@ -1,0 +1,123 @@
+"""The matrix of `transfer`: heads ranked on one task, tested on another, and what is specific."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from textwrap import fill
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from jaxtyping import Bool, Float
+
+from headcount.figures import style
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+Ends = tuple[float, float, float]  # value, low, high
+ABSENT = "#E6E6E6"
+LOOKS: dict[str, tuple[str, dict[str, Any]]] = {
+    "TopK": (style.METRICS[0], {"marker": "o"}),
+    "layer-matched": (style.ORANGE, {"marker": "^", "mfc": "white"}),
+}
+
+
+@style.for_print
+def plot_transfer(
+    names: Sequence[str],
+    losses: Float[np.ndarray, "ranked tested"],
+    marked: Bool[np.ndarray, "ranked tested"],
+    specific: Mapping[str, Sequence[Ends | None]],
+    *,
+    at_chance: Collection[str] = (),
+    border: int = 0,
+) -> Figure:
+    """Draw the losses as a heat map, and beside each row the specificity of its task.
+
+    `marked` cells get a star, `specific` has the intervals of each series by row, columns of tasks
+    `at_chance` are grey, and a line stands before the row and column `border`, unless it is 0.
+    """
+    many = len(names)
+    figure = style.new_figure(style.PAGE, 1.35 + max(1.3, 0.34 * many))
+    left, right = figure.subplots(1, 2, width_ratios=(2.1, 1), sharey=True)
+    picture = _heat(left, names, losses, at_chance, vmax=1.0)
+    for row, column in np.argwhere(marked):
+        left.texts[row * many + column].set_text(f"{_number(losses[row, column])}*")
+    for place in range(many):
+        box: dict[str, Any] = {"fill": False, "edgecolor": "black", "linewidth": 0.9}
+        left.add_patch(_square(place, box))
+    if border:
+        for line in (left.axhline, left.axvline):
+            line(border - 0.5, color="black", linewidth=0.6, linestyle=(0, (4, 3)))
+    left.set(xlabel="tested on", ylabel="heads ranked on")
+    figure.colorbar(picture, ax=left, label="loss, share of what can be lost", pad=0.015)
+    _dots(right, specific, many)
+    handles, labels = right.get_legend_handles_labels()
+    style.legend_above(figure, handles, labels, ncols=2)
+    return figure
+
+
+def _square(place: int, box: Mapping[str, Any]) -> Any:
+    from matplotlib.patches import Rectangle
+
+    return Rectangle((place - 0.5, place - 0.5), 1, 1, **box)
+
+
+def _dots(axes: Axes, specific: Mapping[str, Sequence[Ends | None]], many: int) -> None:
+    """Draw the intervals of each series, beside the rows of the heat map."""
+    shifts = np.linspace(-0.15, 0.15, len(specific))
+    for (series, intervals), shift in zip(specific.items(), shifts, strict=True):
+        colour, look = LOOKS[series]
+        label: str | None = f"specificity of {series}"
+        for row, ends in enumerate(intervals):
+            if ends is not None:
+                value, low, high = ends
+                axes.hlines(row + shift, low, high, color=colour, linewidth=1.0)
+                axes.plot([value], [row + shift], color=colour, label=label, **look)
+                label = None
+    axes.axvline(0, color=style.GREY, linewidth=0.6)
+    axes.set_ylim(many - 0.5, -0.5)
+    axes.set_xlabel("own loss − mean of row and column")
+    axes.grid(axis="x")
+    axes.tick_params(axis="y", length=0)
+
+
+@style.for_print
+def plot_shared(
+    names: Sequence[str], shares: Float[np.ndarray, "one other"], *, note: str = ""
+) -> Figure:
+    """Draw the share of best heads that two tasks have in common, as a heat map."""
+    figure = style.new_figure(style.COLUMN + 0.9, 1.2 + max(1.2, 0.3 * len(names)))
+    axes = figure.add_subplot()
+    picture = _heat(axes, names, shares, (), vmax=1.0)
+    figure.colorbar(picture, ax=axes, label="share of best heads in common", pad=0.015)
+    style.small_print(figure, note)
+    return figure
+
+
+def _heat(
+    axes: Axes,
+    names: Sequence[str],
+    shown: Float[np.ndarray, "rows columns"],
+    at_chance: Collection[str],
+    *,
+    vmax: float,
+) -> Any:
+    """Draw numbers on colours; columns of tasks at chance stay grey, and so does the diagonal."""
+    axes.set_facecolor(ABSENT)
+    picture = axes.imshow(shown, vmin=0, vmax=vmax, cmap="Blues", aspect="auto")
+    for (row, column), value in np.ndenumerate(shown):
+        ink = "white" if value > 0.6 * vmax else "black"
+        axes.text(column, row, _number(value), ha="center", va="center", color=ink, fontsize=6.5)
+    titles = [f"{name} (at chance)" if name in at_chance else name for name in names]
+    columns = [fill(title, 14) for title in titles]
+    axes.set_xticks(range(len(names)), columns, rotation=40, ha="right", rotation_mode="anchor")
+    axes.set_yticks(range(len(names)), [fill(title, 18) for title in titles])
+    axes.tick_params(length=0)
+    return picture
+
+
+def _number(value: float) -> str:
+    # + 0.0 turns -0.0 into 0.0, so that a rounded zero has no minus
+    return "–" if np.isnan(value) else f"{round(value, 2) + 0.0:.2f}".replace("-", "−")

@@ -44,24 +44,18 @@ def plot_transfer(
     picture = _heat(left, names, losses, at_chance, vmax=1.0)
     for row, column in np.argwhere(marked):
         left.texts[row * many + column].set_text(f"{_number(losses[row, column])}*")
-    for place in range(many):
-        box: dict[str, Any] = {"fill": False, "edgecolor": "black", "linewidth": 0.9}
-        left.add_patch(_square(place, box))
+    for place in range(many):  # the box of a task under its own heads
+        around = np.array([[-1, 1, 1, -1, -1], [-1, -1, 1, 1, -1]]) / 2 + place
+        left.plot(*around, color="black", linewidth=0.9)
     if border:
         for line in (left.axhline, left.axvline):
             line(border - 0.5, color="black", linewidth=0.6, linestyle=(0, (4, 3)))
     left.set(xlabel="tested on", ylabel="heads ranked on")
-    figure.colorbar(picture, ax=left, label="loss, share of what can be lost", pad=0.015)
+    figure.colorbar(picture, ax=left, label="loss, share of\nwhat can be lost", pad=0.015)
     _dots(right, specific, many)
     handles, labels = right.get_legend_handles_labels()
     style.legend_above(figure, handles, labels, ncols=2)
     return figure
-
-
-def _square(place: int, box: Mapping[str, Any]) -> Any:
-    from matplotlib.patches import Rectangle
-
-    return Rectangle((place - 0.5, place - 0.5), 1, 1, **box)
 
 
 def _dots(axes: Axes, specific: Mapping[str, Sequence[Ends | None]], many: int) -> None:
@@ -78,7 +72,7 @@ def _dots(axes: Axes, specific: Mapping[str, Sequence[Ends | None]], many: int) 
                 label = None
     axes.axvline(0, color=style.GREY, linewidth=0.6)
     axes.set_ylim(many - 0.5, -0.5)
-    axes.set_xlabel("own loss − mean of row and column")
+    axes.set_xlabel("own loss − mean of its\nrow and column")
     axes.grid(axis="x")
     axes.tick_params(axis="y", length=0)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -53,13 +54,13 @@ def _border(transfer: Transfer) -> int:
     )
 
 
-def _shares(keys: list[str], rows: object) -> np.ndarray:
+def _shares(keys: Sequence[str], rows: Sequence[Row]) -> np.ndarray:
     """The mean share in common over counts; the diagonal is left out."""
     shares = np.full((len(keys), len(keys)), np.nan)
     for a, one in enumerate(keys):
         for b, other in enumerate(keys):
-            own = [row["share"] for row in rows if {row["one"], row["other"]} == {one, other}]  # type: ignore[attr-defined]
-            if a != b:
+            own = [row["share"] for row in rows if {row["one"], row["other"]} == {one, other}]
+            if own:
                 shares[a, b] = float(np.mean(own))
     return shares
 

@@ -41,8 +41,9 @@ from headcount.value_table import ValueTable
 def describe(models: Sequence[Model], config: Config) -> Description:
     """One request for each tested task, which ranks the heads on all tasks."""
     study = _Transfer(only_model(models, KIND.key), config)
-    tested = {("tested", key): request for key, request in study.requests.items()}
-    return Description({**study.rankings, **tested}, study.conclude)
+    requests = dict(study.rankings)
+    requests |= {("tested", key): request for key, request in study.requests.items()}
+    return Description(requests, study.conclude)
 
 
 def check(config: Config) -> None:

@@ -31,7 +31,8 @@ class Config:
     n: int = setting(0, "items of each task; 0 takes all, also of a task that has fewer")
     metric: str = setting(
         "exact_match",
-        "a metric for which chance is known, such as exact_match, accuracy (cheaper) or logprob",
+        "a metric for which chance is known: exact_match of written answers or, read off logits, "
+        "accuracy, choice, logit_difference or logprob",
     )
     scope: str = setting(
         "all", "mask heads at all tokens, or only at new ones", choices=("all", "decode")

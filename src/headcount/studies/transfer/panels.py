@@ -37,8 +37,6 @@ Cell = Callable[[str, str], Estimate]  # of the task that heads were ranked on, 
 class TestedTask:
     """One task: its items, and its metric under each head set."""
 
-    __test__ = False  # no test of pytest's, whatever its name
-
     key: str
     name: str
     values: ValueTable

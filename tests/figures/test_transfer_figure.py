@@ -31,7 +31,9 @@ def picture(many: int, **how: Any) -> Any:
                 series: [None if i == place else e for i, e in enumerate(ends)]  # type: ignore[misc]
                 for series, ends in specific.items()
             }
-    return plot_transfer(NAMES[:many], losses, losses > 0.5, specific, **how)
+    return plot_transfer(
+        NAMES[:many], losses, (losses > 0.5) * 1 + (losses < 0) * 2, specific, **how
+    )
 
 
 @pytest.mark.parametrize("many", [2, 4, 8])
@@ -55,7 +57,7 @@ def test_everything_is_readable_within_the_printed_width(many: int) -> None:
 def test_cells_have_their_numbers_and_stars() -> None:
     heat, dots, _ = picture(4).axes
     texts = np.reshape([text.get_text() for text in heat.texts], (4, 4))
-    assert texts[0].tolist() == ["0.90*", "−0.30", "0.20", "0.20"]
+    assert texts[0].tolist() == ["0.90*", "−0.30**", "0.20", "0.20"]
     assert np.diag(texts).tolist() == ["0.90*"] * 4
     values = [line.get_xdata()[0] for line in dots.lines if len(line.get_xdata()) == 1]
     assert sorted(values) == [0.1] * 4 + [0.6] * 4

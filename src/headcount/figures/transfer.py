@@ -7,7 +7,7 @@ from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Float, Int
 
 from headcount.figures import style
 
@@ -27,7 +27,7 @@ LOOKS: dict[str, tuple[str, dict[str, Any]]] = {
 def plot_transfer(
     names: Sequence[str],
     losses: Float[np.ndarray, "ranked tested"],
-    marked: Bool[np.ndarray, "ranked tested"],
+    stars: Int[np.ndarray, "ranked tested"],
     specific: Mapping[str, Sequence[Ends | None]],
     *,
     at_chance: Collection[str] = (),
@@ -35,15 +35,16 @@ def plot_transfer(
 ) -> Figure:
     """Draw the losses as a heat map, and beside each row the specificity of its task.
 
-    `marked` cells get a star, `specific` has the intervals of each series by row, columns of tasks
-    `at_chance` are grey, and a line stands before the row and column `border`, unless it is 0.
+    Each number is followed by its `stars`, `specific` has the intervals of each series by row,
+    columns of tasks `at_chance` are grey, and a line stands before the row and column `border`,
+    unless it is 0.
     """
     many = len(names)
     figure = style.new_figure(style.PAGE, 1.35 + max(1.3, 0.34 * many))
     left, right = figure.subplots(1, 2, width_ratios=(2.1, 1), sharey=True)
     picture = _heat(left, names, losses, at_chance, vmax=1.0)
-    for row, column in np.argwhere(marked):
-        left.texts[row * many + column].set_text(f"{_number(losses[row, column])}*")
+    for text, many_stars in zip(left.texts, stars.ravel().tolist(), strict=True):
+        text.set_text(text.get_text() + "*" * many_stars)
     for place in range(many):  # the box of a task under its own heads
         around = np.array([[-1, 1, 1, -1, -1], [-1, -1, 1, 1, -1]]) / 2 + place
         left.plot(*around, color="black", linewidth=0.9)

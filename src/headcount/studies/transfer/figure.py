@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 SERIES = {"TopK": "specificity", "layer-matched": "layer-matched"}  # columns of the table
+CLEAR = ("difference low", "low together")  # a star for each that is above 0
 
 
 def draw(transfer: Transfer, found: Estimates) -> tuple[dict[str, Figure], dict[str, str]]:
@@ -25,7 +26,9 @@ def draw(transfer: Transfer, found: Estimates) -> tuple[dict[str, Figure], dict[
     names = [task.name for task in transfer.tasks.values()]
     pairs = {(row["ranked on"], row["tested on"]): row for row in found.tables["Transfer"]}
     losses = np.array([[pairs[one, other]["loss"] for other in keys] for one in keys])
-    marked = np.array([[pairs[one, other]["low together"] > 0 for other in keys] for one in keys])
+    stars = np.array(
+        [[sum(pairs[one, other][low] > 0 for low in CLEAR) for other in keys] for one in keys]
+    )
     by_task = {row["task"]: row for row in found.tables.get("Specificity", ())}
     specific = {
         series: [_ends(by_task[key], column) if key in by_task else None for key in keys]
@@ -34,7 +37,7 @@ def draw(transfer: Transfer, found: Estimates) -> tuple[dict[str, Figure], dict[
     at_chance = [task.name for task in transfer.tasks.values() if task.at_chance]
     figures = {
         "figure": plot_transfer(
-            names, losses, marked, specific, at_chance=at_chance, border=_border(transfer)
+            names, losses, stars, specific, at_chance=at_chance, border=_border(transfer)
         ),
         "overlap": plot_shared(names, _shares(keys, found.tables["Overlap"])),
     }
@@ -85,7 +88,8 @@ def _caption(transfer: Transfer, at_chance: list[str]) -> str:
     return (
         f"Left: what a task (column) loses with the best heads of a task (row) masked, as a share "
         f"of unmasked minus chance; {facts['metric']['name']}. * costs more than random heads of "
-        "the same layers, by intervals that hold together over all cells. Right: own loss minus "
+        "the same layers, by its own interval; ** by intervals that hold together over all cells. "
+        "Right: own loss minus "
         "the mean of row and column, for the best heads and for "
         f"{counted(facts['seeds'], 'draw')} of layer-matched random heads, with 95 % intervals, "
         f"rankings held fixed. {_model(transfer)}, zero ablation; {n} items a task.{left_out}"

@@ -927,7 +927,7 @@ def transfer_matrix() -> str:
             FUNCTIONS[one],
             *(
                 f"{number(row['loss'])}; "
-                + named(row, "difference", bold=float(row["low together"]) > 0)
+                + named(row, "difference", bold=float(row["difference low"]) > 0)
                 for other in keys
                 for row in [found[one, other]]
             ),

@@ -33,38 +33,38 @@ def plot_transfer(
     at_chance: Collection[str] = (),
     border: int = 0,
 ) -> Figure:
-    """Draw the losses as a heat map, and beside each row the specificity of its task.
+    """Draw the losses as a heat map, and below it the specificity of each task.
 
     Each number is followed by its `stars`, `specific` has the intervals of each series by row,
     columns of tasks `at_chance` are grey, and a line stands before the row and column `border`,
     unless it is 0.
     """
     many = len(names)
-    figure = style.new_figure(style.PAGE, 1.35 + max(1.3, 0.34 * many))
-    left, right = figure.subplots(1, 2, width_ratios=(2.1, 1), sharey=True)
-    picture = _heat(left, names, losses, at_chance, vmax=1.0)
-    for text, many_stars in zip(left.texts, stars.ravel().tolist(), strict=True):
+    figure = style.new_figure(style.COLUMN, 1.75 + 0.26 * many + 0.23 * many)
+    heat, dots = figure.subplots(2, 1, height_ratios=(0.26, 0.23))
+    _heat(heat, names, losses, at_chance)
+    for text, many_stars in zip(heat.texts, stars.ravel().tolist(), strict=True):
         text.set_text(text.get_text() + "*" * many_stars)
     for place in range(many):  # the box of a task under its own heads
         around = np.array([[-1, 1, 1, -1, -1], [-1, -1, 1, 1, -1]]) / 2 + place
-        left.plot(*around, color="black", linewidth=0.9)
+        heat.plot(*around, color="black", linewidth=0.9)
     if border:
-        for line in (left.axhline, left.axvline):
+        for line in (heat.axhline, heat.axvline):
             line(border - 0.5, color="black", linewidth=0.6, linestyle=(0, (4, 3)))
-    left.set(xlabel="tested on", ylabel="heads ranked on")
-    figure.colorbar(picture, ax=left, label="loss, share of\nwhat can be lost", pad=0.015)
-    _dots(right, specific, many)
-    handles, labels = right.get_legend_handles_labels()
-    style.legend_above(figure, handles, labels, ncols=2)
+    heat.set_title("loss, share of what can be lost")
+    heat.set(xlabel="tested on", ylabel="heads ranked on")
+    _dots(dots, specific, names)
+    if dots.get_legend_handles_labels()[0]:  # none if all tasks are at chance
+        dots.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=2, frameon=False)
     return figure
 
 
-def _dots(axes: Axes, specific: Mapping[str, Sequence[Ends | None]], many: int) -> None:
-    """Draw the intervals of each series, beside the rows of the heat map."""
+def _dots(axes: Axes, specific: Mapping[str, Sequence[Ends | None]], names: Sequence[str]) -> None:
+    """Draw the intervals of each series, a row for each task."""
     shifts = np.linspace(-0.15, 0.15, len(specific))
     for (series, intervals), shift in zip(specific.items(), shifts, strict=True):
         colour, look = LOOKS[series]
-        label: str | None = f"specificity of {series}"
+        label: str | None = series
         for row, ends in enumerate(intervals):
             if ends is not None:
                 value, low, high = ends
@@ -72,22 +72,20 @@ def _dots(axes: Axes, specific: Mapping[str, Sequence[Ends | None]], many: int) 
                 axes.plot([value], [row + shift], color=colour, label=label, **look)
                 label = None
     axes.axvline(0, color=style.GREY, linewidth=0.6)
-    axes.set_ylim(many - 0.5, -0.5)
-    axes.set_xlabel("own loss − mean of its\nrow and column")
+    axes.set_yticks(range(len(names)), [fill(name, 18) for name in names])
+    axes.set_ylim(len(names) - 0.5, -0.5)
+    axes.set_xlabel("specificity:\nown loss − mean of row and column")
     axes.grid(axis="x")
     axes.tick_params(axis="y", length=0)
 
 
 @style.for_print
-def plot_shared(
-    names: Sequence[str], shares: Float[np.ndarray, "one other"], *, note: str = ""
-) -> Figure:
+def plot_shared(names: Sequence[str], shares: Float[np.ndarray, "one other"]) -> Figure:
     """Draw the share of best heads that two tasks have in common, as a heat map."""
-    figure = style.new_figure(style.COLUMN + 0.9, 1.2 + max(1.2, 0.3 * len(names)))
+    figure = style.new_figure(style.COLUMN, 1.2 + 0.26 * len(names))
     axes = figure.add_subplot()
-    picture = _heat(axes, names, shares, (), vmax=1.0)
-    figure.colorbar(picture, ax=axes, label="share of best heads in common", pad=0.015)
-    style.small_print(figure, note)
+    _heat(axes, names, shares, ())
+    axes.set_title("share of best heads in common")
     return figure
 
 
@@ -96,21 +94,18 @@ def _heat(
     names: Sequence[str],
     shown: Float[np.ndarray, "rows columns"],
     at_chance: Collection[str],
-    *,
-    vmax: float,
-) -> Any:
-    """Draw numbers on colours; columns of tasks at chance stay grey, and so does the diagonal."""
+) -> None:
+    """Draw numbers on colours, from 0 to 1; what is not known stays grey."""
     axes.set_facecolor(ABSENT)
-    picture = axes.imshow(shown, vmin=0, vmax=vmax, cmap="Blues", aspect="auto")
+    axes.imshow(shown, vmin=0, vmax=1, cmap="Blues", aspect="auto")
     for (row, column), value in np.ndenumerate(shown):
-        ink = "white" if value > 0.6 * vmax else "black"
-        axes.text(column, row, _number(value), ha="center", va="center", color=ink, fontsize=6.5)
+        ink = "white" if value > 0.6 else "black"
+        axes.text(column, row, _number(value), ha="center", va="center", color=ink, fontsize=6)
     titles = [f"{name} (at chance)" if name in at_chance else name for name in names]
     columns = [fill(title, 14) for title in titles]
-    axes.set_xticks(range(len(names)), columns, rotation=40, ha="right", rotation_mode="anchor")
+    axes.set_xticks(range(len(names)), columns, rotation=90)
     axes.set_yticks(range(len(names)), [fill(title, 18) for title in titles])
     axes.tick_params(length=0)
-    return picture
 
 
 def _number(value: float) -> str:

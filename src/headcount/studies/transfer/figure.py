@@ -86,10 +86,10 @@ def _caption(transfer: Transfer, at_chance: list[str]) -> str:
     n = span_text([task.items.n for task in tasks])
     left_out = f" At chance, and left out: {', '.join(at_chance)}." if at_chance else ""
     return (
-        f"Left: what a task (column) loses with the best heads of a task (row) masked, as a share "
+        f"Above: what a task (column) loses with the best heads of a task (row) masked, as a share "
         f"of unmasked minus chance; {facts['metric']['name']}. * costs more than random heads of "
         "the same layers, by its own interval; ** by intervals that hold together over all cells. "
-        "Right: own loss minus "
+        "Below: own loss minus "
         "the mean of row and column, for the best heads and for "
         f"{counted(facts['seeds'], 'draw')} of layer-matched random heads, with 95 % intervals, "
         f"rankings held fixed. {_model(transfer)}, zero ablation; {n} items a task.{left_out}"

@@ -54,6 +54,14 @@ def case(study: str, folder: Path) -> tuple[Model, dict[str, Any]]:
             "similarity": "exact_match",
             "task_settings": {"shots": 1, "max_new_tokens": 2},
         }
+    if study == "transfer":
+        return tiny(), {
+            "tasks": ("knowledge-recall", "math"),
+            "counts": (8,),  # so many that both tasks share some
+            "seeds": 2,
+            "n": 12,
+            "task_settings": {"shots": 1, "max_new_tokens": 2},
+        }
     if study == "token-insertion":
         return tiny(), {
             "n": 6,

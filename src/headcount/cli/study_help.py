@@ -9,6 +9,10 @@ STUDY_EXAMPLES = {
     ),
     "heads-kept": ("--model DENSE --model SPARSE --tasks ioi",),
     "edges-kept": ("--model DENSE --model SPARSE --tasks ioi --per prompt",),
+    "transfer": (
+        "--tasks retrieval math my-examples.jsonl --counts 4 8",
+        "--tasks all --metric accuracy",
+    ),
     "head-roles": ("--model A --model B --refit",),
     "token-insertion": ("--sweep length",),
 }

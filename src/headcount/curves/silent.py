@@ -60,14 +60,13 @@ class ActivityRequest:
     @cached_property
     def examples(self) -> list[Encoded]:
         """The ranking prompts, then the test prompts."""
+        if any(example.whole_text for example in self.task):
+            raise HeadcountError(
+                f'The answers of "{self.task.name}" are whole texts without a prompt, on which the '
+                "activity of heads could be read: choose a task with prompts."
+            )
         both = [self.model.encode(self.task.split(split)) for split in ("ranking", "test")]
-        for example in (found := [*both[0], *both[1]]):
-            if example.opens or not example.prompt:
-                raise HeadcountError(
-                    f'The answers of "{self.task.name}" are whole texts without a prompt, on which '
-                    "the activity of heads could be read: choose a task with prompts."
-                )
-        return found
+        return [*both[0], *both[1]]
 
     def context(self, kind: str) -> dict[str, Any]:
         """All that determines the scores of one kind."""

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-STYLES = ("-", "--", ":")  # of a choice per input, and of the two random controls
+BOTTOM, TOP = -0.6, 1.25  # the y axis ends here, even if bands go beyond
 
 
 @dataclass(frozen=True)
@@ -70,4 +70,6 @@ def _curves(axes: Axes, lines: Sequence[SilentLine]) -> None:
             **look,
         )
     axes.set_xlim(left=0)
+    bottom, top = axes.get_ylim()
+    axes.set_ylim(max(bottom, BOTTOM), min(top, TOP))
     axes.grid(True)

@@ -91,16 +91,14 @@ def _gram(model: Model, site: HeadSite, z: Tensor) -> Float[Tensor, "heads size 
     like = alone.new_empty(shape.get(site.order, alone.transpose(0, 1).shape))
     call = type(projection).forward.__get__(projection)  # without the hooks that are reading
     try:
-        output, bias = (
-            to_rows(call(from_rows(x, site.order, like)), site.order, 1)[0].float()
-            for x in (alone, torch.zeros_like(alone))
-        )
+        each = [call(from_rows(x, site.order, like)) for x in (alone, torch.zeros_like(alone))]
     except TypeError as error:
         raise HeadcountError(
             f"What heads write cannot be read at {site.module}, because it needs further inputs."
         ) from error
-    by_head = (output - bias)[site.span].unflatten(0, (site.heads, site.size))
-    return by_head @ by_head.transpose(1, 2)
+    output, bias = (to_rows(x, site.order, 1)[0].float() for x in each)  # (width, out)
+    by_head: Tensor = (output - bias)[site.span].unflatten(0, (site.heads, site.size))
+    return by_head @ by_head.mT
 
 
 class _Streams:

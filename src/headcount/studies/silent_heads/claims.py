@@ -39,7 +39,7 @@ def _claims(panels: Sequence[SilentPanel]) -> list[Claim]:
         _few_lost(panels, first), "more than 12 % of the heads at less than 1 % loss", elsewhere
     )
     best = [_best(panels, first, metric) for metric in METRICS]
-    published = "the output norm over the layer's mean finds silent heads best"
+    published = "the output norm, relative to the layer's mean, finds inactive heads best"
     claims += _and_ours(best[0], published, elsewhere or _other_score(first))
     claims += best[1:]
     claims += [_beats(panels, first, [CONSTANT], metric) for metric in METRICS]

@@ -9,20 +9,20 @@ from typing import Any
 from headcount.errors import HeadcountError, unknown
 from headcount.registry import setting
 
-# Scores of activity and their names in figures; the lowest are silent, so that two have a minus.
+# Scores of activity, and their names in figures.
 SCORES = {
-    "relative-norm": "output norm / layer mean",
+    "relative-norm": "layer-relative norm",
     "output-norm": "output norm",
-    "first-token": "attention to first token",
-    "value-norm": "value norm of first token",
+    "first-token": "first-token attention",
+    "value-norm": "first-token value",
     "entropy": "attention entropy",
-    "written": "written / residual (ours)",
+    "written": "write share (ours)",
 }
 PRESETS: dict[str, dict[str, Any]] = {
     "quick": {
         "tasks": ("common-sense", "ioi", "docstring"),
         "shares": (5, 13, 30, 50),
-        "n": 30,
+        "n": 24,
         "ranked": 24,
         "seeds": 2,
     },

@@ -18,7 +18,7 @@ from headcount.studies.silent_heads.panels import METRICS, SilentPanel
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-CONTROL = {RANDOM: "random heads", MATCHED: "random, layer-matched"}
+CONTROL = {RANDOM: "random heads", MATCHED: "random by layer"}
 TITLES = dict(zip(METRICS, ("Accuracy left", "Log-prob. margin left"), strict=True))
 FORMS = {PER_INPUT: "per input", CONSTANT: "constant"}
 

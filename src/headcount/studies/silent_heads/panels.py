@@ -65,7 +65,7 @@ class SilentPanel:
         kind, score = series if share else (WHOLE, "")
         about = {"model": self.facts["model"], "task": self.key, "series": kind, "score": score}
         margins = self.values.get(**about, count=share, metric=MARGIN)
-        return np.where(margins > 0, 1.0, 0.0) if metric == ACCURACY else margins
+        return np.asarray(margins > 0, dtype=float) if metric == ACCURACY else margins
 
     def lost(self, series: Series, share: int) -> Float[np.ndarray, "items"]:
         """The share of heads that each prompt loses."""
@@ -74,7 +74,8 @@ class SilentPanel:
             heads = self.facts[CONSTANT][str(share)] / self.facts["total"]
             return np.full(self.items.n, heads)
         about = {"model": self.facts["model"], "task": self.key, "series": PER_INPUT}
-        return self.values.get(**about, score=score, count=share, metric=ZEROED)[0]
+        found = self.values.get(**about, score=score, count=share, metric=ZEROED)
+        return np.asarray(found[0])
 
     def interval(self, series: Series, share: int, metric: str) -> Interval:
         """The mean of one point."""

@@ -41,7 +41,7 @@ NOTES = (
     "Ours: the norm of what the projection makes of a head's output, relative to the residual "
     "stream in front of its block, averaged over the tokens of the prompt. It is an inactive "
     "head's whole effect on the next layer's input, and comparable between layers.",
-    "The score is the share of prompts whose right answer is likelier than every wrong one; the "
+    "Accuracy is the share of prompts whose right answer is likelier than every wrong one; the "
     "margin is by how much, in log-probability. Ablation: zero, at all tokens, the answer's too. "
     "Intervals are over test prompts and their templates and, for controls, over draws; thresholds "
     "are held fixed.",

@@ -110,8 +110,11 @@ class ActivityRequest:
         found = self._scores(documents)
         if not found:
             raise HeadcountError(next(iter(refusals.values())))
-        kind_of = {score: "attention" if score in ATTENTION else "written" for score in self.scores}
-        return found, {s: refusals[kind_of[s]] for s in self.scores if s not in found}
+        refused = {}
+        for score in (score for score in self.scores if score not in found):
+            kinds = ["attention"] if score in ATTENTION else ["norms", "written"]
+            refused[score] = next(refusals[kind] for kind in kinds if kind in refusals)
+        return found, refused
 
     def _read(self, kind: str, lab: Lab) -> dict[str, Any]:
         """One pass over all prompts."""
@@ -203,15 +206,17 @@ class SilentRequest:
     def _random(self, activity: Activity | None, share: int) -> Iterator[HeadSetEntry]:
         """As many random heads as the first score zeroes on each prompt: of all, and by layer."""
         ids = [example.id for example in self.task.split("test")]
+        silent: Any = None
+        if activity is not None:
+            ranking, test = next(iter(activity.values()))
+            silent = test <= threshold(ranking, share)
         for seed in range(self.seeds):
             for place, name in enumerate(ids):
                 for series in (RANDOM, MATCHED):
                     drawn = None
-                    if activity is not None:
-                        ranking, test = next(iter(activity.values()))
-                        silent = test[place] <= threshold(ranking, share)
+                    if silent is not None:
                         rng = np.random.default_rng([seed, share, crc32(name.encode())])
-                        drawn = shuffled(silent, self.model.layout, rng, series == MATCHED)
+                        drawn = shuffled(silent[place], self.model.layout, rng, series == MATCHED)
                     label = series, seed, share
                     yield HeadSetEntry(label, _gates(drawn, (label, place)), place)
 

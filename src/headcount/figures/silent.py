@@ -28,12 +28,7 @@ class SilentLine:
 
 
 @style.for_print
-def plot_silent(
-    panels: Mapping[str, Sequence[SilentLine]],
-    *,
-    mark: tuple[float, float] | None = None,
-    at_chance: Sequence[str] = (),
-) -> Figure:
+def plot_silent(panels: Mapping[str, Sequence[SilentLine]], *, mark: tuple[float, float]) -> Figure:
     """Draw one panel below the other at column width; the mark is a published point.
 
     The mark belongs to the first panel.
@@ -43,12 +38,12 @@ def plot_silent(
     for number, (axes, (title, lines)) in enumerate(zip(grid, panels.items(), strict=True)):
         _curves(axes, lines)
         axes.set_ylabel(title)
-        if title in at_chance:
-            style.mark_chance(axes)
-        if mark is not None and number == 0:
+        if number == 0:
             axes.plot(*mark, "+", color="black", markersize=8, markeredgewidth=1.2, zorder=5)
-            below: dict[str, Any] = {"textcoords": "offset points", "va": "top", "fontsize": 6.5}
-            axes.annotate("published", mark, (3, -7), **below)
+            # In the corner that curves leave free, for they fall to the right.
+            corner: dict[str, Any] = {"textcoords": "axes fraction", "fontsize": 6.5}
+            arrow = {"arrowstyle": "-", "linewidth": 0.5, "shrinkB": 4}
+            axes.annotate("published", mark, (0.03, 0.05), arrowprops=arrow, **corner)
     grid[-1].set_xlabel("Heads zeroed on a prompt (%), mean")
     handles, labels = grid[0].get_legend_handles_labels()
     style.legend_above(figure, handles, labels, ncols=2)

@@ -12,17 +12,20 @@ has MMLU in its name. Everywhere else the same statements are judged as ours.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 from headcount.claims import Claim, above_chance, judge
 from headcount.curves.silent import CONSTANT, PER_INPUT
-from headcount.stats import Estimate, mean_of
+from headcount.stats import Estimate, mean_of, unknown_interval
 from headcount.studies.silent_heads.config import SCORES
 from headcount.studies.silent_heads.panels import ACCURACY, CONTROLS, METRICS, Series, SilentPanel
 
 PUBLISHED_SHARE, PUBLISHED_LOSS = 0.12, 0.01
 PUBLISHED_TASK = "mmlu"
 BEST = "relative-norm"  # of the published scores
+SAME = "the statistic divides by a mean that may be 0", "the two curves agree on every prompt"
 
 
 def judge_claims(panels: Sequence[SilentPanel]) -> list[Claim]:
@@ -79,8 +82,19 @@ def _few_lost(panels: Sequence[SilentPanel], score: str) -> Claim:
 
 
 def _gap(panels: Sequence[SilentPanel], a: Series, b: Series, metric: str) -> Estimate:
-    """The area of one curve minus that of another, on the mean over tasks."""
-    return mean_of([panel.area(a, metric) - panel.area(b, metric) for panel in panels])
+    """The area of one curve minus that of another, on the mean over tasks.
+
+    Curves that agree on every prompt differ by 0, but how surely nobody can tell from them.
+    """
+    found = mean_of([panel.area(a, metric) - panel.area(b, metric) for panel in panels])
+    return found if found.spread.error > 0 else unknown_interval(found.value, found)
+
+
+def _told(claim: Claim) -> Claim:
+    """Say so where curves agree: a difference of 0 without an interval divides by nothing."""
+    if math.isnan(claim.low) and claim.measured == 0:
+        return replace(claim, reason=claim.reason.replace(*SAME))
+    return claim
 
 
 def _best(panels: Sequence[SilentPanel], first: str, metric: str) -> Claim:
@@ -89,13 +103,14 @@ def _best(panels: Sequence[SilentPanel], first: str, metric: str) -> Claim:
     if not others:
         return Claim.not_tested(f"{text} ({METRICS[metric]})", None, "No other score was run.")
     own = PER_INPUT, first
-    return Claim.of_family(
+    found = Claim.of_family(
         f"{text} (measured in the score that decides: difference of the areas of "
         f"{METRICS[metric]}, on the mean over tasks)",
         None,
         {SCORES[other]: _gap(panels, own, (PER_INPUT, other), metric) for other in others},
         above=0,
     )
+    return _told(found)
 
 
 def _beats(
@@ -105,10 +120,11 @@ def _beats(
     if list(controls) == [CONSTANT]:
         words = "the same share of heads for all inputs, by its mean on ranking prompts"
     names = {CONSTANT: "constant", **dict(zip(CONTROLS, ("of all", "of the layers"), strict=True))}
-    return Claim.of_family(
+    found = Claim.of_family(
         f"heads chosen for each input by the {SCORES[first]} cost less than {words} (measured: "
         f"difference of the areas of {METRICS[metric]}, on the mean over tasks)",
         None,
         {names[c]: _gap(panels, (PER_INPUT, first), (c, first), metric) for c in controls},
         above=0,
     )
+    return _told(found)

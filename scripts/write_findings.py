@@ -919,7 +919,7 @@ ACTIVITY = {  # scores of activity, as the page names them
     "entropy": "attention entropy",
     "written": "write share (ours)",
 }
-CONTROLS = {"random": "random heads †", "matched": "random heads by layer †"}
+RANDOM_HEADS = {"random": "random heads †", "matched": "random heads by layer †"}
 # What a claim of silent-heads starts with, in the order of claims.json; with its margin.
 SILENT_CLAIMS = (
     (
@@ -941,7 +941,7 @@ SILENT_CLAIMS = (
 def silent_rows() -> list[tuple[str, str, str]]:
     """Name, series and score of each line of the tables."""
     scores = [(name, "per-input", score) for score, name in ACTIVITY.items()]
-    return scores + [(name, series, next(iter(ACTIVITY))) for series, name in CONTROLS.items()]
+    return scores + [(name, series, next(iter(ACTIVITY))) for series, name in RANDOM_HEADS.items()]
 
 
 @table("silent-loss")

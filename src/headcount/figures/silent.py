@@ -40,10 +40,8 @@ def plot_silent(panels: Mapping[str, Sequence[SilentLine]], *, mark: tuple[float
         axes.set_ylabel(title)
         if number == 0:
             axes.plot(*mark, "+", color="black", markersize=8, markeredgewidth=1.2, zorder=5)
-            # In the corner that curves leave free, for they fall to the right.
-            corner: dict[str, Any] = {"textcoords": "axes fraction", "fontsize": 6.5}
-            arrow = {"arrowstyle": "-", "linewidth": 0.5, "shrinkB": 4}
-            axes.annotate("published", mark, (0.03, 0.05), arrowprops=arrow, **corner)
+            above: dict[str, Any] = {"textcoords": "offset points", "fontsize": 6.5}
+            axes.annotate("published", mark, (0, 6), ha="center", **above)
     grid[-1].set_xlabel("Heads zeroed on a prompt (%), mean")
     handles, labels = grid[0].get_legend_handles_labels()
     style.legend_above(figure, handles, labels, ncols=2)
@@ -66,5 +64,5 @@ def _curves(axes: Axes, lines: Sequence[SilentLine]) -> None:
         )
     axes.set_xlim(left=0)
     bottom, top = axes.get_ylim()
-    axes.set_ylim(max(bottom, BOTTOM), min(top, TOP))
+    axes.set_ylim(max(bottom, BOTTOM), max(min(top, TOP), 1.18))  # room for a word above 1
     axes.grid(True)

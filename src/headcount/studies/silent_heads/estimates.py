@@ -66,7 +66,7 @@ def point_rows(panel: SilentPanel) -> Rows:
         add(("whole", ""), 0, metric, panel.interval(("whole", ""), 0, metric), 1)
         for series in panel.series:
             for share in panel.shares:
-                draws = len(panel.table(series, share, metric))
+                draws = len(panel.draws(series, share, metric))
                 add(series, share, metric, panel.interval(series, share, metric), draws)
     for score in panel.scores:
         for share in panel.shares:

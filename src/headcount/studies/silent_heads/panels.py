@@ -60,7 +60,15 @@ class SilentPanel:
         clusters = self.values.clusters(model=self.facts["model"], task=self.key)
         return Resampling(clusters, seed=crc32(self.key.encode()))
 
-    def table(self, series: Series, share: int, metric: str) -> Float[np.ndarray, "draws items"]:
+    def table(self, series: Series, share: int, metric: str) -> Float[np.ndarray, "items"]:
+        """The value of each prompt at one point: the mean over its own random draws.
+
+        Every prompt has other random heads, so draws are no level of their own: resampled prompts
+        bring theirs along.
+        """
+        return np.asarray(self.draws(series, share, metric).mean(0))
+
+    def draws(self, series: Series, share: int, metric: str) -> Float[np.ndarray, "draws items"]:
         """The values of one point; at 0 they are those of the whole model."""
         kind, score = series if share else (WHOLE, "")
         about = {"model": self.facts["model"], "task": self.key, "series": kind, "score": score}
@@ -79,7 +87,7 @@ class SilentPanel:
 
     def interval(self, series: Series, share: int, metric: str) -> Interval:
         """The mean of one point."""
-        found = self.items.estimate(self.table(series, share, metric), draws=series[0])
+        found = self.items.estimate(self.table(series, share, metric))
         return share_interval(found, self.items) if metric == ACCURACY else found.interval
 
     def whole(self, metric: str) -> Estimate:
@@ -89,8 +97,7 @@ class SilentPanel:
     def loss(self, series: Series, share: int, metric: str) -> Estimate:
         """What is lost, as a share of the mean with all heads."""
         before, after = (self.table(series, at, metric) for at in (0, share))
-        fall = self.items.difference(before, after, draws=("", series[0]))
-        return fall.over(self.whole(metric))
+        return self.items.difference(before, after).over(self.whole(metric))
 
     def kept(self, series: Series, share: int, metric: str) -> Estimate:
         """What is left, as a share of the mean with all heads."""
@@ -106,7 +113,7 @@ class SilentPanel:
         weights = area_weights(places, self.shares[-1] / 100)
         tables = [self.table(series, share, metric) for share in (0, *self.shares)]
         mixed = sum(weight * table for weight, table in zip(weights, tables, strict=True))
-        return self.items.estimate(mixed, draws=series[0]).over(self.whole(metric))
+        return self.items.estimate(mixed).over(self.whole(metric))
 
     def first_beyond(self, series: Series, share: float) -> int | None:
         """The first share whose threshold zeroes at least so many heads of the test prompts."""

@@ -43,8 +43,8 @@ NOTES = (
     "head's whole effect on the next layer's input, and comparable between layers.",
     "Accuracy is the share of prompts whose right answer is likelier than every wrong one; the "
     "margin is by how much, in log-probability. Ablation: zero, at all tokens, the answer's too. "
-    "Intervals are over test prompts and their templates and, for controls, over draws; thresholds "
-    "are held fixed.",
+    "Every prompt has random heads of its own. Intervals are over test prompts and their "
+    "templates, which bring their random heads along; thresholds are held fixed.",
 )
 
 

@@ -41,7 +41,7 @@ SIZES: dict[str, dict[str, list[str]]] = {
         "heads-kept": ["--preset", "full", "--n", "100"],
         "masked-heads": ["--preset", "full", "--n", "200"],
         "head-roles": ["--preset", "full", "--n", "64"],
-        "silent-heads": ["--preset", "full", "--n", "120"],
+        "silent-heads": ["--preset", "full", "--n", "100", "--seeds", "2"],
     },
 }
 TOGETHER = ("head-roles", "token-insertion")  # all models in one figure; the others one each

@@ -138,6 +138,23 @@ def test_a_model_without_silent_heads_is_told_apart(tmp_path: Path) -> None:
     assert few.measured > 0.5
 
 
+def test_curves_that_agree_on_every_prompt_decide_nothing(planted: Plant, tmp_path: Path) -> None:
+    file = write(planted.task, tmp_path / "planted.jsonl")
+    found = run(planted.model, tasks=(file,), scores=("relative-norm", "output-norm"), shares=(50,))
+    for best in found.claims[3:5]:
+        assert (best.measured, best.verdict) == (0.0, "undecided")
+        assert best.reason == "There is no interval: the two curves agree on every prompt."
+
+
+def test_too_small_shares_test_nothing_about_12_percent(tmp_path: Path) -> None:
+    every = plant([f"{layer}.{head}" for layer in range(2) for head in range(4)], layers=2, n=64)
+    file = write(every.task, tmp_path / "planted.jsonl")
+    found = run(every.model, tasks=(file,), shares=(1,), scores=("written",))
+    assert [claim.verdict for claim in found.claims[1:4:2]] == ["not tested", "not tested"]
+    assert found.claims[1].reason == "No threshold zeroed so many heads."
+    assert "Loss" not in found.tables
+
+
 def test_values_are_those_of_head_sets_made_by_hand(planted: Plant) -> None:
     """Each prompt is measured under its own head set, and under no other."""
     from headcount import evaluate

@@ -28,7 +28,14 @@ BUNDLED = ["smollm2-135m-q4"]
 SIZES: dict[str, dict[str, list[str]]] = {
     "quick": {
         study: ["--preset", "quick"]
-        for study in ("masked-heads", "heads-kept", "head-roles", "token-insertion", "transfer")
+        for study in (
+            "masked-heads",
+            "heads-kept",
+            "head-roles",
+            "token-insertion",
+            "transfer",
+            "silent-heads",
+        )
     },
     "full": {
         "token-insertion": ["--preset", "full"],
@@ -36,6 +43,7 @@ SIZES: dict[str, dict[str, list[str]]] = {
         "masked-heads": ["--preset", "full", "--n", "200"],
         "head-roles": ["--preset", "full", "--n", "64"],
         "transfer": ["--preset", "full"],
+        "silent-heads": ["--preset", "full", "--n", "100", "--seeds", "2"],
     },
 }
 TOGETHER = ("head-roles", "token-insertion")  # all models in one figure; the others one each

@@ -15,9 +15,11 @@ STUDY_EXAMPLES = {
     ),
     "head-roles": ("--model A --model B --refit",),
     "token-insertion": ("--sweep length",),
+    "silent-heads": ("--tasks common-sense inference --shares 5 13 30",),
 }
 STUDY_MODELS = {  # how often --model may be given, and its default
     "masked-heads": " (smollm2-135m-q4)",
+    "silent-heads": " (smollm2-135m-q4)",
     "heads-kept": "; twice for a dense and a sparse one (smollm2-135m-q4 and its sparse version)",
     "edges-kept": "; twice for a dense and a sparse one (smollm2-135m-q4 and its sparse version)",
 }

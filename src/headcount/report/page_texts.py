@@ -20,6 +20,7 @@ QUESTIONS = {
     "token-insertion": (
         "How do meaningless tokens in a prompt change the answers and the attention?"
     ),
+    "silent-heads": "How many heads do nothing, and which score of activity finds them?",
     "curve": "How much does the model lose as more and more heads are masked?",
     "contest": "Which ranking finds the heads that are needed, and at what cost?",
 }
@@ -37,6 +38,10 @@ SOURCES = {
     "head-roles": "After “Causal Head Gating” (Nam et al., NeurIPS 2025), Figure 2.",
     "token-insertion": (
         "After “Meaningless Tokens, Meaningful Gains” (Shi et al., 2025), Figure 10."
+    ),
+    "silent-heads": (
+        "After “Identifying and Evaluating Inactive Heads in Pretrained LLMs” (Sandoval-Segura et "
+        "al., ICLR 2026)."
     ),
 }
 CAPTIONS = {

@@ -27,6 +27,7 @@ PUBLISHED = {
     "head-roles": "learned causal gates: facilitating, irrelevant and interfering heads",
     "transfer": "heads ranked on one task, masked on another: are they of this task alone?",
     "token-insertion": "meaningless and meaningful inserts: accuracy and attention",
+    "silent-heads": "heads that do nothing on an input, found by cheap scores of activity",
 }
 
 # The studies that `headcount demo --all` runs: one for each published main figure.

@@ -1,0 +1,148 @@
+"""Read the attention weights of late queries only, so that memory grows with the text's length.
+
+`reading_attention` has the model form all its weights, queries × keys for each head. Here the model
+runs through its own fused kernel, and the weights of the last few queries are formed beside it, from
+their query vectors and all keys.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from headcount.engine.edges.attention import Call, sites_of
+from headcount.engine.read.attention import Reduce
+from headcount.engine.read.collect import each_length, run_through
+from headcount.errors import HeadcountError
+from headcount.models.model import Model
+from headcount.models.sites import HeadSite
+from headcount.sparse.attention import SPARSE, prepared, refuse_others, scale_of
+from headcount.system.transformers_compat import attention_function, other_attention, replaced
+
+LATE = "headcount-late"  # the kernel's name in transformers
+
+_pass: LatePass | None = None  # the pass that is running; set by `reading_late`
+
+
+@dataclass(eq=False)
+class LatePass:
+    """One pass of the model: its last `count` queries are read at every head site."""
+
+    sites: dict[int, list[HeadSite]]  # by the identity of the attention module
+    count: int
+    read: Callable[[HeadSite, Float[Tensor, "rows heads late keys"]], None]
+    runs: dict[int, int] = field(default_factory=dict)
+
+    def site(self, module: nn.Module) -> HeadSite | None:
+        """The site of the attention call that is running, if it is one."""
+        run = self.runs.get(id(module), 0)
+        self.runs[id(module)] = run + 1
+        return next((site for site in self.sites.get(id(module), ()) if site.call == run), None)
+
+
+def late_attention(
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    dropout: float = 0.0,
+    scaling: float | None = None,
+    is_causal: bool | None = None,
+    **kwargs: Any,
+) -> tuple[Tensor, None]:
+    """The function that transformers calls: a fused kernel, and the weights of late queries."""
+    now = _pass
+    if now is None:
+        raise HeadcountError(f"The kernel {LATE} runs inside headcount's own passes only.")
+    refuse_others(module, dropout, kwargs)
+    bias = getattr(getattr(module, "config", None), "gate_bias", None)
+    site = now.site(module)
+    if site is not None:
+        given = prepared(module, query, key, value, attention_mask, is_causal)
+        opened = query.new_full((), float("inf") if bias is None else bias, dtype=torch.float32)
+        call = Call(*given[:4], opened, scale_of(query, scaling), given[4])
+        tokens = query.shape[2]
+        _, weights = call.part(range(max(0, tokens - now.count), tokens))
+        now.read(site, weights)
+    kernel = attention_function("sdpa" if bias is None else SPARSE)
+    how = {"dropout": dropout, "scaling": scaling, "is_causal": is_causal, **kwargs}
+    output: Tensor = kernel(module, query, key, value, attention_mask, **how)[0]
+    return output, None
+
+
+@contextmanager
+def reading_late(model: Model, now: LatePass) -> Iterator[None]:
+    """Read late queries while the model runs one pass in this context."""
+    _register()
+    with ExitStack() as stack:
+        stack.enter_context(other_attention(model.module, lambda config, kernel: LATE))
+        stack.enter_context(replaced(__name__, "_pass", now))
+        yield
+        missing = [site.attention for site in model.sites if site.call >= _ran(now, site)]
+    if missing:
+        raise HeadcountError(
+            f"{missing[0]} does not run through transformers' attention functions, so its late "
+            "queries cannot be read: use another ranking, such as attention-retrieval."
+        )
+
+
+def _ran(now: LatePass, site: HeadSite) -> int:
+    return next((now.runs.get(own, 0) for own, sites in now.sites.items() if site in sites), 0)
+
+
+@torch.no_grad()
+def attend_late(
+    model: Model,
+    sequences: Sequence[Sequence[int]],
+    late: Sequence[int],
+    reduce: Reduce,
+    *,
+    progress: bool = True,
+) -> Float[np.ndarray, "sequences heads"]:
+    """One number per sequence and head, from the attention weights of its last queries.
+
+    `late` says how many queries of each sequence are read. `reduce(site, weights, indices)` turns
+    the weights (rows, heads, late queries, keys) of sequences of equal length, of which it is given
+    the indices, into one number for each of them and each head; where `late` differs among
+    sequences of equal length, they get as many queries as the longest asks for.
+
+    >>> from headcount import load_model
+    >>> model = load_model("smollm2-135m-q4")
+    >>> ids = model.tokenizer.encode("The capital of France is")
+    >>> to_the_first = attend_late(model, [ids], [1], lambda site, weights, indices: weights[..., -1, 0])
+    >>> to_the_first.shape
+    (1, 270)
+    """
+    sites = sites_of(model)
+
+    def run(indices: list[int]) -> Float[np.ndarray, "rows heads"]:
+        at_site: dict[int, Tensor] = {}
+
+        def read(site: HeadSite, weights: Tensor) -> None:
+            at_site[site.index] = reduce(site, weights, indices)
+
+        now = LatePass(sites, max(late[index] for index in indices), read)
+        with reading_late(model, now):
+            run_through(model, [sequences[index] for index in indices])
+        table = torch.cat([at_site[site.index].cpu().double() for site in model.sites], dim=1)
+        return table.numpy()
+
+    label = "reading late attention"
+    return np.stack(each_length(model, sequences, run, label=label, progress=progress))
+
+
+def _register() -> None:
+    """Register the kernel with transformers; a second call changes nothing."""
+    from transformers import AttentionInterface, AttentionMaskInterface
+    from transformers.masking_utils import sdpa_mask
+
+    AttentionInterface.register(LATE, late_attention)
+    AttentionMaskInterface.register(LATE, sdpa_mask)

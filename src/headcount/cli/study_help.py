@@ -9,11 +9,13 @@ STUDY_EXAMPLES = {
     ),
     "heads-kept": ("--model DENSE --model SPARSE --tasks ioi",),
     "edges-kept": ("--model DENSE --model SPARSE --tasks ioi --per prompt",),
+    "needle": ("--lengths 512 1024 2048 --counts 8 16",),
     "head-roles": ("--model A --model B --refit",),
     "token-insertion": ("--sweep length",),
 }
 STUDY_MODELS = {  # how often --model may be given, and its default
     "masked-heads": " (smollm2-135m-q4)",
     "heads-kept": "; twice for a dense and a sparse one (smollm2-135m-q4 and its sparse version)",
+    "needle": " (smollm2-135m-q4)",
     "edges-kept": "; twice for a dense and a sparse one (smollm2-135m-q4 and its sparse version)",
 }

@@ -15,6 +15,7 @@ QUESTIONS = {
     "masked-heads": ("Do the heads that rank highest for a skill matter more than random heads?"),
     "heads-kept": "How many heads must be kept to explain what the model does?",
     "edges-kept": "How many attention edges must be kept to explain what the model does?",
+    "needle": "Which heads find one sentence in a long text, and does that hold at every length?",
     "head-roles": "Which heads help with a task, which do not matter, and which interfere?",
     "token-insertion": (
         "How do meaningless tokens in a prompt change the answers and the attention?"
@@ -31,6 +32,9 @@ SOURCES = {
     "edges-kept": (
         "After “Sparse Attention Post-Training for Mechanistic Interpretability” (Draye et al., "
         "2025)."
+    ),
+    "needle": (
+        "After “Retrieval Head Mechanistically Explains Long-Context Factuality” (Wu et al., 2024)."
     ),
     "head-roles": "After “Causal Head Gating” (Nam et al., NeurIPS 2025), Figure 2.",
     "token-insertion": (

@@ -19,7 +19,6 @@ starts and where it ends.
 
 from __future__ import annotations
 
-import math
 import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -78,11 +77,9 @@ def needle(tokenizer: Tokenizer, *, settings: NeedleSettings) -> Task:
     haystack = _Haystack(tokenizer, settings)
     numbers = range(-(-settings.n // len(settings.depths)))
     needles = [_Needle.of(number) for number in numbers]
-    examples = [
-        haystack.example(one, depth)
-        for one in needles
-        for depth in settings.depths
-    ][: settings.n]
+    examples = [haystack.example(one, depth) for one in needles for depth in settings.depths][
+        : settings.n
+    ]
     # By turns, so that every form is in both splits; a single needle cannot be divided.
     tested = frozenset(one.content for one in needles[1::2])
     return Task("needle", 1, tuple(examples), test_contents=tested, **of_task(settings))
@@ -189,10 +186,8 @@ class _Haystack:
         return chosen + self._last(order, room)
 
     def _last(self, order: Sequence[int], room: int) -> list[int]:
-        """At most three sentences that fill the room, or come nearest to that."""
+        """At most three sentences that fill the room, or come nearest to it from below."""
         by_length = {len(self.ids[i]): i for i in order}
-        best: list[int] = []
-        filled = 0
         made: dict[int, list[int]] = {0: []}
         for _ in range(3):
             more = {
@@ -202,9 +197,7 @@ class _Haystack:
                 if total + length <= room and index not in some
             }
             made = more | made
-        filled = max(made)
-        best = made[filled]
-        return best
+        return made[max(made)]
 
     def _place(self, chosen: Sequence[int], depth: float) -> int:
         """How many of these sentences stand before the needle: at the border nearest the depth."""

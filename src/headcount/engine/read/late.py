@@ -1,7 +1,7 @@
 """Read the attention weights of late queries only, so that memory grows with the text's length.
 
 `reading_attention` has the model form all its weights, queries × keys for each head. Here the model
-runs through its own fused kernel, and the weights of the last few queries are formed beside it, from
+runs through a fused kernel, and the weights of the last few queries are formed beside it, from
 their query vectors and all keys.
 """
 
@@ -117,8 +117,7 @@ def attend_late(
     >>> from headcount import load_model
     >>> model = load_model("smollm2-135m-q4")
     >>> ids = model.tokenizer.encode("The capital of France is")
-    >>> to_the_first = attend_late(model, [ids], [1], lambda site, weights, indices: weights[..., -1, 0])
-    >>> to_the_first.shape
+    >>> attend_late(model, [ids], [1], lambda site, weights, indices: weights[..., -1, 0]).shape
     (1, 270)
     """
     sites = sites_of(model)

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from counting import counting
 from planted import plant
+from planted_needle import plant_needle
 from tasks.tiny_tokenizers import byte_level
 from tiny import tiny_model
 from toy import toy_task, toy_tokenizer
@@ -61,6 +62,9 @@ def case(study: str, folder: Path) -> tuple[Model, dict[str, Any]]:
             "length": 12,
             "task_settings": {"shots": 1, "max_new_tokens": 4},
         }
+    if study == "needle":
+        few = {"lengths": (90, 140), "depths": (0.2, 0.8), "n": 16, "counts": (1, 2)}
+        return plant_needle().model, few
     if study == "edges-kept":
         from studies.test_heads_kept import write
 

@@ -17,14 +17,19 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from headcount.engine.edges.attention import Call, sites_of
+from headcount.engine.edges.attention import KNOWN_KERNELS, Call
 from headcount.engine.read.attention import Reduce
 from headcount.engine.read.collect import each_length, run_through
 from headcount.errors import HeadcountError
 from headcount.models.model import Model
-from headcount.models.sites import HeadSite
-from headcount.sparse.attention import SPARSE, prepared, refuse_others, scale_of
-from headcount.system.transformers_compat import attention_function, other_attention, replaced
+from headcount.models.sites import HeadSite, plain
+from headcount.sparse.attention import NOT_OURS, SPARSE, prepared, scale_of
+from headcount.system.transformers_compat import (
+    attention_function,
+    kernel_of,
+    other_attention,
+    replaced,
+)
 
 LATE = "headcount-late"  # the kernel's name in transformers
 
@@ -62,7 +67,10 @@ def late_attention(
     now = _pass
     if now is None:
         raise HeadcountError(f"The kernel {LATE} runs inside headcount's own passes only.")
-    refuse_others(module, dropout, kwargs)
+    changed = [name for name in NOT_OURS if kwargs.get(name) is not None]
+    if changed or dropout:
+        why = f"changes its attention scores ({', '.join(changed) or 'dropout'})"
+        raise _refused(type(module).__name__, why)
     bias = getattr(getattr(module, "config", None), "gate_bias", None)
     site = now.site(module)
     if site is not None:
@@ -86,16 +94,26 @@ def reading_late(model: Model, now: LatePass) -> Iterator[None]:
         stack.enter_context(other_attention(model.module, lambda config, kernel: LATE))
         stack.enter_context(replaced(__name__, "_pass", now))
         yield
-        missing = [site.attention for site in model.sites if site.call >= _ran(now, site)]
-    if missing:
-        raise HeadcountError(
-            f"{missing[0]} does not run through transformers' attention functions, so its late "
-            "queries cannot be read: use another ranking, such as attention-retrieval."
-        )
 
 
-def _ran(now: LatePass, site: HeadSite) -> int:
-    return next((now.runs.get(own, 0) for own, sites in now.sites.items() if site in sites), 0)
+def _refused(what: str, why: str) -> HeadcountError:
+    return HeadcountError(
+        f"{what} {why}, so the attention of its last tokens cannot be read: use another ranking, "
+        "such as attention-retrieval."
+    )
+
+
+def _sites_of(model: Model) -> dict[int, list[HeadSite]]:
+    """The head sites by the identity of their attention module; refuses what cannot be read."""
+    named = dict(plain(model.module).named_modules())
+    found: dict[int, list[HeadSite]] = {}
+    for site in model.sites:
+        module = named[site.attention]
+        kernel = kernel_of(getattr(module, "config", None))
+        if site.queries != 1 or kernel not in KNOWN_KERNELS:
+            raise _refused(site.attention, "does not run one pattern for each head in a known way")
+        found.setdefault(id(module), []).append(site)
+    return found
 
 
 @torch.no_grad()
@@ -120,7 +138,7 @@ def attend_late(
     >>> attend_late(model, [ids], [1], lambda site, weights, indices: weights[..., -1, 0]).shape
     (1, 270)
     """
-    sites = sites_of(model)
+    sites = _sites_of(model)
 
     def run(indices: list[int]) -> Float[np.ndarray, "rows heads"]:
         at_site: dict[int, Tensor] = {}
@@ -131,6 +149,9 @@ def attend_late(
         now = LatePass(sites, max(late[index] for index in indices), read)
         with reading_late(model, now):
             run_through(model, [sequences[index] for index in indices])
+        for site in model.sites:
+            if site.index not in at_site:
+                raise _refused(site.attention, "does not use transformers' attention functions")
         table = torch.cat([at_site[site.index].cpu().double() for site in model.sites], dim=1)
         return table.numpy()
 

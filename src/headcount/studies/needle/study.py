@@ -29,6 +29,7 @@ from headcount.studies.needle.config import LENGTHS, PRESETS, SHARES, Config
 from headcount.studies.needle.estimates import estimate
 from headcount.studies.needle.figure import draw
 from headcount.studies.needle.panels import COLUMNS, METRICS, POSITIONS, SERIES, panels_of
+from headcount.studies.needle.score import SIGNED, both
 from headcount.tasks import make_task, task_factory
 from headcount.tasks.needle import NeedleSettings, depth_of
 from headcount.value_table import ValueTable
@@ -38,7 +39,7 @@ RETRIEVING = 0.1  # the published score from which a head is called a retrieval 
 
 
 def describe(models: Sequence[Model], config: Config) -> Description:
-    """A curve of every length, for both places of the gates and both metrics."""
+    """A curve of every length, for both places of the gates."""
     study = _NeedleStudy(only_model(models, KIND.key), config)
     return Description(study.requests(), study.conclude)
 
@@ -94,9 +95,8 @@ class _NeedleStudy:
                     seeds=self.config.seeds,
                     positions=positions,
                 )
-                for metric in self.metrics:
-                    key = length, positions, metric.key
-                    requests[key] = CurveRequest(self.model, task, self.ranking, metric, settings)
+                how = self.ranking, SIGNED, settings
+                requests[length, positions] = CurveRequest(self.model, task, *how)
         return requests
 
     def conclude(self, results: Results) -> Study:
@@ -137,12 +137,12 @@ class _NeedleStudy:
             about: dict[str, Any] = {"model": self.model.name, "task": f"needle-{length}"}
             values.name_examples([(e.id, *e.cluster) for e in task.split("test")], **about)
             for positions in POSITIONS:
-                for metric in METRICS:
-                    curve: Curve = results[length, positions, metric]
-                    for (series, count), table in curve.raw.items():
-                        # With no head masked, all series and positions are the whole model.
-                        if count or (series, positions) == ("top", POSITIONS[0]):
-                            how = {"positions": positions, "series": series, "count": count}
+                curve: Curve = results[length, positions]
+                for (series, count), signed in curve.raw.items():
+                    # With no head masked, all series and positions are the whole model.
+                    if count or (series, positions) == ("top", POSITIONS[0]):
+                        how = {"positions": positions, "series": series, "count": count}
+                        for metric, table in both(signed).items():
                             values.put(table, **about, metric=metric, **how)
         return values
 
@@ -153,7 +153,7 @@ class _NeedleStudy:
         for length, task in self.tasks.items():
             key = f"needle-{length}"
             chances[key] = chance_of(self.metrics[0], task.split("test"))
-            curve: Curve = results[length, POSITIONS[0], METRICS[0]]
+            curve: Curve = results[length, POSITIONS[0]]
             unmatched = {p.count: p.unmatched for p in curve.series("matched") if p.unmatched}
         return {
             "model": self.model.name,

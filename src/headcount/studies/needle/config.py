@@ -10,7 +10,7 @@ from headcount.errors import HeadcountError
 from headcount.registry import setting
 
 LENGTHS = (1000, 2000, 4000, 8000, 16000, 32000)
-SHARES = (0.03, 0.06)  # of the heads, where no counts are given
+SHARE = 0.06  # of the heads, where no counts are given
 
 
 @dataclass(frozen=True)
@@ -30,9 +30,7 @@ class Config:
     n: int = setting(48, "examples of each length; half of the needles are for ranking")
     ranking: str = setting("retrieval-score", "what ranks the heads")
     ranked_at: int = setting(0, "tokens of the prompts that rank the heads; 0: the shortest length")
-    counts: tuple[int, ...] | None = setting(
-        None, "numbers of heads to mask (3 and 6 % of all heads)"
-    )
+    counts: tuple[int, ...] | None = setting(None, "numbers of heads to mask (6 % of all heads)")
     seeds: int = setting(3, "random draws for each count and control")
     task_settings: Mapping[str, Any] = field(default_factory=dict)
 

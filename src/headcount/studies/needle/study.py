@@ -25,7 +25,7 @@ from headcount.report.head_rows import head_rows
 from headcount.report.study import Study
 from headcount.studies import StudyKind
 from headcount.studies.description import Description, Results, StudyRequest, only_model
-from headcount.studies.needle.config import LENGTHS, PRESETS, SHARES, Config
+from headcount.studies.needle.config import LENGTHS, PRESETS, SHARE, Config
 from headcount.studies.needle.estimates import estimate
 from headcount.studies.needle.figure import draw
 from headcount.studies.needle.panels import COLUMNS, METRICS, POSITIONS, SERIES, panels_of
@@ -65,7 +65,7 @@ class _NeedleStudy:
     def __init__(self, model: Model, config: Config) -> None:
         self.model, self.config = model, config
         total = model.layout.total
-        counts = config.counts or [max(1, round(total * share)) for share in SHARES]
+        counts = config.counts or [max(1, round(total * SHARE))]
         self.counts = check_counts([0, *counts], model.layout)
         if 2 * self.counts[-1] > total:
             raise HeadcountError(

@@ -63,8 +63,8 @@ def case(study: str, folder: Path) -> tuple[Model, dict[str, Any]]:
             "task_settings": {"shots": 1, "max_new_tokens": 4},
         }
     if study == "needle":
-        few = {"lengths": (90, 140), "depths": (0.2, 0.8), "n": 16, "counts": (1, 2)}
-        return plant_needle().model, few
+        few = {"lengths": (90, 140), "depths": (0.2, 0.8), "n": 8, "counts": (2, 4)}
+        return plant_needle(["0.2", "1.0"], layers=2, heads=31).model, few
     if study == "edges-kept":
         from studies.test_heads_kept import write
 

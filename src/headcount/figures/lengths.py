@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+APART = 0.08  # octaves between the lines of a panel
 WHOLE: dict[str, Any] = {"linestyle": "-", "marker": "s", "linewidth": 0.8}
 
 
@@ -37,6 +38,7 @@ def plot_lengths(
 ) -> Figure:
     """Draw a row of panels for each score; scores among `shares` lie between 0 and 1.
 
+    Intervals are upright lines: bands would cover each other where few needles make them wide.
     Lengths `at_chance` are shaded.
     """
     across = max(map(len, grid.values()))
@@ -60,9 +62,14 @@ def plot_lengths(
 
 def _panel(axes: Axes, lines: Sequence[LengthLine], at_chance: Collection[int]) -> None:
     lengths = sorted({int(length) for line in lines for length, *_ in line.points})
-    for line in lines:
+    for number, line in enumerate(lines):
         look = WHOLE if line.series == "whole" else LOOKS[line.series]
-        style.draw_line(axes, line.points, line.colour, band=0.14, label=line.label, **look)
+        # Equal lines must not hide each other, so that each stands a little apart.
+        apart = 2 ** (APART * (number - (len(lines) - 1) / 2))
+        points = [(length * apart, *ends) for length, *ends in line.points]
+        style.draw_line(axes, points, line.colour, label=line.label, **look)
+        x, _, low, high = zip(*points, strict=True)
+        axes.vlines(x, low, high, color=line.colour, linewidth=0.7)
     axes.set_xscale("log", base=2)
     axes.set_xticks(lengths, [_short(length) for length in lengths])
     axes.minorticks_off()

@@ -53,7 +53,7 @@ def point_rows(panel: NeedlePanel) -> Rows:
                     "metric": metric,
                     "count": count,
                     **columns(panel.interval(metric, positions, series, count)),
-                    "n": panel.items.n,
+                    "n": len(panel.facts["depths"]),
                     "draws": drawn,
                     "unmatched": unmatched * (series == "matched"),
                 }
@@ -85,7 +85,7 @@ def difference_rows(panels: Sequence[NeedlePanel]) -> Rows:
                             **columns(one.interval),
                             "low together": together.low,
                             "high together": together.high,
-                            "n": panel.items.n,
+                            "n": len(panel.facts["depths"]),
                         }
                     )
     return rows
@@ -112,7 +112,10 @@ def depth_rows(panels: Sequence[NeedlePanel]) -> Rows:
 def notes(panels: Sequence[NeedlePanel], facts: Mapping[str, Any]) -> list[str]:
     """Lengths at chance, what is resampled, and how many heads look at the needle."""
     told = [f"{panel.name}: {panel.at_chance}" for panel in panels if panel.at_chance]
-    told.append(f"{panels[0].items.words}; the same needles at every length.")
+    told.append(
+        f"{panels[0].asked} at every length, the same needles everywhere. Resampled are needles: "
+        f"{panels[0].items.words.replace('example', 'needle')}."
+    )
     told.append(
         f"Heads are ranked by {facts['ranking']} at {facts['ranked_at']:,} tokens, on "
         f"{counted(facts['ranked_on'], 'example')} with other needles."

@@ -36,11 +36,11 @@ def draw(
     heat: dict[str, dict[str, float]] = {}
     for row in found.tables["Depths"]:
         if row["metric"] == "accuracy":
-            heat.setdefault(f"{100 * row['depth']:g} %", {})[f"{row['length']:,}"] = row["value"]
-    lengths = [f"{panel.length:,}" for panel in panels]
+            depth, length = f"depth {100 * row['depth']:g} %", f"{row['length']:,} tokens"
+            heat.setdefault(depth, {})[length] = row["value"]
     figures = {
         "figure": plot_lengths(grid, shares=[LABELS["accuracy"]], at_chance=at_chance),
-        "depths": plot_heat(heat, label="Accuracy, all heads", columns=lengths),
+        "depths": plot_heat(heat, label="Accuracy, all heads", columns=[p.name for p in panels]),
     }
     return figures, {"figure": _caption(panels, facts), "depths": _depths(panels, facts)}
 
@@ -59,8 +59,7 @@ def _lines(found: Estimates, metric: str, positions: str, count: int) -> list[Le
 
 
 def _about(panels: Sequence[NeedlePanel], facts: Mapping[str, Any]) -> str:
-    n = counted(panels[0].items.n, "example")
-    return f"{facts['model']}, {facts['total']} heads; {n} at each length"
+    return f"{facts['model']}, {facts['total']} heads; {panels[0].asked} at each length"
 
 
 def _caption(panels: Sequence[NeedlePanel], facts: Mapping[str, Any]) -> str:
@@ -69,8 +68,8 @@ def _caption(panels: Sequence[NeedlePanel], facts: Mapping[str, Any]) -> str:
     return (
         f"Needle in a haystack against the number of tokens. {_about(panels, facts)}. Heads ranked "
         f"by {facts['ranking']} at {facts['ranked_at']:,} tokens on other needles, zero ablation; "
-        f"RandomK is the mean of {counted(draws, 'draw')} outside TopK. Bands are 95 % intervals "
-        "over templates, needles and draws, with the ranking held fixed."
+        f"RandomK is the mean of {counted(draws, 'draw')} outside TopK. Upright lines are 95 % "
+        "intervals over templates, needles and draws, with the ranking held fixed."
         f"{f' Grey, at chance: {chance}.' if chance else ''}"
     )
 
@@ -78,6 +77,6 @@ def _caption(panels: Sequence[NeedlePanel], facts: Mapping[str, Any]) -> str:
 def _depths(panels: Sequence[NeedlePanel], facts: Mapping[str, Any]) -> str:
     return (
         "Accuracy of the whole model by the depth of the needle (0 % is the beginning of the text) "
-        f"and the number of tokens. {_about(panels, facts)}, divided evenly over the depths; "
+        f"and the number of tokens. {_about(panels, facts)}, an equal share at each depth; "
         "depths.csv has the intervals."
     )

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from headcount.errors import counted
 from headcount.metrics.chance import Chance
 from headcount.stats import Estimate, Interval, Resampling, share_interval
 from headcount.value_table import ValueTable
@@ -39,6 +41,12 @@ class NeedlePanel:
         return f"{self.length:,} tokens"
 
     @property
+    def asked(self) -> str:
+        """How many examples there are, in words."""
+        examples = len(self.facts["depths"])
+        return f"{counted(examples, 'example')} of {counted(self.items.n, 'needle')}"
+
+    @property
     def counts(self) -> list[int]:
         """The numbers of heads that were masked."""
         return sorted(count for count in self.values.names("count", task=self.key) if count)
@@ -63,7 +71,9 @@ class NeedlePanel:
     def interval(self, metric: str, positions: str, series: str, count: int) -> Interval:
         """That mean with its interval, which for shares of right answers is Wilson's."""
         found = self.at(metric, positions, series, count)
-        return share_interval(found, self.items) if metric == "accuracy" else found.interval
+        if metric == "accuracy":
+            return share_interval(found, self.items)
+        return found.limited(-math.inf, 0).interval
 
     def difference(self, metric: str, positions: str, control: str, count: int) -> Estimate:
         """The best heads minus a control, paired by example."""

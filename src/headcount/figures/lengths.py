@@ -66,7 +66,7 @@ def _panel(axes: Axes, lines: Sequence[LengthLine], at_chance: Collection[int]) 
         look = WHOLE if line.series == "whole" else LOOKS[line.series]
         # Equal lines must not hide each other, so that each stands a little apart.
         apart = 2 ** (APART * (number - (len(lines) - 1) / 2))
-        points = [(length * apart, *ends) for length, *ends in line.points]
+        points = [(length * apart, v, low, high) for length, v, low, high in line.points]
         style.draw_line(axes, points, line.colour, label=line.label, **look)
         x, _, low, high = zip(*points, strict=True)
         axes.vlines(x, low, high, color=line.colour, linewidth=0.7)

@@ -9,7 +9,7 @@ import numpy as np
 
 from headcount.errors import counted
 from headcount.report.estimates import Estimates
-from headcount.stats import Resampling, share_interval, simultaneous
+from headcount.stats import Resampling, simultaneous
 from headcount.studies.description import columns
 from headcount.studies.needle.claims import judge_claims
 from headcount.studies.needle.panels import (
@@ -18,6 +18,7 @@ from headcount.studies.needle.panels import (
     POSITIONS,
     SERIES,
     NeedlePanel,
+    interval_of,
     panels_of,
 )
 from headcount.value_table import ValueTable
@@ -102,8 +103,7 @@ def depth_rows(panels: Sequence[NeedlePanel]) -> Rows:
             items = Resampling(clusters[there], seed=2)
             for metric in METRICS:
                 found = items.estimate(panel.table(metric, POSITIONS[0], "top", 0)[:, there])
-                binary = metric == "accuracy"
-                interval = share_interval(found, items) if binary else found.interval
+                interval = interval_of(metric, found, items)
                 about = {**_about(panel), "depth": depth, "metric": metric}
                 rows.append({**about, **columns(interval), "n": int(there.sum())})
     return rows

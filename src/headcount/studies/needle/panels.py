@@ -69,11 +69,8 @@ class NeedlePanel:
         return self.at(metric, POSITIONS[0], "top", 0)
 
     def interval(self, metric: str, positions: str, series: str, count: int) -> Interval:
-        """That mean with its interval, which for shares of right answers is Wilson's."""
-        found = self.at(metric, positions, series, count)
-        if metric == "accuracy":
-            return share_interval(found, self.items)
-        return found.limited(-math.inf, 0).interval
+        """That mean with its interval."""
+        return interval_of(metric, self.at(metric, positions, series, count), self.items)
 
     def difference(self, metric: str, positions: str, control: str, count: int) -> Estimate:
         """The best heads minus a control, paired by example."""
@@ -89,6 +86,13 @@ class NeedlePanel:
             return ""
         whole = self.interval("accuracy", POSITIONS[0], "top", 0)
         return Chance(**known).sentence(whole, self.facts["metrics"]["accuracy"])
+
+
+def interval_of(metric: str, found: Estimate, items: Resampling) -> Interval:
+    """Wilson's interval for shares of right answers; a log-probability is at most 0."""
+    if metric == "accuracy":
+        return share_interval(found, items)
+    return found.limited(-math.inf, 0).interval
 
 
 def panels_of(values: ValueTable, facts: Mapping[str, Any]) -> list[NeedlePanel]:

@@ -31,6 +31,7 @@ from headcount.studies.run import run_study
 RESULTS = Path(__file__).parents[1] / "docs" / "results"
 # What tells rows of a study's table from each other; a study has some of these columns.
 KEYS = ("model", "task", "series", "score", "metric", "count", "ranking", "ablation", "place")
+KEYS += ("positions",)  # of needle
 KEYS += ("ranked", "without")  # of transfer, which needs two tasks
 # Written answers are right or wrong, and a tie between two tokens may break otherwise elsewhere.
 WRITTEN, READ, READ_IN_HALF = 0.03, 0.005, 0.03
@@ -73,8 +74,8 @@ def narrowed(study: str, run: Mapping[str, Any]) -> dict[str, Any]:
             chosen[name] = value["key"] if isinstance(value, dict) and "key" in value else value
     chosen.pop("redistribution", None)  # written down in other words than it is asked for
     chosen["task_settings"] = run["settings"].get("task") or {}
-    for name in ("functions", "tasks", "rankings"):
-        if name in chosen:
+    for name in ("functions", "tasks", "rankings", "lengths"):
+        if chosen.get(name):
             chosen[name] = chosen[name][: 2 if study == "transfer" else 1]
     if chosen.get("counts"):
         counts = [count for count in chosen["counts"] if count]

@@ -35,6 +35,7 @@ SIZES: dict[str, dict[str, list[str]]] = {
             "token-insertion",
             "transfer",
             "silent-heads",
+            "needle",
         )
     },
     "full": {
@@ -44,6 +45,7 @@ SIZES: dict[str, dict[str, list[str]]] = {
         "head-roles": ["--preset", "full", "--n", "64"],
         "transfer": ["--preset", "full"],
         "silent-heads": ["--preset", "full", "--n", "100", "--seeds", "2"],
+        "needle": ["--preset", "full"],  # as far as each model reads
     },
 }
 TOGETHER = ("head-roles", "token-insertion")  # all models in one figure; the others one each

@@ -132,7 +132,7 @@ def test_a_curve_is_counted_with_its_ranking(llama: Model, ranking: str, tmp_pat
 
 
 # The toy task is no cognitive function, and its prompts do not hold their answers.
-UNSUITED = ("probe", "attention-retrieval")
+UNSUITED = ("probe", "attention-retrieval", "retrieval-score")
 
 
 @pytest.mark.parametrize("ranking", [name for name in RANKINGS if name not in UNSUITED])

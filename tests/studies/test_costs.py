@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from counting import counting
 from planted import plant
+from planted_needle import plant_needle
 from tasks.tiny_tokenizers import byte_level
 from tiny import tiny_model
 from toy import toy_task, toy_tokenizer
@@ -69,6 +70,9 @@ def case(study: str, folder: Path) -> tuple[Model, dict[str, Any]]:
             "length": 12,
             "task_settings": {"shots": 1, "max_new_tokens": 4},
         }
+    if study == "needle":
+        few = {"lengths": (90, 140), "depths": (0.2, 0.8), "n": 8, "counts": (2, 4)}
+        return plant_needle(["0.2", "1.0"], layers=2, heads=31).model, few
     if study == "edges-kept":
         from studies.test_heads_kept import write
 

@@ -13,6 +13,7 @@ STUDY_EXAMPLES = {
         "--tasks retrieval math my-examples.jsonl --counts 4 8",
         "--tasks all --metric accuracy",
     ),
+    "needle": ("--lengths 512 1024 2048 --counts 8 16",),
     "head-roles": ("--model A --model B --refit",),
     "token-insertion": ("--sweep length",),
     "silent-heads": ("--tasks common-sense inference --shares 5 13 30",),
@@ -21,5 +22,6 @@ STUDY_MODELS = {  # how often --model may be given, and its default
     "masked-heads": " (smollm2-135m-q4)",
     "silent-heads": " (smollm2-135m-q4)",
     "heads-kept": "; twice for a dense and a sparse one (smollm2-135m-q4 and its sparse version)",
+    "needle": " (smollm2-135m-q4)",
     "edges-kept": "; twice for a dense and a sparse one (smollm2-135m-q4 and its sparse version)",
 }

@@ -14,6 +14,7 @@ from headcount.rankings import (
     ensemble,
     patterns,
     probe,
+    retrieval,
     shapley,
 )
 from headcount.rankings.causal_gates import budget, fit
@@ -57,6 +58,7 @@ _enter("attention-previous", "Attention: previous token", goal="neither")(
     patterns.attention_previous
 )
 _enter("attention-retrieval", "Attention: retrieval", **_retrieval)(patterns.attention_retrieval)
+_enter("retrieval-score", "Retrieval score", **_retrieval)(retrieval.retrieval_score)
 _roles = {"config": fit.RoleSettings, "count": fit.count_gates}
 _enter("facilitation", "Facilitation", **_roles, goal="keep")(fit.facilitation)
 _enter("irrelevance", "Irrelevance", **_roles, goal="neither")(fit.irrelevance)

@@ -16,6 +16,7 @@ QUESTIONS = {
     "heads-kept": "How many heads must be kept to explain what the model does?",
     "edges-kept": "How many attention edges must be kept to explain what the model does?",
     "transfer": "Are the heads that matter for a task heads of this task, or of every task?",
+    "needle": "Which heads find one sentence in a long text, and does that hold at every length?",
     "head-roles": "Which heads help with a task, which do not matter, and which interfere?",
     "token-insertion": (
         "How do meaningless tokens in a prompt change the answers and the attention?"
@@ -35,6 +36,9 @@ SOURCES = {
         "2025)."
     ),
     "transfer": "After “Cognitive Mirrors” (Ma et al., NeurIPS 2025): its heads, tested elsewhere.",
+    "needle": (
+        "After “Retrieval Head Mechanistically Explains Long-Context Factuality” (Wu et al., 2024)."
+    ),
     "head-roles": "After “Causal Head Gating” (Nam et al., NeurIPS 2025), Figure 2.",
     "token-insertion": (
         "After “Meaningless Tokens, Meaningful Gains” (Shi et al., 2025), Figure 10."

@@ -24,6 +24,7 @@ PUBLISHED = {
     "masked-heads": "TopK against RandomK masking on cognitive functions",
     "heads-kept": "explained effect against heads kept, in a dense and a sparse model",
     "edges-kept": "explained effect against attention edges kept, dense and sparse",
+    "needle": "a needle task by length, with and without the heads that look at the needle",
     "head-roles": "learned causal gates: facilitating, irrelevant and interfering heads",
     "transfer": "heads ranked on one task, masked on another: are they of this task alone?",
     "token-insertion": "meaningless and meaningful inserts: accuracy and attention",

@@ -32,6 +32,7 @@ from headcount.tasks.encoding import (
 )
 from headcount.tasks.json_files import opened
 from headcount.tasks.maths import problems
+from headcount.tasks.needle import NeedleSettings, needle
 from headcount.tasks.task import Example, Task, Tokenizer
 
 __all__ = [
@@ -64,6 +65,7 @@ _OURS: tuple[tuple[str, str, Callable[..., Task], type | None], ...] = (
     ("gsm8k", "GSM8K", questions.gsm8k, questions.Gsm8kSettings),
     ("word-problems", "Word problems", problems.word_problems, problems.WordProblemSettings),
     ("math-500", "MATH-500", problems.math_500, problems.Math500Settings),
+    ("needle", "Needle in a haystack", needle, NeedleSettings),
     ("problems", "Problems from a file", problems.problems, problems.ProblemFileSettings),
     ("jsonl", "JSON Lines", own_files.jsonl, None),
     ("circuit", "Clean and corrupt prompts", own_files.clean_corrupt, None),

@@ -10,10 +10,12 @@ STUDY_EXAMPLES = {
     "heads-kept": ("--model DENSE --model SPARSE --tasks ioi",),
     "edges-kept": ("--model DENSE --model SPARSE --tasks ioi --per prompt",),
     "head-roles": ("--model A --model B --refit",),
+    "contrast": ("--left-out antonym --keep in-context --seeds 5",),
     "token-insertion": ("--sweep length",),
 }
 STUDY_MODELS = {  # how often --model may be given, and its default
     "masked-heads": " (smollm2-135m-q4)",
+    "contrast": " (smollm2-135m-q4)",
     "heads-kept": "; twice for a dense and a sparse one (smollm2-135m-q4 and its sparse version)",
     "edges-kept": "; twice for a dense and a sparse one (smollm2-135m-q4 and its sparse version)",
 }

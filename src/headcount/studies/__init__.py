@@ -25,6 +25,7 @@ PUBLISHED = {
     "heads-kept": "explained effect against heads kept, in a dense and a sparse model",
     "edges-kept": "explained effect against attention edges kept, dense and sparse",
     "head-roles": "learned causal gates: facilitating, irrelevant and interfering heads",
+    "contrast": "contrastive gates: keep one form of a skill and forget another",
     "token-insertion": "meaningless and meaningful inserts: accuracy and attention",
 }
 

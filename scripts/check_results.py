@@ -31,6 +31,7 @@ from headcount.studies.run import run_study
 RESULTS = Path(__file__).parents[1] / "docs" / "results"
 # What tells rows of a study's table from each other; a study has some of these columns.
 KEYS = ("model", "task", "series", "metric", "count", "ranking", "ablation", "place")
+KEYS += ("form", "kept")
 # Written answers are right or wrong, and a tie between two tokens may break otherwise elsewhere.
 WRITTEN, READ, READ_IN_HALF = 0.03, 0.005, 0.03
 
@@ -71,8 +72,9 @@ def narrowed(study: str, run: Mapping[str, Any]) -> dict[str, Any]:
         if name in known:
             chosen[name] = value["key"] if isinstance(value, dict) and "key" in value else value
     chosen.pop("redistribution", None)  # written down in other words than it is asked for
-    chosen["task_settings"] = run["settings"].get("task") or {}
-    for name in ("functions", "tasks", "rankings"):
+    if "task_settings" in known:
+        chosen["task_settings"] = run["settings"].get("task") or {}
+    for name in ("functions", "tasks", "rankings", "left_out", "keep"):
         if name in chosen:
             chosen[name] = chosen[name][:1]
     if chosen.get("counts"):

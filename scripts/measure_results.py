@@ -28,13 +28,14 @@ BUNDLED = ["smollm2-135m-q4"]
 SIZES: dict[str, dict[str, list[str]]] = {
     "quick": {
         study: ["--preset", "quick"]
-        for study in ("masked-heads", "heads-kept", "head-roles", "token-insertion")
+        for study in ("masked-heads", "heads-kept", "head-roles", "token-insertion", "contrast")
     },
     "full": {
         "token-insertion": ["--preset", "full"],
         "heads-kept": ["--preset", "full", "--n", "100"],
         "masked-heads": ["--preset", "full", "--n", "200"],
         "head-roles": ["--preset", "full", "--n", "64"],
+        "contrast": ["--preset", "full"],
     },
 }
 TOGETHER = ("head-roles", "token-insertion")  # all models in one figure; the others one each

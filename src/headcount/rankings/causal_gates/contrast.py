@@ -34,9 +34,10 @@ from headcount.rankings.causal_gates.fit import FitSettings, StagedFit, open_gat
 from headcount.rankings.causal_gates.passes import GatedPasses, LaidOut, LoadedPrompts, lay_out
 from headcount.rankings.causal_gates.result import THRESHOLD
 from headcount.rankings.causal_gates.schedule import Row, Schedule, Stage, first_logits
-from headcount.rankings.causal_gates.training import Gradient
+from headcount.rankings.causal_gates.training import Gradient, Rows
 from headcount.rankings.ranking import Settings, examples_key
 from headcount.registry import make_settings
+from headcount.store import Store
 from headcount.tasks import Task, make_task, task_factory
 
 FORGOTTEN = -5.0  # the difference of log-probabilities at which a target counts as forgotten
@@ -181,9 +182,17 @@ class ContrastFit(StagedFit):
         _ = self.batch
         return self
 
+    def known(self, store: Store | None) -> ContrastiveGates | None:
+        """The gates, if the store holds all of them."""
+        rows = self.progress(store)
+        return None if self.pending(rows) else self._gates(rows)
+
     def result(self, lab: Lab) -> ContrastiveGates:
         """The gates; those that the lab's store holds are not fitted again."""
-        gates = open_gates(self.fitted(lab).logits(self.rows(["contrast"])))
+        return self._gates(self.fitted(lab))
+
+    def _gates(self, rows: Rows) -> ContrastiveGates:
+        gates = open_gates(rows.logits(self.rows(["contrast"])))
         batch, of_batch = self.batch
         facts: dict[str, Any] = {"keep": self.task.name, "forget": self.forget.name}
         facts |= {"updates": self.settings.updates, "batch": batch, "seeds": self.settings.seeds}

@@ -5,7 +5,9 @@ the answer falls by less than half a nat for each token (the fit is rewarded for
 is no failure), and if its accuracy, under the binary head sets, changes by less than a tenth in
 either direction. The other form is *forgotten* if its log-probability falls more than under random
 heads by more than half a nat for each token, and more than under random heads of the same layers:
-switching off any heads lowers it. Claims about one kept form hold in every skill.
+switching off any heads lowers it. The gates are *selective* if this form loses more than the kept
+one, by half a nat more than under random heads: random heads may destroy one form as much, but not
+it alone. Claims about one kept form hold in every skill.
 """
 
 from __future__ import annotations
@@ -25,6 +27,7 @@ WORDS = {
     GATES: "the learned gates",
     HEADS: "the heads that they shut switched off",
 }
+CHOSEN = {GATES: "the learned gates", HEADS: "the heads that they shut"}
 LOGPROB = "logprob_per_token"
 Panels = Sequence[SkillPanel]
 
@@ -47,7 +50,7 @@ def judge_claims(panels: Panels) -> list[Claim]:
 def _of_form(panels: Panels) -> list[Claim]:
     claims = []
     for series in LEARNED:
-        claims += [_stays(panels, series), _falls(panels, series)]
+        claims += [make(panels, series) for make in (_stays, _falls, _selective)]
     return [*claims, _same_accuracy(panels)]
 
 
@@ -73,6 +76,26 @@ def _falls(panels: Panels, series: str) -> Claim:
             f"{panel.name}, against {control}": panel.minus(
                 panel.forgotten, series, control, LOGPROB
             )
+            for panel in panels
+            for control in CONTROLS
+        },
+        below=-FALLS,
+    )
+
+
+def _selective(panels: Panels, series: str) -> Claim:
+    return Claim.of_family(
+        f"keeping {panels[0].kept}: {CHOSEN[series]} are selective: the log-probability of the "
+        f"answer to {_form(panels[0].forgotten)} falls further than that in the kept form, and by "
+        f"more than {FALLS:g} for each token more so than with as many random heads off, on every "
+        "skill that was left out (measured in the skill that decides: forgotten minus kept form, "
+        "learned minus random)",
+        None,
+        {
+            f"{panel.name}, against {control}": panel.minus(
+                panel.forgotten, series, control, LOGPROB
+            )
+            - panel.minus(panel.kept, series, control, LOGPROB)
             for panel in panels
             for control in CONTROLS
         },

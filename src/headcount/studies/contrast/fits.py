@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from functools import cached_property
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,7 @@ from headcount.models.model import Model
 from headcount.rankings.causal_gates.contrast import ContrastFit, ContrastiveGates
 from headcount.rankings.causal_gates.fit import FitSettings
 from headcount.stats import Resampling, share_interval
+from headcount.store import Store
 from headcount.studies.contrast.config import FORMS, Config, other_form
 from headcount.tasks import Task, make_task
 from headcount.tasks.skills import SHOWN, joined
@@ -107,6 +109,14 @@ class AbleRequest:
         for sweep in self.sweeps.values():
             counter.sweep(sweep)
 
+    def known(self, store: Store | None) -> dict[tuple[str, str], Tried] | None:
+        """The result, if the store holds all that it needs."""
+        counter = Counter(store)
+        self.count(counter)
+        if store is None or any(item.count for item in counter.cost.items):
+            return None
+        return self.result(Lab(store, progress=False))
+
     def result(self, lab: Lab) -> dict[tuple[str, str], Tried]:
         """Each skill and form with its accuracy; it is able if that is clearly above chance."""
         found = {}
@@ -166,19 +176,23 @@ class ContrastRequest:
     def count(self, counter: Counter) -> None:
         """Count the fit on all skills but one, and all head sets of its test."""
         self.able.count(counter)
-        fit = self.skills.fit(self._others(None), self.keep, self.left_out)
+        able = self.able.known(counter.store)
+        if able and not all(able[self.left_out, form].able for form in FORMS):
+            return
+        if not (skills := self._others(able)):
+            return
+        fit, config = self.skills.fit(skills, self.keep, self.left_out), self.skills.config
         fit.count(counter)
-        layout, random = self.skills.model.layout, self.skills.config.random
-        fits = [(series, seed) for seed in range(fit.settings.seeds) for series in LEARNED]
-        draws = [
-            (c, s, d) for c in CONTROLS for s in range(fit.settings.seeds) for d in range(random)
-        ]
-        labels: list[Any] = [*fits, *draws]
+        layout = self.skills.model.layout
+        if gates := fit.known(counter.store):
+            entries = list(head_sets(gates, config.random))
+        else:
+            draws = len(LEARNED) + len(CONTROLS) * config.random
+            labels = product(range(config.seeds), range(draws))
+            entries = [HeadSetEntry(label, Pending((fit.key, label))) for label in labels]
         for form in FORMS:
             for metric in METRICS:
-                sweep = self._sweep(form, metric, HeadSets.of([], layout))
-                pending = [HeadSetEntry(str(one), Pending((fit.key, one))) for one in labels]
-                counter.sweep(sweep, pending)
+                counter.sweep(self._sweep(form, metric, HeadSets.of([], layout)), entries)
 
     def result(self, lab: Lab) -> Contrasted | None:
         """Fit and test; None where the whole model cannot do the skill that is left out."""

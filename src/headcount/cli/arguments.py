@@ -128,6 +128,7 @@ def _doctor(parser: Parser) -> None:
     "measure:rank",
     "score every head for a task",
     "--task ioi --ranking integrated-gradients --top 20 --out scores.json",
+    "--task antonym-in-context --ranking contrast --ranking-set forget=antonym-instruction",
 )
 def _rank(parser: Parser) -> None:
     _model_and_task(parser)

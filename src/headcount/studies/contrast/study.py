@@ -61,11 +61,11 @@ def describe(models: Sequence[Model], config: Config) -> Description:
         for keep in config.keep:
             requests[skill, keep] = ContrastRequest(skills, able, skill, keep)
             sayings[skill, keep] = f"{model.name}: keeping {keep}, without {SKILLS[skill]}"
-    return Description(requests, _Conclusion(skills, config), sayings=sayings)
+    return Description(requests, _ContrastStudy(skills, config), sayings=sayings)
 
 
 @dataclass(frozen=True, eq=False)
-class _Conclusion:
+class _ContrastStudy:
     """Turns the results into a finished study."""
 
     skills: Skills

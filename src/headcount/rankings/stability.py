@@ -82,6 +82,8 @@ class VarianceTable:
     """The parts of a ranking's variance, and the causes that do not apply, with the reason."""
 
     ranking: str
+    settings: Mapping[str, Any]
+    model: str
     task: str
     prompts: int
     top: int
@@ -112,7 +114,7 @@ class VarianceTable:
             "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
             for row in (header, *rows)
         ]
-        title = f"{self.ranking} on {self.task}, {self.prompts} ranking prompts in each level"
+        title = f"{self.ranking} of {self.model} on {self.task}, {self.prompts} prompts each time"
         apart = [f"{cause}: does not apply, because {why}" for cause, why in self.left_out.items()]
         return "\n".join([title, "", *lines, *[""] * bool(apart), *apart])
 
@@ -176,7 +178,6 @@ class Stability:
                 tables[cause] = (levels, np.array(rows))
         variances = components({cause: table for cause, (_, table) in tables.items()})
         whole = max(1.0, sum(variances.values()))
-        prompts = len(next(iter(causes.values()))[0].request.examples)
         parts = tuple(
             Part(
                 cause,
@@ -189,7 +190,9 @@ class Stability:
         )
         chance, _, _ = chance_overlap(self.model.layout.total, self.top)
         heads = 1 - sum(part.share for part in parts)
-        about = self.name, self.task.name, prompts, self.top, chance
+        base = next(iter(causes.values()))[0].request
+        prompts = len(base.examples)
+        about = self.name, base.settings, self.model.name, self.task.name, prompts, self.top, chance
         return VarianceTable(*about, parts, max(0.0, heads), left_out)
 
     def _alike(self, table: Float[np.ndarray, "levels heads"]) -> tuple[float, float]:

@@ -19,7 +19,7 @@ import headcount
 from headcount import HeadcountError, HeadScores, Lab, Task, make_task, wrap
 from headcount.cli import main
 from headcount.models.model import Model
-from headcount.rankings.stability import Part, Stability, components, variance_table
+from headcount.rankings.stability import CausePart, Stability, components, variance_table
 
 LAB = Lab(store=None, progress=False)
 
@@ -29,7 +29,7 @@ def model() -> Model:
     return wrap(tiny_model("llama"), toy_tokenizer())
 
 
-def parts(model: Model, task: Task, ranking: str, **how: Any) -> dict[str, Part]:
+def parts(model: Model, task: Task, ranking: str, **how: Any) -> dict[str, CausePart]:
     found = variance_table(model, task, ranking, lab=LAB, top=2, **how)
     shares = [part.share for part in found.parts]
     assert sum(shares) + found.heads == pytest.approx(1)

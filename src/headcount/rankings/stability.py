@@ -45,7 +45,7 @@ HEADS = "heads"  # what no cause explains
 
 
 @dataclass(frozen=True, eq=False)
-class Level:
+class CauseLevel:
     """One ranking of a cause: a request and, for fits with several seeds, one row of samples."""
 
     label: str
@@ -61,7 +61,7 @@ class Level:
 
 
 @dataclass(frozen=True)
-class Part:
+class CausePart:
     """What one cause does to a ranking.
 
     share        of the variance of the scores
@@ -88,7 +88,7 @@ class VarianceTable:
     prompts: int
     top: int
     chance: float  # the overlap of two random rankings
-    parts: tuple[Part, ...]
+    parts: tuple[CausePart, ...]
     heads: float  # the share of the heads themselves
     left_out: Mapping[str, str]
 
@@ -130,7 +130,7 @@ class Stability:
     levels: int = LEVELS
     top: int = 10
 
-    def causes(self) -> tuple[dict[str, list[Level]], dict[str, str]]:
+    def causes(self) -> tuple[dict[str, list[CauseLevel]], dict[str, str]]:
         """The levels of each cause, the base first, and why other causes do not apply."""
         if self.levels < 2 or not 1 <= self.top <= self.model.layout.total:
             raise HeadcountError(
@@ -139,12 +139,14 @@ class Stability:
             )
         grid, left_out = self._grid(), dict[str, str]()
         base = self._on(grid[0, 0])
-        found: dict[str, list[Level]] = {
-            "prompts": [Level(f"set {j + 1}", self._on(grid[0, j])) for j in range(self.levels)]
+        found: dict[str, list[CauseLevel]] = {
+            "prompts": [
+                CauseLevel(f"set {j + 1}", self._on(grid[0, j])) for j in range(self.levels)
+            ]
         }
         groups = sorted({i for i, _ in grid})
         if len(groups) > 1:
-            found["templates"] = [Level(f"set {i + 1}", self._on(grid[i, 0])) for i in groups]
+            found["templates"] = [CauseLevel(f"set {i + 1}", self._on(grid[i, 0])) for i in groups]
         else:
             left_out["templates"] = "all prompts have the same template"
         for cause, make in {
@@ -179,7 +181,7 @@ class Stability:
         variances = components({cause: table for cause, (_, table) in tables.items()})
         whole = max(1.0, sum(variances.values()))
         parts = tuple(
-            Part(
+            CausePart(
                 cause,
                 tuple(level.label for level in levels),
                 variances[cause],
@@ -231,7 +233,7 @@ class Stability:
             )
         return {place: examples[:size] for place, examples in grid.items()}
 
-    def _draws(self, base: Ranking) -> list[Level] | str:
+    def _draws(self, base: Ranking) -> list[CauseLevel] | str:
         """The same prompts behind other solved examples, where the task draws them."""
         known = TASKS[self.task.name].defaults() if self.task.name in TASKS else {}
         given = {n: value for n, value in self.task.parameters.items() if n in known}
@@ -244,22 +246,22 @@ class Stability:
             by_id = {e.id: e for e in made}
             if not all(key in by_id for key in wanted):
                 return "another draw of the task has other prompts"
-            levels.append(Level(f"{name} {value}", self._on([by_id[key] for key in wanted])))
+            levels.append(CauseLevel(f"{name} {value}", self._on([by_id[key] for key in wanted])))
         return levels
 
-    def _seeds(self, base: Ranking) -> list[Level] | str:
+    def _seeds(self, base: Ranking) -> list[CauseLevel] | str:
         """Other seeds of a ranking, or the single fits of one that takes several."""
         examples = base.task.examples
         if "seed" in base.settings:
             first = int(base.settings["seed"])
             chosen = range(first, first + self.levels)
-            return [Level(f"seed {value}", self._on(examples, seed=value)) for value in chosen]
+            return [CauseLevel(f"seed {value}", self._on(examples, seed=value)) for value in chosen]
         if "seeds" in base.settings:
             fits = self._on(examples, seeds=self.levels)
-            return [Level(f"seed {row}", fits, row) for row in range(self.levels)]
+            return [CauseLevel(f"seed {row}", fits, row) for row in range(self.levels)]
         return "the ranking draws nothing at random"
 
-    def _ablations(self, base: Ranking) -> list[Level] | str:
+    def _ablations(self, base: Ranking) -> list[CauseLevel] | str:
         """Other ablations that the prompts allow."""
         own = base.settings.get("ablation")
         if own is None:
@@ -269,9 +271,9 @@ class Stability:
         others += [a for a in ("corrupted", "mean") if paired and a != own]
         examples = base.task.examples
         chosen = [own, *others[: self.levels - 1]]
-        return [Level(name, self._on(examples, ablation=name)) for name in chosen]
+        return [CauseLevel(name, self._on(examples, ablation=name)) for name in chosen]
 
-    def _bos(self, base: Ranking) -> list[Level] | str:
+    def _bos(self, base: Ranking) -> list[CauseLevel] | str:
         """With and without a BOS token."""
         if self.task.chat:
             return "the chat template decides about it"
@@ -279,7 +281,7 @@ class Stability:
             return "the tokenizer has none"
         rules = {"with": "always", "without": "never"}
         return [
-            Level(label, replace(base, task=replace(base.task, bos=rule)))  # type: ignore[arg-type]
+            CauseLevel(label, replace(base, task=replace(base.task, bos=rule)))  # type: ignore[arg-type]
             for label, rule in rules.items()
         ]
 

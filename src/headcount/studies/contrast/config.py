@@ -21,7 +21,7 @@ PRESETS: dict[str, dict[str, Any]] = {
         "left_out": ("present-past", "singular-plural"),
         "updates": 30,
         "batch": 6,
-        "n": 24,
+        "n": 18,
         "tried": 24,
         "random": 1,
     },

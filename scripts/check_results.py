@@ -30,8 +30,9 @@ from headcount.studies.run import run_study
 
 RESULTS = Path(__file__).parents[1] / "docs" / "results"
 # What tells rows of a study's table from each other; a study has some of these columns.
-KEYS = ("model", "task", "series", "metric", "count", "ranking", "ablation", "place")
-KEYS += ("form", "kept")
+KEYS = ("model", "task", "series", "score", "metric", "count", "ranking", "ablation", "place")
+KEYS += ("ranked", "without")  # of transfer, which needs two tasks
+KEYS += ("form", "kept")  # of contrast
 # Written answers are right or wrong, and a tie between two tokens may break otherwise elsewhere.
 WRITTEN, READ, READ_IN_HALF = 0.03, 0.005, 0.03
 
@@ -76,11 +77,13 @@ def narrowed(study: str, run: Mapping[str, Any]) -> dict[str, Any]:
         chosen["task_settings"] = run["settings"].get("task") or {}
     for name in ("functions", "tasks", "rankings", "left_out", "keep"):
         if name in chosen:
-            chosen[name] = chosen[name][:1]
+            chosen[name] = chosen[name][: 2 if study == "transfer" else 1]
     if chosen.get("counts"):
         counts = [count for count in chosen["counts"] if count]
         chosen["counts"] = counts[1:2] or counts
-    if study in ("masked-heads", "heads-kept"):
+    if study == "silent-heads":
+        chosen["shares"] = chosen["shares"][:1]
+    if study in ("masked-heads", "heads-kept", "silent-heads"):
         chosen["seeds"] = 1  # of random draws, which are then not compared
     if study == "masked-heads":
         chosen |= {"rerankings": 0, "anywhere": 0}

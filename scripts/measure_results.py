@@ -28,7 +28,15 @@ BUNDLED = ["smollm2-135m-q4"]
 SIZES: dict[str, dict[str, list[str]]] = {
     "quick": {
         study: ["--preset", "quick"]
-        for study in ("masked-heads", "heads-kept", "head-roles", "token-insertion", "contrast")
+        for study in (
+            "masked-heads",
+            "heads-kept",
+            "head-roles",
+            "token-insertion",
+            "transfer",
+            "silent-heads",
+            "contrast",
+        )
     },
     "full": {
         "token-insertion": ["--preset", "full"],
@@ -36,6 +44,8 @@ SIZES: dict[str, dict[str, list[str]]] = {
         "masked-heads": ["--preset", "full", "--n", "200"],
         "head-roles": ["--preset", "full", "--n", "64"],
         "contrast": ["--preset", "full"],
+        "transfer": ["--preset", "full"],
+        "silent-heads": ["--preset", "full", "--n", "100", "--seeds", "2"],
     },
 }
 TOGETHER = ("head-roles", "token-insertion")  # all models in one figure; the others one each

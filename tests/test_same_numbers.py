@@ -33,4 +33,6 @@ def test_a_study_gives_the_numbers_that_it_gave(case: dict[str, Any]) -> None:
     for row in case["rows"]:
         new = again[key(row)]
         for name in ("value", "low", "high"):
-            assert new[name] == pytest.approx(row[name], abs=1e-4, nan_ok=True), (key(row), name)
+            # Sums over many tokens are larger, and rounding differs from machine to machine.
+            near = pytest.approx(row[name], abs=1e-4, rel=1e-4, nan_ok=True)
+            assert new[name] == near, (key(row), name)

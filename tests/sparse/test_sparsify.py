@@ -91,7 +91,10 @@ def test_edges_shut_while_the_constraint_holds(tmp_path: Path, text: Path) -> No
     assert outcome is not None
     assert outcome.control.loss < outcome.original.loss - 0.5  # there was something to learn
     assert outcome.best.met
-    assert outcome.sparse.loss < outcome.control.loss + 0.2  # other text than the constraint's
+    # On other text than the constraint's, it learned nearly all that the control did. How near
+    # differs from machine to machine, because rounding decides which edges shut.
+    learned = outcome.original.loss - outcome.control.loss
+    assert outcome.sparse.loss < outcome.control.loss + 0.2 * learned
     at_first = next(row["open_edges"] for row in outcome.log if row["gate_bias"] > 0)
     assert outcome.sparse.edges < 0.5 * at_first
     assert all(row["open_edges"] == 1 for row in outcome.log if np.isnan(row["gate_bias"]))

@@ -56,6 +56,14 @@ def case(study: str, folder: Path) -> tuple[Model, dict[str, Any]]:
             "similarity": "exact_match",
             "task_settings": {"shots": 1, "max_new_tokens": 2},
         }
+    if study == "transfer":
+        return tiny(), {
+            "tasks": ("knowledge-recall", "math"),
+            "counts": (8,),  # so many that both tasks share some
+            "seeds": 2,
+            "n": 12,
+            "task_settings": {"shots": 1, "max_new_tokens": 2},
+        }
     if study == "token-insertion":
         return tiny(), {
             "n": 6,
@@ -70,6 +78,14 @@ def case(study: str, folder: Path) -> tuple[Model, dict[str, Any]]:
         file = write(planted.task, folder / "planted.jsonl")
         few = {"seeds": 1, "n": 6, "ranked": 2, "counts": (1, 5, 20)}
         return planted.model, {"tasks": (file,), **few}
+    if study == "silent-heads":
+        from studies.test_heads_kept import write
+
+        file = write(toy_task(40, targets=(1,)), folder / "toy.jsonl")
+        many = dict.fromkeys(("num_attention_heads", "num_key_value_heads"), 16)
+        model = wrap(tiny_model("llama", **WIDE | many), toy_tokenizer(), name="wider")
+        few = {"seeds": 1, "n": 8, "ranked": 8, "shares": (40, 60)}
+        return model, {"tasks": (file,), "scores": ("relative-norm", "entropy"), **few}
     if study == "heads-kept":
         from studies.test_heads_kept import write
 

@@ -108,7 +108,8 @@ def test_differences_pair_items_and_know_whose_controls_they_are() -> None:
         values.put(random[:1], **about, series="top", count=0)
         for series, table in zip(SERIES, tables, strict=False):
             values.put(table, **about, series=series, count=8)
-    panel = FunctionPanel("math", "Math", values, {"metrics": [{"key": "exact_match"}]}, "m")
+    metrics = [{"key": "exact_match", "binary": True}, {"key": "similarity", "binary": False}]
+    panel = FunctionPanel("math", "Math", values, {"metrics": metrics}, "m")
     rows = difference_rows([panel])
     found = {(row["ranking"], row["metric"], row["difference"]): row for row in rows}
     assert len(found) == len(rows) == 5  # nothing at 0 heads, no layers for the other ranking

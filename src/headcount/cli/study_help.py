@@ -9,13 +9,19 @@ STUDY_EXAMPLES = {
     ),
     "heads-kept": ("--model DENSE --model SPARSE --tasks ioi",),
     "edges-kept": ("--model DENSE --model SPARSE --tasks ioi --per prompt",),
+    "transfer": (
+        "--tasks retrieval math my-examples.jsonl --counts 4 8",
+        "--tasks all --metric accuracy",
+    ),
     "head-roles": ("--model A --model B --refit",),
     "contrast": ("--left-out antonym --keep in-context --seeds 5",),
     "token-insertion": ("--sweep length",),
+    "silent-heads": ("--tasks common-sense inference --shares 5 13 30",),
 }
 STUDY_MODELS = {  # how often --model may be given, and its default
     "masked-heads": " (smollm2-135m-q4)",
     "contrast": " (smollm2-135m-q4)",
+    "silent-heads": " (smollm2-135m-q4)",
     "heads-kept": "; twice for a dense and a sparse one (smollm2-135m-q4 and its sparse version)",
     "edges-kept": "; twice for a dense and a sparse one (smollm2-135m-q4 and its sparse version)",
 }

@@ -15,10 +15,12 @@ QUESTIONS = {
     "masked-heads": ("Do the heads that rank highest for a skill matter more than random heads?"),
     "heads-kept": "How many heads must be kept to explain what the model does?",
     "edges-kept": "How many attention edges must be kept to explain what the model does?",
+    "transfer": "Are the heads that matter for a task heads of this task, or of every task?",
     "head-roles": "Which heads help with a task, which do not matter, and which interfere?",
     "token-insertion": (
         "How do meaningless tokens in a prompt change the answers and the attention?"
     ),
+    "silent-heads": "How many heads do nothing, and which score of activity finds them?",
     "curve": "How much does the model lose as more and more heads are masked?",
     "contest": "Which ranking finds the heads that are needed, and at what cost?",
 }
@@ -32,9 +34,14 @@ SOURCES = {
         "After “Sparse Attention Post-Training for Mechanistic Interpretability” (Draye et al., "
         "2025)."
     ),
+    "transfer": "After “Cognitive Mirrors” (Ma et al., NeurIPS 2025): its heads, tested elsewhere.",
     "head-roles": "After “Causal Head Gating” (Nam et al., NeurIPS 2025), Figure 2.",
     "token-insertion": (
         "After “Meaningless Tokens, Meaningful Gains” (Shi et al., 2025), Figure 10."
+    ),
+    "silent-heads": (
+        "After “Identifying and Evaluating Inactive Heads in Pretrained LLMs” (Sandoval-Segura et "
+        "al., ICLR 2026)."
     ),
 }
 CAPTIONS = {

@@ -26,7 +26,9 @@ PUBLISHED = {
     "edges-kept": "explained effect against attention edges kept, dense and sparse",
     "head-roles": "learned causal gates: facilitating, irrelevant and interfering heads",
     "contrast": "contrastive gates: keep one form of a skill and forget another",
+    "transfer": "heads ranked on one task, masked on another: are they of this task alone?",
     "token-insertion": "meaningless and meaningful inserts: accuracy and attention",
+    "silent-heads": "heads that do nothing on an input, found by cheap scores of activity",
 }
 
 # The studies that `headcount demo --all` runs: one for each published main figure.

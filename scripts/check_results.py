@@ -33,6 +33,7 @@ RESULTS = Path(__file__).parents[1] / "docs" / "results"
 KEYS = ("model", "task", "series", "score", "metric", "count", "ranking", "ablation", "place")
 KEYS += ("positions",)  # of needle
 KEYS += ("ranked", "without")  # of transfer, which needs two tasks
+KEYS += ("form", "kept")  # of contrast
 # Written answers are right or wrong, and a tie between two tokens may break otherwise elsewhere.
 WRITTEN, READ, READ_IN_HALF = 0.03, 0.005, 0.03
 
@@ -73,8 +74,9 @@ def narrowed(study: str, run: Mapping[str, Any]) -> dict[str, Any]:
         if name in known:
             chosen[name] = value["key"] if isinstance(value, dict) and "key" in value else value
     chosen.pop("redistribution", None)  # written down in other words than it is asked for
-    chosen["task_settings"] = run["settings"].get("task") or {}
-    for name in ("functions", "tasks", "rankings", "lengths"):
+    if "task_settings" in known:
+        chosen["task_settings"] = run["settings"].get("task") or {}
+    for name in ("functions", "tasks", "rankings", "lengths", "left_out", "keep"):
         if chosen.get(name):
             chosen[name] = chosen[name][: 2 if study == "transfer" else 1]
     if chosen.get("counts"):

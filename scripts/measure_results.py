@@ -36,6 +36,7 @@ SIZES: dict[str, dict[str, list[str]]] = {
             "transfer",
             "silent-heads",
             "needle",
+            "contrast",
         )
     },
     "full": {
@@ -43,6 +44,7 @@ SIZES: dict[str, dict[str, list[str]]] = {
         "heads-kept": ["--preset", "full", "--n", "100"],
         "masked-heads": ["--preset", "full", "--n", "200"],
         "head-roles": ["--preset", "full", "--n", "64"],
+        "contrast": ["--preset", "full"],
         "transfer": ["--preset", "full"],
         "silent-heads": ["--preset", "full", "--n", "100", "--seeds", "2"],
         "needle": ["--preset", "full"],  # as far as each model reads

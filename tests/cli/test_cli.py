@@ -961,6 +961,11 @@ def test_a_dry_run_refuses_what_the_run_would_refuse(disk: Disk, refused: Run) -
         (("run", "token-insertion", "--tasks", "word-problem"), 'Did you mean "word-problems"?'),
         (("run", "token-insertion", "--accuracy", "logprob"), "choose maths"),
         (("run", "token-insertion", "--prompts", "-1"), "prompts must be at least 0, not -1"),
+        (("run", "contrast", "--left-out", "antonim"), 'Did you mean "antonym"?'),
+        (("run", "contrast", "--skills", "antonym", "--left-out", "antonym"), "name more skills"),
+        (("rank", "--ranking", "contrast"), "name it by the setting forget"),
+        (("rank", "--ranking", "contrast", "--ranking-set", "forget=oii"), 'Did you mean "ioi"?'),
+        (("rank", "--stability", "--top", "0"), "ask for at least 1"),
         (("sparsify", "--text", "x", "--out", "y", "--set", "wramp=1"), 'no setting "wramp"'),
     ],
 )

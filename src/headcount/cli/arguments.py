@@ -128,12 +128,14 @@ def _doctor(parser: Parser) -> None:
     "measure:rank",
     "score every head for a task",
     "--task ioi --ranking integrated-gradients --top 20 --out scores.json",
+    "--task antonym-in-context --ranking contrast --ranking-set forget=antonym-instruction",
 )
 def _rank(parser: Parser) -> None:
     _model_and_task(parser)
     _ranking(parser, "name of a ranking, see headcount list")
     parser.option("--top", "N", "how many heads to print", 10)
     parser.option("--out", "FILE", "write the scores of all heads to this JSON file")
+    parser.flag("--stability", "tell how far prompts, seeds, BOS and others move the scores")
     _measuring(parser)
 
 

@@ -33,10 +33,12 @@ from headcount.metrics import get_metric
 from headcount.metrics.chance import chance_of
 from headcount.models.model import Model
 from headcount.rankings import RANKINGS, Ranking
+from headcount.rankings.stability import Stability
 from headcount.registry import make_settings
 from headcount.report.curve_study import curve_study
 from headcount.stats import accuracy_interval, bootstrap
 from headcount.studies.masked_heads.study import check_functions
+from headcount.system.files import write_json
 from headcount.system.folders import check_place
 from headcount.tasks import FUNCTIONS, Task, check_file, make_task, task_factory
 from headcount.tasks.cognitive import DRAWS
@@ -86,6 +88,9 @@ def rank(arguments: Namespace) -> Answer:
     if arguments.out:
         check_place(arguments.out, file=True)
     with lab_model_and_task(arguments, chosen) as (lab, model, task):
+        if arguments.stability:
+            asked = Stability(model, task, arguments.ranking, chosen, top=arguments.top)
+            return announce(arguments, lab, [asked]) or _stability(asked, lab, arguments.out)
         ranking = Ranking.of(model, task, arguments.ranking, **chosen)
         metric = get_metric(ranking.settings.get("metric", "accuracy"))
         whole = whole_model(model, task, metric, "ranking")
@@ -99,6 +104,14 @@ def rank(arguments: Namespace) -> Answer:
         scores.save(arguments.out)
         text += f"\n\nThe scores of all {scores.layout.total} heads: {arguments.out}"
     return Answer(scores.to_json(), "\n\n".join([text, *notes]), notes)
+
+
+def _stability(asked: Stability, lab: Lab, out: str) -> Answer:
+    """How much of the ranking's variance each cause is."""
+    found = asked.result(lab)
+    if out:
+        write_json(out, found.to_json())
+    return Answer(found.to_json(), str(found) + (f"\n\nThe table: {out}" if out else ""))
 
 
 def _best_heads(scores: HeadScores, top: int, clusters: np.ndarray) -> str:

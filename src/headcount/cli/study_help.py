@@ -15,11 +15,13 @@ STUDY_EXAMPLES = {
     ),
     "needle": ("--lengths 512 1024 2048 --counts 8 16",),
     "head-roles": ("--model A --model B --refit",),
+    "contrast": ("--left-out antonym --keep in-context --seeds 5",),
     "token-insertion": ("--sweep length",),
     "silent-heads": ("--tasks common-sense inference --shares 5 13 30",),
 }
 STUDY_MODELS = {  # how often --model may be given, and its default
     "masked-heads": " (smollm2-135m-q4)",
+    "contrast": " (smollm2-135m-q4)",
     "silent-heads": " (smollm2-135m-q4)",
     "heads-kept": "; twice for a dense and a sparse one (smollm2-135m-q4 and its sparse version)",
     "needle": " (smollm2-135m-q4)",

@@ -17,14 +17,14 @@ from headcount.rankings import (
     retrieval,
     shapley,
 )
-from headcount.rankings.causal_gates import budget, fit
+from headcount.rankings.causal_gates import budget, contrast, fit
 from headcount.rankings.random_draws import random_ranking
 from headcount.rankings.ranking import RANKINGS, Ranking, fitting, rank
 
 __all__ = ["JOINT", "RANKINGS", "Ranking", "fitting", "rank"]
 
 # These measure or learn what heads do together, at many times the cost of those of single heads.
-JOINT = ("shapley", "iterative", "greedy", "ensemble", "budget-gates")
+JOINT = ("shapley", "iterative", "greedy", "ensemble", "budget-gates", "contrast")
 
 _enter = RANKINGS.register
 _enter("random", "Random", count=lambda *_: None, goal="both")(random_ranking)
@@ -63,3 +63,6 @@ _roles = {"config": fit.RoleSettings, "count": fit.count_gates}
 _enter("facilitation", "Facilitation", **_roles, goal="keep")(fit.facilitation)
 _enter("irrelevance", "Irrelevance", **_roles, goal="neither")(fit.irrelevance)
 _enter("interference", "Interference", **_roles, goal="neither")(fit.interference)
+_contrast = {"config": contrast.ContrastSettings, "count": contrast.count_contrast}
+_contrast |= {"check": contrast.check_contrast, "context": contrast.contrast_context}
+_enter("contrast", "Contrastive gates", **_contrast, goal="neither")(contrast.contrast_ranking)

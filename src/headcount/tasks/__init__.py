@@ -33,6 +33,7 @@ from headcount.tasks.encoding import (
 from headcount.tasks.json_files import opened
 from headcount.tasks.maths import problems
 from headcount.tasks.needle import NeedleSettings, needle
+from headcount.tasks.skills import SKILL_TASKS
 from headcount.tasks.task import Example, Task, Tokenizer
 
 __all__ = [
@@ -71,6 +72,7 @@ _OURS: tuple[tuple[str, str, Callable[..., Task], type | None], ...] = (
     ("circuit", "Clean and corrupt prompts", own_files.clean_corrupt, None),
     ("hub", "Hugging Face data set", hub.hub, hub.HubSettings),
     ("cogqa", "CogQA", questions.cogqa, None),
+    *SKILL_TASKS,
 )
 for _key, _name, _factory, _config in _OURS:
     TASKS.register(_key, _name, config=_config)(_factory)

@@ -1,0 +1,167 @@
+"""Stability by cause: a cause that a ranking ignores has no part in it, one that moves it has."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from planted import plant
+from studies.test_heads_kept import write
+from tasks.tiny_tokenizers import byte_level
+from tiny import tiny_model
+from toy import toy_task, toy_tokenizer
+
+import headcount
+from headcount import HeadcountError, HeadScores, Lab, Task, make_task, wrap
+from headcount.cli import main
+from headcount.models.model import Model
+from headcount.rankings.stability import CausePart, Stability, components, variance_table
+
+LAB = Lab(store=None, progress=False)
+
+
+@pytest.fixture(scope="module")
+def model() -> Model:
+    return wrap(tiny_model("llama"), toy_tokenizer())
+
+
+def parts(model: Model, task: Task, ranking: str, **how: Any) -> dict[str, CausePart]:
+    found = variance_table(model, task, ranking, lab=LAB, top=2, **how)
+    shares = [part.share for part in found.parts]
+    assert sum(shares) + found.heads == pytest.approx(1)
+    assert all(share >= 0 for share in shares)
+    return {part.cause: part for part in found.parts}
+
+
+def test_random_scores_come_from_the_seed_alone() -> None:
+    wide = wrap(tiny_model("llama", num_hidden_layers=6), toy_tokenizer())
+    found = parts(wide, toy_task(80), "random")
+    assert {cause for cause, part in found.items() if part.variance == 0} == {
+        *("prompts", "templates", "BOS")
+    }
+    assert found["seed"].share == 1
+    assert found["seed"].variance == pytest.approx(1, abs=0.4)
+    for cause in ("prompts", "templates", "BOS"):
+        assert found[cause].correlation == pytest.approx(1)
+        assert found[cause].overlap == 1
+    assert found["seed"].correlation < 0.5
+    assert "ablation" not in found
+
+
+def test_a_planted_circuit_is_of_the_heads_and_not_of_the_prompts() -> None:
+    planted = plant(["0.1", "1.3", "2.0"], n=160)
+    found = parts(planted.model, planted.task, "ablation", metric="logit_difference")
+    assert found["prompts"].share < 0.02
+    assert found["templates"].share < 0.02
+    assert found["prompts"].overlap == 1
+
+
+def test_a_cause_that_moves_scores_is_found(model: Model, registered_by_template: None) -> None:
+    found = parts(model, toy_task(90), "by-template")
+    assert found["prompts"].variance == 0
+    assert found["templates"].share > 0.5
+    assert found["BOS"].variance == 0
+
+
+@pytest.fixture
+def registered_by_template(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A ranking that depends on the templates of its prompts and on nothing else."""
+    from registries import forget_new_names
+
+    forget_new_names(monkeypatch)
+
+    @headcount.ranking("by-template", "By template")
+    def by_template(model: Model, task: Task) -> HeadScores:
+        """Random scores that the templates seed."""
+        names = sorted({example.template for example in task.split("ranking")})
+        seed = [ord(letter) for name in names for letter in name]
+        values = np.random.default_rng(seed).random(model.layout.total)
+        return HeadScores(model.layout, values, "by-template")
+
+
+def test_causes_that_do_not_apply_are_named(model: Model) -> None:
+    flat = replace(toy_task(40, templates=False))
+    found = variance_table(model, flat, "attention-previous", lab=LAB, top=2)
+    assert dict(found.left_out) == {
+        "templates": "all prompts have the same template",
+        "few-shot draw": "the task draws no solved examples",
+        "seed": "the ranking draws nothing at random",
+        "ablation": "the ranking ablates nothing",
+    }
+    assert "few-shot draw: does not apply, because the task draws no solved examples" in str(found)
+    causes = {part.cause for part in found.parts}
+    assert causes == {"prompts", "BOS"}
+
+
+def test_ablations_and_fits_are_levels(model: Model) -> None:
+    found = parts(model, toy_task(90, targets=(1,)), "attribution")
+    assert found["ablation"].levels == ("zero", "clean-mean", "resampled")
+    planted = plant(["0.1", "1.3"], n=160)
+    how = {"updates": 3, "batch": 8}
+    fits = parts(planted.model, planted.task, "facilitation", levels=2, **how)
+    assert fits["seed"].levels == ("seed 0", "seed 1")
+    assert fits["seed"].variance > 0
+
+
+def test_solved_examples_are_drawn_again_in_front_of_the_same_prompts() -> None:
+    large = tiny_model("llama", vocab_size=2000, max_position_embeddings=1024)
+    model = wrap(large, byte_level())
+    task = make_task("antonym-in-context", model, shots=1)
+    asked = Stability(model, task, "attention-previous", {}, levels=2, top=2)
+    causes, _ = asked.causes()
+    one, other = (level.request.task.examples for level in causes["few-shot draw"])
+    assert [e.id for e in one] == [e.id for e in other]
+    assert [e.prompt for e in one] != [e.prompt for e in other]
+    assert one == causes["prompts"][0].request.task.examples
+    sets = [{e.id for e in level.request.task} for level in causes["prompts"]]
+    assert len(sets[0]) == len(sets[1])
+    assert not sets[0] & sets[1]
+    templates = [{e.template for e in level.request.task} for level in causes["prompts"]]
+    assert templates[0] == templates[1]
+    others = [{e.template for e in level.request.task} for level in causes["templates"]]
+    assert not others[0] & others[1]
+    ranked = {e.id for e in task.split("ranking")}
+    assert set.union(*sets) <= ranked
+
+
+def test_components_are_those_of_the_printed_estimate() -> None:
+    rng = np.random.default_rng(0)
+    heads = rng.normal(size=5000)
+    tables = {
+        "prompts": heads + 0.5 * rng.normal(size=(3, 5000)),
+        "seed": np.repeat(heads[None], 3, 0),
+    }
+    tables["templates"] = tables["prompts"] + 0.5 * rng.normal(size=(3, 5000))
+    found = components(tables)
+    assert found["seed"] == 0
+    assert found["prompts"] == pytest.approx(0.25 / 1.25, abs=0.02)
+    assert found["templates"] == pytest.approx(0.5 / 1.5 - 0.25 / 1.25, abs=0.02)
+
+
+def test_bad_input_is_a_sentence(model: Model) -> None:
+    for levels, top, words in ((1, 2, "at least 2 levels"), (3, 0, "best heads, not 3 and 0")):
+        with pytest.raises(HeadcountError, match=words):
+            variance_table(model, toy_task(40), lab=LAB, levels=levels, top=top)
+    with pytest.raises(HeadcountError, match="too few for 9 sets of at least 2"):
+        variance_table(model, toy_task(12), lab=LAB, top=2)
+
+
+def test_the_command_prints_and_writes_the_table(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    planted = plant(["0.1", "1.3"], n=96)
+    monkeypatch.setattr("headcount.cli.measure.model_from", lambda *_: planted.model)
+    file = write(planted.task, tmp_path / "planted.jsonl")
+    words = ["rank", "--task", file, "--ranking", "ablation", "--stability", "--top", "2"]
+    assert main([*words, "--no-store", "--quiet", "--out", str(tmp_path / "table.json")]) == 0
+    text = capsys.readouterr().out
+    assert "share of variance" in text
+    assert "seed: does not apply" in text
+    table = json.loads((tmp_path / "table.json").read_text(encoding="utf-8"))
+    assert table["format"] == "headcount stability 1"
+    assert [part["cause"] for part in table["parts"]][:2] == ["prompts", "templates"]
+    assert main([*words, "--no-store", "--quiet", "--dry-run"]) == 0

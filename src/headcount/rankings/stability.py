@@ -323,7 +323,7 @@ def variance_table(
 
     >>> from headcount import load_model, make_task
     >>> model = load_model("smollm2-135m-q4")
-    >>> found = variance_table(model, make_task("ioi", model, n=48), "random", levels=2)
+    >>> found = variance_table(model, make_task("ioi", model, n=96), "random", levels=2)
     >>> [(part.cause, part.share) for part in found.parts[:2]]
     [('prompts', 0.0), ('templates', 0.0)]
     """

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -54,6 +57,26 @@ def test_a_model_is_proven_once(proven: list[nn.Module]) -> None:
     third = wrap(tiny_model("llama"), toy_tokenizer(), name="tiny")
     assert third.known_paths == third.fast_paths == paths
     assert len(proven) == 1
+
+
+def test_another_process_recalls_the_proof(tmp_path: Path) -> None:
+    """The key must not depend on addresses or on the order of a set, which differ by process."""
+    script = (
+        "from tests.tiny import tiny_model\n"
+        "from tests.toy import toy_tokenizer\n"
+        "from headcount import wrap\n"
+        "from headcount.models import remember_proof\n"
+        "remember_proof.SLOW = 0\n"
+        "wrap(tiny_model('llama'), toy_tokenizer())\n"
+    )
+    for _ in range(3):
+        subprocess.run(
+            [sys.executable, "-c", script],
+            check=True,
+            env={**os.environ, "HEADCOUNT_PROOFS": "on", "HEADCOUNT_CACHE": str(tmp_path)},
+            cwd=Path(__file__).parents[2],
+        )
+    assert len(json.loads((tmp_path / remember_proof.FILE).read_text())) == 1
 
 
 def test_what_changes_a_proof_is_proven_anew(

@@ -34,6 +34,7 @@ KEYS = ("model", "task", "series", "score", "metric", "count", "ranking", "ablat
 KEYS += ("positions",)  # of needle
 KEYS += ("ranked", "without")  # of transfer, which needs two tasks
 KEYS += ("form", "kept")  # of contrast
+KEYS += ("places",)  # of teamwork
 # Written answers are right or wrong, and a tie between two tokens may break otherwise elsewhere.
 WRITTEN, READ, READ_IN_HALF = 0.03, 0.005, 0.03
 
@@ -84,6 +85,8 @@ def narrowed(study: str, run: Mapping[str, Any]) -> dict[str, Any]:
         chosen["counts"] = counts[1:2] or counts
     if study == "silent-heads":
         chosen["shares"] = chosen["shares"][:1]
+    if study == "teamwork":
+        chosen["top"] = 4
     if study in ("masked-heads", "heads-kept", "silent-heads"):
         chosen["seeds"] = 1  # of random draws, which are then not compared
     if study == "masked-heads":

@@ -37,6 +37,7 @@ SIZES: dict[str, dict[str, list[str]]] = {
             "silent-heads",
             "needle",
             "contrast",
+            "teamwork",
         )
     },
     "full": {
@@ -47,6 +48,7 @@ SIZES: dict[str, dict[str, list[str]]] = {
         "contrast": ["--preset", "full"],
         "transfer": ["--preset", "full"],
         "silent-heads": ["--preset", "full", "--n", "100", "--seeds", "2"],
+        "teamwork": ["--preset", "full"],
         "needle": ["--preset", "full"],  # as far as each model reads
     },
 }

@@ -6,14 +6,16 @@ with each other add up. For two heads,
 
     interaction(i, j) = loss(i and j) − loss(i) − loss(j) = loss of i with j off − loss of i
 
-It is positive where j backs i up: i costs more once j is off. It is negative where the two overlap:
-i costs less once j is off. Heads are named by their places in the ranking, or in random orders.
+It is positive where i costs more once j is off, because j repairs some of what i did: j backs i up
+or, if j works against the answer (its own loss is below 0), it holds back. It is negative where the
+two overlap: i costs less once j is off. Heads are named by their places in the ranking, or in
+random orders.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property, partial
 from itertools import combinations
 
@@ -34,7 +36,7 @@ from headcount.stats import Estimate, Resampling, combine
 from headcount.tasks import Task
 
 TOP, RANDOM = "top", "random"
-MARGIN = 0.05  # of the metric: a smaller interaction is none
+MARGIN = 0.05  # of the metric: a smaller interaction, or harm, is none
 Places = tuple[int, ...]
 
 
@@ -47,6 +49,18 @@ class HeadsOff:
 
 
 WHOLE = HeadsOff()
+
+
+@dataclass(frozen=True)
+class Roles:
+    """What heads are to each other, by their places.
+
+    against     those that work against the answer: off alone, they raise the metric
+    repairers   of each other head, those with which its interaction is positive, if there are any
+    """
+
+    against: Places = ()
+    repairers: Mapping[int, Places] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,27 +101,29 @@ class Losses:
         """The joint loss of these heads minus the sum of their single losses."""
         return self.of(*places, series=series) - self.singles(places, series)
 
-    def repaired(self, place: int, backups: Places) -> Estimate:
-        """How much more a head costs once its backups are off."""
-        return self.without(place, backups) - self.of(place)
+    def repaired(self, place: int, repairers: Places) -> Estimate:
+        """How much more a head costs once its repairers are off."""
+        return self.without(place, repairers) - self.of(place)
 
-    def without(self, place: int, backups: Places) -> Estimate:
-        """What a head costs once its backups are off."""
-        return self.of(place, *backups) - self.of(*backups)
+    def without(self, place: int, repairers: Places) -> Estimate:
+        """What a head costs once its repairers are off."""
+        return self.of(place, *repairers) - self.of(*repairers)
 
-    def backups(self, top: int) -> dict[int, Places]:
-        """The backups of each of the `top` heads that has any.
-
-        A head backs another one up if their interaction exceeds the margin, and its own interval
-        lies above 0.
-        """
+    def roles(self, top: int) -> Roles:
+        """What the `top` heads are to each other."""
+        against = tuple(place for place in range(top) if exceeds(self.of(place) * -1))
         found: dict[int, Places] = {}
         for pair in combinations(range(top), 2):
-            interaction = self.beyond(pair)
-            if interaction.value > MARGIN and interaction.interval.low > 0:
+            if exceeds(self.beyond(pair)):
                 for head, other in (pair, pair[::-1]):
-                    found[head] = tuple(sorted((*found.get(head, ()), other)))
-        return dict(sorted(found.items()))
+                    if head not in against:
+                        found[head] = tuple(sorted((*found.get(head, ()), other)))
+        return Roles(against, dict(sorted(found.items())))
+
+
+def exceeds(found: Estimate) -> bool:
+    """Whether an estimate exceeds the margin, and its own interval lies above 0."""
+    return bool(found.value > MARGIN and found.interval.low > 0)
 
 
 def total(estimates: Sequence[Estimate]) -> Estimate:
@@ -117,19 +133,19 @@ def total(estimates: Sequence[Estimate]) -> Estimate:
 
 @dataclass(frozen=True, eq=False)
 class Teamwork:
-    """The result of a `TeamworkRequest`: values by `HeadsOff`, scores, and backups by place."""
+    """The result of a `TeamworkRequest`: values by `HeadsOff`, scores, and roles by place."""
 
     values: Values
     scores: HeadScores
-    backups: Mapping[int, Places]
+    roles: Roles
 
 
 @dataclass(frozen=True, eq=False)
 class TeamworkRequest:
     """The best heads of a ranking, off alone, in pairs and in sets; and sets of random heads.
 
-    `finding` is a task on whose test split backups are found; they are tested on that of `task`,
-    where each head is also off together with its backups.
+    `finding` is a task on whose test split the roles of heads are found; they are tested on that of
+    `task`, where each head is also off together with its repairers.
     """
 
     model: Model
@@ -147,15 +163,15 @@ class TeamworkRequest:
         """All pairs of the best heads."""
         return list(combinations(range(self.top), 2))
 
-    def labels(self, backups: Mapping[int, Places] | None = None) -> list[HeadsOff]:
-        """What is off: nothing, one head, two; with backups also larger sets and random heads."""
+    def labels(self, roles: Roles | None = None) -> list[HeadsOff]:
+        """What is off: nothing, one head, two; with roles also larger sets and random heads."""
         places: list[Places] = [(), *((place,) for place in range(self.top)), *self.pairs]
         random: list[Places] = []
-        if backups is not None:
+        if roles is not None:
             sets = [tuple(range(count)) for count in self.counts]
             random = [*places[1 : self.top + 1], *sets]
-            own = [tuple(sorted((head, *some))) for head, some in backups.items()]
-            places += [*sets, *backups.values(), *own]
+            own = [tuple(sorted((head, *some))) for head, some in roles.repairers.items()]
+            places += [*sets, *roles.repairers.values(), *own]
         labels = [HeadsOff(TOP, some) for some in places]
         return list(dict.fromkeys([*labels, *(HeadsOff(RANDOM, some) for some in random)]))
 
@@ -185,39 +201,36 @@ class TeamworkRequest:
         return self._sweep(task, HeadSets.build(self.model.layout, self.entries(scores, labels)))
 
     def count(self, counter: Counter) -> None:
-        """Count the ranking and all head sets; how many have backups is known when they are found.
-
-        Until then every head counts as having some.
-        """
+        """Count the ranking and all head sets; until roles are found, every head has repairers."""
         self.ranking.count(counter)
         scores = self.ranking.known(counter.store)
         empty = HeadSets.of([], self.model.layout)
         counter.sweep(self._sweep(self.finding, empty), self.entries(scores, self.labels()))
-        backups: Mapping[int, Places] | None = None
+        roles: Roles | None = None
         if scores is not None:
             ahead, sweep = Counter(counter.store), self._built(self.finding, scores, self.labels())
             ahead.sweep(sweep)
             if not ahead.cost.tokens:  # the store holds all values, so nothing runs here
-                backups = self._backups(Lab(counter.store, progress=False), scores)
-        entries = list(self.entries(scores, self.labels({} if backups is None else backups)))
-        if backups is None:
+                roles = self._roles(Lab(counter.store, progress=False), scores)
+        entries = list(self.entries(scores, self.labels(roles or Roles())))
+        if roles is None:
             keys = [(self.ranking.key, kind, p) for kind in range(2) for p in range(self.top)]
             entries += [HeadSetEntry(key, Pending(key)) for key in keys]
         counter.sweep(self._sweep(self.task, empty), entries)
 
-    def _backups(self, lab: Lab, scores: HeadScores) -> dict[int, Places]:
-        """Which heads back each other up, on the prompts for finding them."""
+    def _roles(self, lab: Lab, scores: HeadScores) -> Roles:
+        """The roles of the best heads, on the prompts for finding them."""
         values = lab.measure(self._built(self.finding, scores, self.labels()))
         tables = {label: values.of(label) for label in self.labels()}
-        return Losses(Resampling(values.clusters), tables).backups(self.top)
+        return Losses(Resampling(values.clusters), tables).roles(self.top)
 
     def result(self, lab: Lab) -> Teamwork:
-        """Rank the heads, find their backups, and measure all head sets on the test split."""
+        """Rank the heads, find their roles, and measure all head sets on the test split."""
         self._sweep(self.task, HeadSets.of([], self.model.layout)).check()
         scores = self.ranking.result(lab)
-        backups = self._backups(lab, scores)
-        values = lab.measure(self._built(self.task, scores, self.labels(backups)))
-        return Teamwork(values, scores, backups)
+        roles = self._roles(lab, scores)
+        values = lab.measure(self._built(self.task, scores, self.labels(roles)))
+        return Teamwork(values, scores, roles)
 
 
 def random_order(scores: HeadScores, top: int, draw: int) -> list[int]:

@@ -26,7 +26,7 @@ PRESETS: dict[str, dict[str, Any]] = {
 class Config:
     """Which heads back each other up: joint losses of heads against the sum of their single ones.
 
-    Heads are ranked on some prompts, their backups are found on others, and both are tested on the
+    Heads are ranked on some prompts, their roles are found on others, and both are tested on the
     test split.
     """
 
@@ -51,7 +51,7 @@ class Config:
     n: int = setting(150, "test prompts of each task")
     ranked: int = setting(50, "ranking prompts of each task, on which heads are ranked")
     validated: int = setting(
-        75, "other ranking prompts of each task, on which the backups of each head are found"
+        75, "other ranking prompts of each task, on which roles are found: which heads repair which"
     )
     pool: int = setting(900, "prompts of each task, from which all these are drawn")
     task_settings: Mapping[str, Any] | None = setting(None, "settings of the tasks")

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from headcount.curves.teamwork import RANDOM, TOP, HeadsOff
 from headcount.report.estimates import Estimates
-from headcount.stats import Interval, simultaneous
+from headcount.stats import Estimate, Interval
 from headcount.studies.description import columns
 from headcount.studies.teamwork.claims import judge_claims, pair_verdict
 from headcount.studies.teamwork.panels import TeamPanel, panels_of
 from headcount.value_table import ValueTable
 
 Rows = list[dict[str, Any]]
+REPAIR = ("loss without repairers", "repaired", "share repaired", "by others")
 UNKNOWN = Interval(math.nan, math.nan, math.nan, 0)
 
 
@@ -64,9 +65,8 @@ def pair_rows(panel: TeamPanel) -> Rows:
     of the task, by which it is judged.
     """
     rows, losses = [], panel.losses
-    together = simultaneous(list(panel.interactions.values()))
-    for pair, found, wide in zip(panel.pairs, panel.interactions.values(), together, strict=True):
-        one, other = pair
+    for pair, found in panel.interactions.items():
+        (one, other), wide = pair, panel.together[pair]
         rows.append(
             {
                 "model": panel.facts["model"],
@@ -79,7 +79,7 @@ def pair_rows(panel: TeamPanel) -> Rows:
                 **_ends("interaction", found.interval),
                 "low together": wide.low,
                 "high together": wide.high,
-                "verdict": pair_verdict(wide),
+                "verdict": pair_verdict(wide, panel.helping(pair)),
                 "n": panel.items.n,
             }
         )
@@ -112,20 +112,15 @@ def set_rows(panel: TeamPanel) -> Rows:
 
 
 def repair_rows(panel: TeamPanel) -> Rows:
-    """Every head: its loss in the whole model and, where it has backups, with these off."""
+    """Every head: its loss in the whole model and, where it has repairers, with these off."""
     rows, losses = [], panel.losses
     for place, head in enumerate(panel.heads):
-        backups = panel.backups.get(place, ())
-        without = losses.without(place, backups) if backups else None
-        repaired = losses.repaired(place, backups) if backups else None
-        others = panel.by_others(place) if backups else None
-        share = repaired.over(without) if repaired and without else None
-        found = {
-            "loss without backups": without,
-            "repaired": repaired,
-            "share repaired": share,
-            "by others": others,
-        }
+        repairers = panel.roles.repairers.get(place, ())
+        found: dict[str, Estimate | None] = dict.fromkeys(REPAIR)
+        if repairers:
+            without, repaired = losses.without(place, repairers), losses.repaired(place, repairers)
+            several = without, repaired, repaired.over(without), panel.by_others(place)
+            found = dict(zip(REPAIR, several, strict=True))
         ends: dict[str, float] = {}
         for name, one in found.items():
             ends |= _ends(name, one.interval if one else UNKNOWN)
@@ -134,22 +129,11 @@ def repair_rows(panel: TeamPanel) -> Rows:
                 "model": panel.facts["model"],
                 "task": panel.key,
                 "head": head,
-                "backups": " ".join(panel.heads[other] for other in backups),
+                "against": "yes" if place in panel.roles.against else "no",
                 **_ends("loss", losses.of(place).interval),
+                "repairers": " ".join(panel.heads[other] for other in repairers),
                 **ends,
                 "n": panel.items.n,
             }
         )
     return rows
-
-
-def pairs_called(rows: Sequence[Mapping[str, Any]], task: str, verdict: str) -> list[str]:
-    """The pairs of a task with this verdict, the largest interaction first.
-
-    >>> row = {"task": "ioi", "one": "9.1", "other": "8.0", "verdict": "backup", "interaction": 0.2}
-    >>> pairs_called([row], "ioi", "backup")
-    ['9.1 and 8.0']
-    """
-    found = [row for row in rows if (row["task"], row["verdict"]) == (task, verdict)]
-    found.sort(key=lambda row: -abs(row["interaction"]))
-    return [f"{row['one']} and {row['other']}" for row in found]

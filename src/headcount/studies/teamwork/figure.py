@@ -10,15 +10,16 @@ import numpy as np
 from headcount.curves.teamwork import MARGIN, RANDOM, TOP
 from headcount.errors import counted, span_text
 from headcount.figures.style import Row
-from headcount.figures.teamwork import TeamMap, plot_teamwork
+from headcount.figures.teamwork import BEST, JOINT, OTHERS, SUM, TeamMap, plot_teamwork
 from headcount.report.estimates import Estimates
 from headcount.studies.teamwork.panels import TeamPanel
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-NAMES = {TOP: "best heads", RANDOM: "random heads"}
-JUDGED = ("backup", "overlap")
+NAMES = {TOP: BEST, RANDOM: OTHERS}
+LINES = {JOINT: "joint loss", SUM: "sum of single losses"}  # columns of the table
+JUDGED = ("backup", "relief", "overlap")
 
 
 def draw(
@@ -41,23 +42,24 @@ def _map(panel: TeamPanel, tables: Mapping[str, Sequence[Row]]) -> TeamMap:
     )
     many = len(panel.heads)
     interactions = np.full((many, many), np.nan)
-    sure = []
-    for (one, other), row in zip(panel.pairs, pairs, strict=True):
+    judged = []
+    for row, (one, other) in zip(pairs, panel.pairs, strict=True):
         interactions[other, one] = row["interaction"]
-        sure += [(other, one)] * (row["verdict"] in JUDGED)
+        judged += [(other, one)] * (row["verdict"] in JUDGED)
     return TeamMap(
         panel.name,
         panel.heads,
+        [row["head"] for row in repair if row["against"] == "yes"],
         [_ends(row, "loss") for row in repair],
         interactions,
-        sure,
+        judged,
+        [(row["count"], *_ends(row, "ratio")) for row in sets if row["series"] == TOP],
         {
-            name: [
-                (row["count"], *_ends(row, "ratio"))
-                for row in sets
-                if row["series"] == series and (series == TOP or row["count"] > 1)
+            (name, what): [
+                (row["count"], *_ends(row, column)) for row in sets if row["series"] == series
             ]
             for series, name in NAMES.items()
+            for what, column in LINES.items()
         },
     )
 
@@ -71,11 +73,11 @@ def _caption(panels: Sequence[TeamPanel], facts: Mapping[str, Any]) -> str:
     draws = counted(len(next(iter(facts["random"].values()))), "random order")
     return (
         "Above: what each of the best heads costs alone, as a share of the metric, and for each "
-        "pair the joint loss minus the sum of the single ones; red: backup, blue: overlap; a dot: "
-        f"more than {MARGIN:g} by intervals that hold together over all pairs. Below: the joint "
-        f"loss of the k best heads over the sum of their single losses, and that of {draws} of "
-        "other heads where their sum is clearly above 0; bands are 95 % intervals over prompts, "
-        "templates and random orders, rankings held fixed. "
-        f"{facts['model']}, {facts['total']} heads, ranked by {facts['ranking']}; off: "
-        f"{facts['ablation']}; {n} test prompts."
+        "pair the joint loss minus the sum of the single ones: red is backup or, with a head that "
+        "works against the answer (orange), relief; blue is overlap. A dot: beyond "
+        f"{MARGIN:g}, by intervals that hold together over all pairs. Below: the joint loss of the "
+        f"k best heads over the sum of their single losses, and both, beside {draws} of other "
+        "heads; bands are 95 % intervals over prompts, templates and random orders, with rankings "
+        f"and roles held fixed. {facts['model']}, {facts['total']} heads, ranked by "
+        f"{facts['ranking']}; off: {facts['ablation']}; {n} test prompts."
     )

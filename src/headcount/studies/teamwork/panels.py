@@ -9,10 +9,10 @@ from itertools import combinations
 from typing import Any
 from zlib import crc32
 
-from headcount.curves.teamwork import WHOLE, HeadsOff, Losses, Places, total
+from headcount.curves.teamwork import WHOLE, HeadsOff, Losses, Places, Roles, total
 from headcount.metrics import get_metric
 from headcount.metrics.chance import chance_of
-from headcount.stats import Estimate, Resampling
+from headcount.stats import Estimate, Interval, Resampling, simultaneous
 from headcount.value_table import ValueTable
 
 COLUMNS = ("model", "task", "series", "places", "metric", "count")
@@ -57,11 +57,14 @@ class TeamPanel:
         return [int(count) for count in self.facts["counts"]]
 
     @cached_property
-    def backups(self) -> dict[int, Places]:
-        """The places of each head's backups, which were found on other prompts."""
+    def roles(self) -> Roles:
+        """What the best heads are to each other, which was found on other prompts."""
         place = {head: number for number, head in enumerate(self.heads)}
-        found = self.facts["backups"][self.key]
-        return {place[head]: tuple(place[o] for o in others) for head, others in found.items()}
+        against, repairers = (self.facts[name][self.key] for name in ("against", "repairers"))
+        return Roles(
+            tuple(place[head] for head in against),
+            {place[head]: tuple(place[o] for o in some) for head, some in repairers.items()},
+        )
 
     @cached_property
     def losses(self) -> Losses:
@@ -87,9 +90,18 @@ class TeamPanel:
         return chance.sentence(whole, metric.name) if chance else ""
 
     @cached_property
-    def interactions(self) -> dict[str, Estimate]:
-        """The interaction of each pair, by the names of its heads."""
-        return {self.named(pair): self.losses.beyond(pair) for pair in self.pairs}
+    def interactions(self) -> dict[Places, Estimate]:
+        """The interaction of each pair."""
+        return {pair: self.losses.beyond(pair) for pair in self.pairs}
+
+    @cached_property
+    def together(self) -> dict[Places, Interval]:
+        """Intervals of these that hold together over all pairs."""
+        return dict(zip(self.pairs, simultaneous(list(self.interactions.values())), strict=True))
+
+    def helping(self, pair: Places) -> bool:
+        """Whether none of the two works against the answer."""
+        return not {*pair} & {*self.roles.against}
 
     def named(self, places: Places) -> str:
         """The names of the heads at these places.
@@ -100,25 +112,25 @@ class TeamPanel:
         return " and ".join(self.heads[place] for place in places)
 
     def repaired(self) -> Estimate:
-        """The sum over heads with backups of what their backups repair."""
-        return total([self.losses.repaired(*pair) for pair in self.backups.items()])
+        """The sum over heads with repairers of what these repair."""
+        return total([self.losses.repaired(*pair) for pair in self.roles.repairers.items()])
 
-    def without_backups(self) -> Estimate:
-        """The sum over heads with backups of what they cost once these are off."""
-        return total([self.losses.without(*pair) for pair in self.backups.items()])
+    def without_repairers(self) -> Estimate:
+        """The sum over heads with repairers of what they cost once these are off."""
+        return total([self.losses.without(*pair) for pair in self.roles.repairers.items()])
 
     def by_others(self, head: int) -> Estimate | None:
-        """What as many of the other best heads would repair as a head has backups.
+        """What as many of the other best heads would repair as a head has repairers.
 
-        It is the mean interaction with those that are no backups, times the number of backups; None
-        where all others are backups.
+        It is the mean interaction with those that are none, times the number of repairers; None
+        where all others are.
         """
-        backups = self.backups[head]
-        others = [p for p in range(len(self.heads)) if p != head and p not in backups]
+        own = self.roles.repairers[head]
+        others = [p for p in range(len(self.heads)) if p != head and p not in own]
         if not others:
             return None
         several = total([self.losses.beyond((head, other)) for other in others])
-        return several * (len(backups) / len(others))
+        return several * (len(own) / len(others))
 
 
 def panels_of(values: ValueTable, facts: Mapping[str, Any]) -> list[TeamPanel]:

@@ -1,9 +1,10 @@
 """Study `teamwork`: which heads back each other up?
 
 Heads are switched off alone, in all pairs and in sets. Where two cost more together than the sum of
-what each costs alone, one stands in for the other; where they cost less, they do the same work, or
-one needs what the other does. After the backup heads of "Interpretability in the Wild" (Wang et
-al., 2022) and the self-repair of "The Hydra Effect" (McGrath et al., 2023).
+what each costs alone, one stands in for the other, or one that works against the answer holds back;
+where they cost less, they do the same work, or one needs what the other does. After the backup
+heads of "Interpretability in the Wild" (Wang et al., 2023) and the self-repair of "The Hydra
+Effect" (McGrath et al., 2023).
 """
 
 from __future__ import annotations
@@ -80,7 +81,7 @@ def make_case(key: str, model: Model, config: Config) -> TeamCase:
     sizes = [0 if t is None else len(t.split("test")) for t in (prompts.measured, finding)]
     if finding is None or min(sizes) < 2:
         raise HeadcountError(
-            f"{title} has {sizes[0]} test prompts and {sizes[1]} ranking prompts to find backups "
+            f"{title} has {sizes[0]} test prompts and {sizes[1]} ranking prompts to find roles "
             "on, and teamwork needs two of each: give it more prompts."
         )
     metric = config.metric
@@ -168,7 +169,7 @@ def _values(cases: Mapping[str, TeamCase], measured: Mapping[str, Teamwork]) -> 
         request, found = case.request, measured[key]
         about = {"model": request.model.name, "task": key}
         table.name_examples([(e.id, *e.cluster) for e in request.task.split("test")], **about)
-        for label in request.labels(found.backups):
+        for label in request.labels(found.roles):
             how = {"series": label.series, "places": place_names(label)}
             how |= {"metric": request.metric.key}
             table.put(found.values.of(label), **about, **how, count=len(label.places))
@@ -199,8 +200,15 @@ def _facts(
             ]
             for key, found in measured.items()
         },
-        "backups": {
-            key: {best[key][i]: [best[key][o] for o in some] for i, some in found.backups.items()}
+        "against": {
+            key: [best[key][place] for place in found.roles.against]
+            for key, found in measured.items()
+        },
+        "repairers": {
+            key: {
+                best[key][place]: [best[key][other] for other in some]
+                for place, some in found.roles.repairers.items()
+            }
             for key, found in measured.items()
         },
     }
@@ -212,17 +220,19 @@ def _notes(
     notes = [
         "A loss is the share of the metric that goes with the heads that are off: 1 is all of it, "
         "and chance. Interaction: joint loss minus the sum of the single losses. Above 0 is "
-        "backup, below 0 overlap.",
-        f"A head's backups are those with which its interaction exceeds {MARGIN:g}, with an "
-        "interval above 0, on ranking prompts that are neither ranked nor tested.",
-        "Intervals are over test prompts and their templates, with ranking and backups held fixed.",
+        "backup or, where one of the two works against the answer, relief; below 0 is overlap.",
+        f"Roles are found on ranking prompts that are neither ranked on nor tested: a head works "
+        f"against the answer if its loss lies below −{MARGIN:g}, and a head's repairers are those "
+        f"with which its interaction lies above {MARGIN:g}, both with an interval that is clear of "
+        "0.",
+        "Intervals are over test prompts and their templates, with rankings and roles held fixed.",
     ]
     for key, case in cases.items():
         request, tested = case.request, _many(case.request)
         sizes = tested, len(request.ranking.examples), len(request.finding.split("test"))
         notes.append(
             f"{case.title}: {sizes[0]} prompts tested, {sizes[1]} ranked on, {sizes[2]} for "
-            f"finding backups; off is {measured[key].values.ablation}."
+            f"finding roles; off is {measured[key].values.ablation}."
         )
         if case.left_out:
             notes.append(

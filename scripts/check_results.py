@@ -35,6 +35,7 @@ KEYS += ("positions",)  # of needle
 KEYS += ("ranked", "without")  # of transfer, which needs two tasks
 KEYS += ("form", "kept")  # of contrast
 KEYS += ("places",)  # of teamwork
+KEYS += ("alpha",)  # of steering
 # Written answers are right or wrong, and a tie between two tokens may break otherwise elsewhere.
 WRITTEN, READ, READ_IN_HALF = 0.03, 0.005, 0.03
 
@@ -77,7 +78,7 @@ def narrowed(study: str, run: Mapping[str, Any]) -> dict[str, Any]:
     chosen.pop("redistribution", None)  # written down in other words than it is asked for
     if "task_settings" in known:
         chosen["task_settings"] = run["settings"].get("task") or {}
-    for name in ("functions", "tasks", "rankings", "lengths", "left_out", "keep"):
+    for name in ("functions", "tasks", "rankings", "lengths", "left_out", "keep", "alphas"):
         if chosen.get(name):
             chosen[name] = chosen[name][: 2 if study == "transfer" else 1]
     if chosen.get("counts"):

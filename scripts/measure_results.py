@@ -38,6 +38,7 @@ SIZES: dict[str, dict[str, list[str]]] = {
             "needle",
             "contrast",
             "teamwork",
+            "steering",
         )
     },
     "full": {
@@ -49,6 +50,7 @@ SIZES: dict[str, dict[str, list[str]]] = {
         "transfer": ["--preset", "full"],
         "silent-heads": ["--preset", "full", "--n", "100", "--seeds", "2"],
         "teamwork": ["--preset", "full"],
+        "steering": ["--preset", "full", "--n", "200"],
         "needle": ["--preset", "full"],  # as far as each model reads
     },
 }

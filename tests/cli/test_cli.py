@@ -960,6 +960,7 @@ def test_a_dry_run_refuses_what_the_run_would_refuse(disk: Disk, refused: Run) -
         (("run", "transfer", "--tasks", "math", "retrieva"), 'Did you mean "retrieval"?'),
         (("run", "teamwork", "--top", "1"), "choose a top of at least 2, not 1"),
         (("run", "teamwork", "--metric", "accuracy"), "adds effects of heads up"),
+        (("run", "steering", "--alphas", "-5", "0"), "An alpha of 0 adds nothing"),
         (("run", "token-insertion", "--tasks", "word-problem"), 'Did you mean "word-problems"?'),
         (("run", "token-insertion", "--accuracy", "logprob"), "choose maths"),
         (("run", "token-insertion", "--prompts", "-1"), "prompts must be at least 0, not -1"),

@@ -79,7 +79,7 @@ def directions(model: Model, task: Task, *, lab: Lab | None = None) -> Direction
     >>> from headcount import gated, load_model, make_task, rank
     >>> from headcount.curves.steering import directions
     >>> model = load_model("smollm2-135m-q4")
-    >>> task = make_task("math", model, shots=1).subset(40)
+    >>> task = make_task("math", model, shots=1).subset(120)
     >>> found, best = directions(model, task), rank(model, task).best(8)
     >>> with gated(model, biases=found.biases(best, alpha=5)):
     ...     pass  # everything that runs the model here is steered

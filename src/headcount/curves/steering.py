@@ -76,12 +76,12 @@ class Directions:
 def directions(model: Model, task: Task, *, lab: Lab | None = None) -> Directions:
     """The direction of right answers, of every head, on the ranking split.
 
-    >>> from headcount import gated, load_model, make_task, rank
+    >>> from headcount import gated, load_model, make_task
     >>> from headcount.curves.steering import directions
     >>> model = load_model("smollm2-135m-q4")
     >>> task = make_task("math", model, shots=1).subset(120)
-    >>> found, best = directions(model, task), rank(model, task).best(8)
-    >>> with gated(model, biases=found.biases(best, alpha=5)):
+    >>> found, head = directions(model, task), model.layout.parse("23.3")
+    >>> with gated(model, biases=found.biases([model.layout.number(head)], alpha=5)):
     ...     pass  # everything that runs the model here is steered
     """
     check_asked(model, task)

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 
 from headcount import __version__
 from headcount.cli.parser import Parser, add_settings
-from headcount.cli.study_help import STUDY_EXAMPLES, STUDY_MODELS
+from headcount.cli.study_help import STUDY_EXAMPLES, STUDY_MODELS, preset_text
 from headcount.errors import HeadcountError
 from headcount.sparse.settings import Settings
 from headcount.studies import PUBLISHED, STUDIES, StudyEntry
@@ -89,19 +89,24 @@ def _enter(commands: Any, name: str, home: str, summary: str, examples: tuple[st
 
 def _study(parser: Parser, entry: StudyEntry) -> None:
     """The options that all studies have, and the fields of this one's config."""
-    name, presets = entry.key, "quick (minutes on two cores), full or, in most studies, paper"
+    name, presets = entry.key, ", ".join(entry.presets)
     models = STUDY_MODELS.get(name, "; repeat it to compare several models (smollm2-135m-q4)")
     if entry.registered:
-        presets = ", ".join(entry.registered.presets)
         models = f" ({' and '.join(entry.registered.models)})"
     parser.option("--model", "MODEL", f"{MODEL}{models}", action="append")
-    presets += "; presets may set other defaults than those in brackets below"
+    presets += "; presets may set other models and defaults than those in brackets below"
     parser.option("--preset", "PRESET", presets, "quick")
     add_settings(parser, entry.config)
-    _set(parser, "settings of the study's tasks, such as shots=6, or of the study itself")
+    own = "settings of the study's tasks, such as shots=6, of one task, such as "
+    _set(parser, f"{own}gsm8k:path=FILE, or of the study itself", pair="[TASK:]NAME=VALUE")
     _out(parser, f"out/{name}")
     _loading(parser)
+    of_model = "how one model is loaded, such as gpt2:dtype=float32"
+    _set(parser, of_model, "--model-set", pair="MODEL:NAME=VALUE")
     _measuring(parser)
+    for key, preset in entry.presets.items():
+        if preset.models:
+            parser.epilog = f"{parser.epilog}\n\n{preset_text(key, preset)}"
 
 
 @command(
@@ -365,7 +370,7 @@ def _folders(parser: Parser, of: str) -> None:
 def _loading(parser: Parser) -> None:
     add = parser.add_argument_group("how the model is loaded").add_argument
     dtype = "float32, bfloat16, float16, or auto for that of the checkpoint (float32)"
-    add("--dtype", default="float32", help=dtype)
+    add("--dtype", help=dtype)
     add("--device", help="cpu, cuda, cuda:1 or mps (a GPU where there is one)")
     add("--device-map", metavar="MAP", help="auto spreads the model over several devices")
     kernels = "attention kernel: sdpa, eager, flash_attention_2, …"
@@ -392,8 +397,10 @@ def _ranking(parser: Parser, text: str) -> None:
     _set(parser, settings, "--ranking-set")
 
 
-def _set(parser: Parser, text: str, name: str = "--set") -> None:
-    parser.option(name, "NAME=VALUE", text, [], nargs="*")
+def _set(
+    parser: Parser, text: str, name: str = "--set", *, pair: str = "NAME=VALUE"
+) -> None:
+    parser.option(name, pair, text, [], nargs="*")
 
 
 def _out(parser: Parser, folder: str) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from argparse import Namespace
 from dataclasses import asdict, fields
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from headcount.cli.common import (
     Answer,
@@ -16,23 +17,51 @@ from headcount.cli.common import (
     model_from,
 )
 from headcount.cli.parser import chosen_settings, parse_settings
-from headcount.studies import study_kind
+from headcount.studies import StudyKind, study_kind
+from headcount.system.files import safe_name
 from headcount.system.folders import check_place
+
+if TYPE_CHECKING:
+    from headcount.lab import Lab
 
 
 def run(arguments: Namespace) -> Answer:
-    """Run the study, write its folder, and print its claims."""
+    """Run the study, write its folder, and print its claims.
+
+    A study whose figure shows one model runs once for each model, into folders of their names.
+    """
     kind = study_kind(arguments.study)
+    preset = kind.preset(arguments.preset)
     pairs = settings_and_task_settings(parse_settings(arguments.set), kind.config)
     chosen = chosen_settings(arguments, kind.config) | pairs
     config = kind.configure(arguments.preset, **chosen)  # refuses before a model is loaded
-    names = dict.fromkeys(arguments.model or kind.models)
-    out = check_place(arguments.out or f"out/{arguments.study}")
+    names = list(dict.fromkeys(arguments.model or preset.models or kind.models))
+    preset.check_models(names)
+    apart = kind.one_model and len(names) > 1
+    out = arguments.out or f"out/{arguments.study}"
+    folders = [f"{out}/{safe_name(name)}" for name in names] if apart else [out]
+    places = [check_place(folder) for folder in folders]
     with lab_from(arguments) as lab:
-        description = kind.describe([model_from(arguments, name) for name in names], config)
-        if forecast := announce(arguments, lab, description.requests.values()):
-            return forecast
-        study = description.carry_out(lab)
+        answers = [
+            _run_on(arguments, lab, kind, config, group, place)
+            for group, place in zip([[n] for n in names] if apart else [names], places, strict=True)
+        ]
+    if not apart:
+        return answers[0]
+    texts = [f"{name}\n{answer.text}" for name, answer in zip(names, answers, strict=True)]
+    return Answer([answer.document for answer in answers], "\n\n".join(texts))
+
+
+def _run_on(
+    arguments: Namespace, lab: Lab, kind: StudyKind, config: Any, names: list[str], out: Path
+) -> Answer:
+    """Run the study on these models, or with --dry-run tell what it would measure."""
+    preset = kind.preset(arguments.preset)
+    models = [model_from(arguments, name, preset.loading) for name in names]
+    description = kind.describe(models, config)
+    if forecast := announce(arguments, lab, description.requests.values()):
+        return forecast
+    study = preset.told(description.carry_out(lab), arguments.preset)
     paths = study.save(out, command_line(arguments))
     notes = [f"note: {note}" for note in study.notes]
     return Answer(

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from textwrap import fill
+
+from headcount.studies.presets import Preset
+
 STUDY_EXAMPLES = {
     "masked-heads": (
         "--preset full --model Qwen/Qwen3-0.6B",
@@ -27,3 +31,14 @@ STUDY_MODELS = {  # how often --model may be given, and its default
     "needle": " (smollm2-135m-q4)",
     "edges-kept": "; twice for a dense and a sparse one (smollm2-135m-q4 and its sparse version)",
 }
+
+
+def preset_text(name: str, preset: Preset) -> str:
+    """What a preset is made for, as the help of its study says it."""
+    lines = [f"preset {name}:", f"models: {', '.join(preset.models)}"]
+    lines += [f"{path}: {how}" for path, how in preset.local.items()]
+    lines += [f"† {text}" for text in preset.inferred]
+    return "\n".join([lines[0], *(fill(line, 98, **_INDENT) for line in lines[1:])])
+
+
+_INDENT = {"initial_indent": "  ", "subsequent_indent": "    "}

@@ -69,7 +69,7 @@ class FloorRequest:
         """The floors of both metrics."""
         test = self.task.split("test")
         texts = lab.write(self._writing()).of(0)
-        written = Written.of(test, texts, texts)
+        written = Written.of(test, texts, texts, test.until)
         return floor(self.metrics[0], written), floor(self.metrics[1], written)
 
 

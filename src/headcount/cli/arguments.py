@@ -397,9 +397,7 @@ def _ranking(parser: Parser, text: str) -> None:
     _set(parser, settings, "--ranking-set")
 
 
-def _set(
-    parser: Parser, text: str, name: str = "--set", *, pair: str = "NAME=VALUE"
-) -> None:
+def _set(parser: Parser, text: str, name: str = "--set", *, pair: str = "NAME=VALUE") -> None:
     parser.option(name, pair, text, [], nargs="*")
 
 

@@ -17,6 +17,7 @@ from headcount.cli.common import (
     model_from,
 )
 from headcount.cli.parser import chosen_settings, parse_settings
+from headcount.rankings import RANKINGS
 from headcount.studies import StudyKind, study_kind
 from headcount.system.files import safe_name
 from headcount.system.folders import check_place
@@ -71,10 +72,16 @@ def _run_on(
 
 
 def settings_and_task_settings(given: dict[str, Any], config: type) -> dict[str, Any]:
-    """The settings given by --set; those that the study does not have go to its tasks."""
+    """The settings given by --set; those that the study does not have go to its tasks.
+
+    Those under the name of a ranking go to the ranking, if the study takes any.
+    """
     known = {item.name for item in fields(config)}
     if "task_settings" not in known:
         return given
     own = {name: value for name, value in given.items() if name in known}
     of_tasks = {name: value for name, value in given.items() if name not in known}
+    if "ranking_settings" in known:
+        of_rankings = {n: of_tasks.pop(n) for n in list(of_tasks) if n in RANKINGS}
+        own |= {"ranking_settings": of_rankings} if of_rankings else {}
     return own | ({"task_settings": of_tasks} if of_tasks else {})

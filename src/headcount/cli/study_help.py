@@ -38,7 +38,5 @@ def preset_text(name: str, preset: Preset) -> str:
     lines = [f"preset {name}:", f"models: {', '.join(preset.models)}"]
     lines += [f"{path}: {how}" for path, how in preset.local.items()]
     lines += [f"† {text}" for text in preset.inferred]
-    return "\n".join([lines[0], *(fill(line, 98, **_INDENT) for line in lines[1:])])
-
-
-_INDENT = {"initial_indent": "  ", "subsequent_indent": "    "}
+    shown = [fill(line, 98, initial_indent="  ", subsequent_indent="    ") for line in lines[1:]]
+    return "\n".join([lines[0], *shown])

@@ -79,8 +79,8 @@ class StudyKind:
         known = {item.name: item.default for item in dataclasses.fields(self.config)}
         chosen = {**base.settings, **settings}
         of_tasks = settings.get("task_settings") or {}
-        if "task_settings" in base.settings:
-            chosen["task_settings"] = join_settings(base.settings["task_settings"], of_tasks)
+        for name in {"task_settings", "ranking_settings"} & base.settings.keys():
+            chosen[name] = join_settings(base.settings[name], settings.get(name) or {})
         bound = {}
         for name, value in chosen.items():
             if isinstance(known.get(name), tuple) and isinstance(value, str | int | float):

@@ -21,8 +21,8 @@ from headcount.registry import Factory, Registry, check_made
 from headcount.tasks import hub, own_files, roles
 from headcount.tasks import question_files as questions
 from headcount.tasks import template_tasks as templates
-from headcount.tasks.cogqa import SkillSettings, cogqa
 from headcount.tasks.cognitive import FUNCTIONS
+from headcount.tasks.cogqa import SkillSettings, cogqa
 from headcount.tasks.encoding import (
     Encoded,
     encode,

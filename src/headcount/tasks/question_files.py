@@ -47,9 +47,7 @@ def _rows(
     settings: PublishedSettings, what: str, config: str = "", path: str = ""
 ) -> Iterator[tuple[str, Record]]:
     where = path or settings.path
-    return rows_of(
-        where, what, config=config, split=settings.split, revision=settings.revision
-    )
+    return rows_of(where, what, config=config, split=settings.split, revision=settings.revision)
 
 
 @dataclass(frozen=True)

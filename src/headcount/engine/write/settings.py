@@ -51,7 +51,8 @@ def own_sampling(model: Model) -> tuple[Sampled, list[str]]:
         return Sampled(), []
     lacking = [name for name, same in NOT_OURS.items() if getattr(config, name, None) not in same]
     temperature, top_p = (getattr(config, name, None) for name in ("temperature", "top_p"))
-    return Sampled(*(1.0 if v is None else float(v) for v in (temperature, top_p))), lacking
+    own = Sampled(*(1.0 if v is None else float(v) for v in (temperature, top_p)))  # type: ignore[arg-type]
+    return own, lacking
 
 
 @dataclass(frozen=True)

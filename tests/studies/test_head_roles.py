@@ -25,6 +25,7 @@ from headcount.rankings.causal_gates.result import ROLES, CausalGates
 from headcount.rankings.causal_gates.schedule import VARIANTS
 from headcount.report.study import Study
 from headcount.studies.head_roles.config import PRESETS, Config
+from headcount.studies.presets import Preset
 from headcount.studies.head_roles.figure import _seeds
 from headcount.studies.head_roles.gates import fit_settings, make_cells
 from headcount.studies.head_roles.panels import METRICS
@@ -355,7 +356,7 @@ def test_gates_are_fitted_as_the_config_says() -> None:
 
 
 def test_every_preset_starts_at_zero_and_ends_at_the_published_count() -> None:
-    for preset in PRESETS.values():
+    for preset in (Preset.of(preset).settings for preset in PRESETS.values()):
         assert (min(preset["counts"]), max(preset["counts"])) == (0, 50)
 
 

@@ -40,7 +40,7 @@ def run(arguments: Namespace) -> Answer:
     preset.check_models(names)
     apart = kind.one_model and len(names) > 1
     out = arguments.out or f"out/{arguments.study}"
-    folders = [f"{out}/{safe_name(name)}" for name in names] if apart else [out]
+    folders = [f"{out}/{_folder_name(name)}" for name in names] if apart else [out]
     places = [check_place(folder) for folder in folders]
     with lab_from(arguments) as lab:
         answers = [
@@ -51,6 +51,16 @@ def run(arguments: Namespace) -> Answer:
         return answers[0]
     texts = [f"{name}\n{answer.text}" for name, answer in zip(names, answers, strict=True)]
     return Answer([answer.document for answer in answers], "\n\n".join(texts))
+
+
+def _folder_name(model: str) -> str:
+    """The folder for the results of one of several models.
+
+    >>> _folder_name("meta-llama/Llama-3.2-1B"), _folder_name("./my-model/")
+    ('meta-llama-Llama-3.2-1B', 'my-model')
+    """
+    is_path = model.startswith((".", "/", "~")) or Path(model).exists()
+    return safe_name(Path(model).name if is_path else model)
 
 
 def _run_on(

@@ -273,10 +273,11 @@ class _MaskedHeads:
 
     def _items(self) -> str:
         """Whose items are asked, as a sentence."""
-        paths = [settings_of(self.task_settings, key).get("path") for key in self.tasks]
-        if not any(paths):
+        given = [settings_of(self.task_settings, key) for key in self.tasks]
+        paths = {str(own.get(name, "")) for own in given for name in ("path", "test")} - {""}
+        if not paths:
             return "The items are our own: a short question with one short answer each."
-        return f"The items are those of {', '.join(sorted({p or 'our own' for p in paths}))}."
+        return f"The items are those of {' and '.join(sorted(paths))}."
 
     def _differences(self) -> list[str]:
         """Notes for readers of the paper: how this run differs from it."""

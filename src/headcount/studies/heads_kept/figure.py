@@ -16,7 +16,7 @@ from headcount.figures.kept import (
     plot_kept,
     plot_ratios,
 )
-from headcount.figures.style import PALETTE
+from headcount.figures.style import PALETTE, model_label
 from headcount.report.estimates import Estimates
 from headcount.studies.heads_kept.panels import TaskPanel
 
@@ -63,18 +63,19 @@ def kept_panel(panel: TaskPanel) -> KeptPanel:
     lines, needed = [], []
     for model in panel.models:
         curve, colour = panel.curve(model), MODELS[panel.place(model)]
-        lines.append(KeptLine(model, colour, _points(curve)))
+        label = model_label(model)
+        lines.append(KeptLine(label, colour, _points(curve)))
         needed.append(curve.needed(panel.threshold).value)
         if panel.has_random(model):
             random = _points(panel.curve(model, "", RANDOM))
-            lines.append(KeptLine(f"{model}, random order", colour, random, random=True))
+            lines.append(KeptLine(f"{label}, random order", colour, random, random=True))
     words = f"{needed[0]:.0f} {panel.unit}s" if needed[0] == needed[0] else ""
     if len(panel.models) > 1:
         one, two = (panel.curve(model) for model in panel.models[:2])
         ((_, ratio, _),) = ratio_of_needed(one, two, [panel.threshold])
         if ratio.known:
             words = f"{ratio.value:.2g}x [{ratio.low:.2g}, {ratio.high:.2g}]"
-    at_chance = [model for model in panel.models if panel.at_chance(model)]
+    at_chance = [model_label(model) for model in panel.models if panel.at_chance(model)]
     return KeptPanel(panel.title, lines, needed, words, at_chance)
 
 

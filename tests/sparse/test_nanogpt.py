@@ -125,13 +125,14 @@ def test_a_pickle_with_code_is_refused_and_not_run(tmp_path: Path, by_torch: boo
         torch.save(content, path)
     else:
         path.write_bytes(pickle.dumps(Malicious(marker)))
-    with pytest.raises(HeadcountError, match="could run code|no checkpoint"):
+    with pytest.raises(HeadcountError, match=r"could run code|no checkpoint"):
         read_checkpoint(path)
     assert not marker.exists()
     with pytest.raises(HeadcountError, match="headcount convert"):
         load_model(path)
     assert not marker.exists()
-    assert pickle.loads(pickle.dumps(Malicious(marker))) is None and marker.exists()  # it would run
+    pickle.loads(pickle.dumps(Malicious(marker)))  # it would run
+    assert marker.exists()
 
 
 @pytest.mark.parametrize(

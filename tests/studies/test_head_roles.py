@@ -25,12 +25,12 @@ from headcount.rankings.causal_gates.result import ROLES, CausalGates
 from headcount.rankings.causal_gates.schedule import VARIANTS
 from headcount.report.study import Study
 from headcount.studies.head_roles.config import PRESETS, Config
-from headcount.studies.presets import Preset
 from headcount.studies.head_roles.figure import _seeds
 from headcount.studies.head_roles.gates import fit_settings, make_cells
 from headcount.studies.head_roles.panels import METRICS
 from headcount.studies.head_roles.published import FIRST, SECOND, over_seed_rows, share_rows
 from headcount.studies.head_roles.study import KIND
+from headcount.studies.presets import Preset
 from headcount.studies.verify import verify
 
 SETTINGS: dict[str, Any] = {

@@ -115,10 +115,15 @@ def tell_store(arguments: Namespace, lab: Lab) -> None:
 
 
 def announce(arguments: Namespace, lab: Lab, requests: Iterable[Request]) -> Answer | None:
-    """Print what these requests will measure; with --dry-run, return that as the answer."""
+    """Print what these requests will measure; with --dry-run, return that as the answer.
+
+    The answer also says what they take on machines of which rates are known.
+    """
     if arguments.dry_run:
         cost = lab.cost(requests)
-        return Answer(cost.to_json(), cost)
+        others = cost.elsewhere() if cost.tokens else []
+        document = cost.to_json() | {"elsewhere": {o.device: o.to_json() for o in others}}
+        return Answer(document, "\n".join(map(str, [cost, *others])))
     tell_store(arguments, lab)
     if not arguments.quiet:
         _say_on_stderr(str(lab.cost(requests)))

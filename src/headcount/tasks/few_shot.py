@@ -70,8 +70,8 @@ def few_shot_task(
     The corrupted prompt has the same solved items, and asks another question of the same form that
     has equally many tokens and another answer; it is None where no such question exists. With
     `need_corrupted`, items without a corrupted prompt are left out. Foils are the item's own, or
-    answers of the next items of its form; `foils_from` limits how many items are tried (None: all).
-    `in_front` writes the solved items in front of a question.
+    answers of the next items of its form (of `foils_from` items at most). `in_front` writes the
+    solved items in front of a question.
     """
 
     @cache

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import pickle
 import re
+import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,7 @@ from headcount.system.transformers_compat import quiet_transformers
 TRANSPOSED = ("attn.c_attn.weight", "attn.c_proj.weight", "mlp.c_fc.weight", "mlp.c_proj.weight")
 WRAPPERS = ("model", "model_state_dict", "state_dict")  # under which a checkpoint has its tensors
 HEAD_SIZE = 64  # of all GPT-2 models, where the file does not count its heads
+NO_CHECKPOINT = "is damaged, or no checkpoint of torch, and was not opened."
 TOKENIZER = "openai-community/gpt2"
 
 
@@ -81,6 +83,8 @@ def read_checkpoint(path: str | Path) -> tuple[dict[str, Tensor], dict[str, int]
     except OSError as error:
         raise HeadcountError(f"Cannot read {path} ({error.strerror or error}).") from error
     except pickle.UnpicklingError as error:
+        if not zipfile.is_zipfile(path):
+            raise HeadcountError(f"{path} {NO_CHECKPOINT}") from error
         what = re.search(r"GLOBAL (\S+)", str(error))
         asks = f" (it asks for {what[1]})" if what else ""
         raise HeadcountError(
@@ -88,7 +92,7 @@ def read_checkpoint(path: str | Path) -> tuple[dict[str, Tensor], dict[str, int]
             "run code, so it was not opened: ask for a file of tensors alone, or for safetensors."
         ) from error
     except Exception as error:  # zip files, legacy files and cut ones fail in many ways
-        raise HeadcountError(f"{path} is damaged, or no checkpoint of torch.") from error
+        raise HeadcountError(f"{path} {NO_CHECKPOINT}") from error
     return _unwrapped(content, path)
 
 

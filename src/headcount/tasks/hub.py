@@ -131,7 +131,7 @@ def require_datasets() -> None:
     if not found:
         raise HeadcountError(
             "Data sets of the hub need the datasets library: run pip install 'headcount[hub]', or "
-            "bring the rows as a JSON Lines file."
+            "give a JSON Lines file of the rows (path=FILE)."
         )
 
 

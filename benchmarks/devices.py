@@ -39,28 +39,38 @@ def rates() -> Iterator[dict[str, Any]]:
         about = {"device": device, "kind": kind, "parameters": parameters(shape)}
         return {**about, "seconds_per_token": float(f"{seconds:.3g}"), "source": source}
 
-    source = "gpu-passes.json"
-    passes = json.loads((RESULTS / source).read_text("utf-8"))
-    for one in passes["rows"]:
-        kind = {"headcount": "passes", "headcount, compiled": "compiled"}.get(one["way"])
-        if kind:
-            seconds = one["ms"] / 1e3 / PASS_TOKENS
-            yield row(passes["device"], kind, one["shape"], seconds, source)
-    source = "decoding.json"
+    for source, passes in _results("gpu-passes"):
+        for one in passes["rows"]:
+            kind = {"headcount": "passes", "headcount, compiled": "compiled"}.get(one["way"])
+            if kind:
+                seconds = one["ms"] / 1e3 / PASS_TOKENS
+                yield row(passes["device"], kind, one["shape"], seconds, source)
+    for source, fits in _results("fit-rate"):
+        for one in fits["rows"]:
+            device, seconds = fits["machine"]["accelerator"], one["seconds_per_token"]
+            yield row(device, "gradients", one["shape"], seconds, source)
     written = set()
-    for run in json.loads((RESULTS / source).read_text("utf-8"))["runs"]:
-        how = run["options"]
-        if how["shape"] and how["dtype"] == "bfloat16":
-            seconds = run["ways"]["gated"]["ours_s"] / (how["prompts"] * how["new"])
-            written.add(how["shape"])
-            yield row(run["machine"]["accelerator"], "writing", how["shape"], seconds, source)
-    source = "gpu.json"
-    ledger = json.loads((RESULTS / source).read_text("utf-8"))
-    for race in ledger["races"]:
-        if race["part"] == "decoding" and race["model"] not in written:
-            (ours,) = (one for one in race["rows"] if one["key"] == "headcount")
-            seconds = min(ours["seconds"]) / (race["sets"] * race["prompts"] * race["new"])
-            yield row(ledger["machine"]["accelerator"], "writing", race["model"], seconds, source)
+    for source, decoding in _results("decoding"):
+        for run in decoding.get("runs", [decoding]):
+            how, device = run["options"], run["machine"]["accelerator"]
+            if how["shape"] and how["dtype"] == "bfloat16":
+                seconds = run["ways"]["gated"]["ours_s"] / (how["prompts"] * how["new"])
+                written.add((device, how["shape"]))
+                yield row(device, "writing", how["shape"], seconds, source)
+    for source, ledger in _results("gpu"):
+        device = ledger["machine"]["accelerator"]
+        for race in ledger["races"]:
+            if race["part"] == "decoding" and (device, race["model"]) not in written:
+                (ours,) = (one for one in race["rows"] if one["key"] == "headcount")
+                seconds = min(ours["seconds"]) / (race["sets"] * race["prompts"] * race["new"])
+                yield row(device, "writing", race["model"], seconds, source)
+
+
+def _results(name: str) -> Iterator[tuple[str, Any]]:
+    """The results of a benchmark by file: NAME.json, and of other cards NAME-h100.json, …"""
+    for path in [RESULTS / f"{name}.json", *sorted(RESULTS.glob(f"{name}-h[0-9]*.json"))]:
+        if path.exists():
+            yield path.name, json.loads(path.read_text("utf-8"))
 
 
 def text() -> str:

@@ -96,10 +96,8 @@ def _study(parser: Parser, entry: StudyEntry) -> None:
     presets += "; presets may set other models and defaults than those in brackets below"
     parser.option("--preset", "PRESET", presets, "quick")
     add_settings(parser, entry.config)
-    own = "settings of the study's tasks, such as shots=6, of one task, such as "
-    options.set_pairs(
-        parser, f"{own}gsm8k:path=FILE, or of the study itself", pair="[TASK:]NAME=VALUE"
-    )
+    own = "settings of the study's tasks, such as shots=6, of one task, such as gsm8k:path=FILE, "
+    options.set_pairs(parser, f"{own}or of the study itself")
     options.out(parser, f"out/{name}")
     options.loading(parser)
     of_model = "how one model is loaded, such as gpt2:dtype=float32"

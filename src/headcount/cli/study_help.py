@@ -9,18 +9,25 @@ from headcount.studies.presets import Preset
 STUDY_EXAMPLES = {
     "masked-heads": (
         "--preset full --model Qwen/Qwen3-0.6B",
+        "--preset paper --dry-run",
         "--ranking attribution probe --counts 16 32 64 128",
     ),
-    "heads-kept": ("--model DENSE --model SPARSE --tasks ioi",),
+    "heads-kept": (
+        "--model DENSE --model SPARSE --tasks ioi",
+        "--model A --model B --model C --model D --pairs ioi=1,2 docstring=3,4",
+    ),
     "edges-kept": ("--model DENSE --model SPARSE --tasks ioi --per prompt",),
     "transfer": (
         "--tasks retrieval math my-examples.jsonl --counts 4 8",
         "--tasks all --metric accuracy",
     ),
     "needle": ("--lengths 512 1024 2048 --counts 8 16",),
-    "head-roles": ("--model A --model B --refit",),
+    "head-roles": (
+        "--model A --model B --refit",
+        "--tasks commonsense-qa gsm8k --set commonsense-qa:path=A.jsonl gsm8k:path=B.jsonl",
+    ),
     "contrast": ("--left-out antonym --keep in-context --seeds 5",),
-    "token-insertion": ("--sweep length",),
+    "token-insertion": ("--sweep length", "--preset paper --dry-run"),
     "silent-heads": ("--tasks common-sense inference --shares 5 13 30",),
 }
 STUDY_MODELS = {  # how often --model may be given, and its default

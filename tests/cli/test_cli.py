@@ -49,6 +49,7 @@ COMMANDS = (
     "generate",
     "export",
     "sparsify",
+    "convert",
     "explore",
     "list",
     "cache",

@@ -105,7 +105,7 @@ def _study(parser: Parser, entry: StudyEntry) -> None:
     options.measuring(parser)
     for key, preset in entry.presets.items():
         if preset.models:
-            parser.epilog = f"{parser.epilog}\n\n{preset_text(key, preset)}"
+            parser.epilog = f"{preset_text(key, preset)}\n\n{parser.epilog}"
 
 
 @command(

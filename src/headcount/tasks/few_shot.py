@@ -63,9 +63,8 @@ def few_shot_task(
 ) -> Task:
     """Make a task of `n` items (0: all), each with the solved items in front of it.
 
-    `asked` pairs each item with its solved items. `name` gives the text that goes into the id of an
-    example. `turn` gives the sort key that orders the items of one form. `settings` are those of a
-    `Task`.
+    `asked` pairs each item with its solved items. `name` gives the text in the id of an example,
+    `turn` the sort key that orders the items of one form. `settings` are those of a `Task`.
 
     The corrupted prompt has the same solved items, and asks another question of the same form that
     has equally many tokens and another answer; it is None where no such question exists. With

@@ -11,12 +11,11 @@ import re
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from headcount.cli.parser import default_text
-from headcount.studies import PUBLISHED, study_config
+from headcount.studies import PUBLISHED, STUDIES, study_config
 
 PAGES = Path(__file__).parents[1] / "docs" / "studies"
 START, END = "<!-- settings: written by scripts/write_settings.py -->", "<!-- end of settings -->"
@@ -25,7 +24,7 @@ START, END = "<!-- settings: written by scripts/write_settings.py -->", "<!-- en
 def table(study: str) -> str:
     """Option, default, what the presets choose instead, and what it is for."""
     config = study_config(study)
-    presets = import_module(f"headcount.studies.{study.replace('-', '_')}.config").PRESETS
+    presets = {name: preset.settings for name, preset in STUDIES[study].presets.items()}
     lines = ["| option | default | presets | meaning |", "| --- | --- | --- | --- |"]
     for item in fields(config):
         if item.metadata.get("help") and not str(item.type).startswith("Mapping"):

@@ -13,6 +13,7 @@ from typing import Any, get_args
 from headcount.errors import unknown
 from headcount.heads import Goal
 from headcount.registry import Function
+from headcount.studies.presets import Preset
 
 
 def task(key: str, name: str, *, config: type | None = None) -> Callable[[Function], Function]:
@@ -109,14 +110,14 @@ def study(
     name: str,
     *,
     config: type,
-    presets: Mapping[str, Mapping[str, Any]] | None = None,
+    presets: Mapping[str, Mapping[str, Any] | Preset] | None = None,
     models: Sequence[str] = ("smollm2-135m-q4",),
 ) -> Callable[[Function], Function]:
     """Register a function that takes models and a config, and returns a `Description`.
 
     `config` is a frozen dataclass whose fields, made by `headcount.registry.setting`, become the
-    options on the command line. `presets` holds settings by the name of the preset, of which
-    "quick" is the default. `models` are the models that the study runs on by default.
+    options on the command line. `presets` holds settings, or a `Preset`, by the name of the preset,
+    of which "quick" is the default. `models` are the models that the study runs on by default.
 
     >>> from dataclasses import asdict, dataclass
     >>> import headcount

@@ -204,7 +204,8 @@ class Lab:
         if missing:
             texts = [text for row in missing for text in answers.of(row)]
             times, examples = len(missing), [example.example for example in sweep.examples]
-            written = Written.of(examples * times, texts, answers.of("whole") * times)
+            whole = answers.of("whole") * times
+            written = Written.of(examples * times, texts, whole, sweep.task.until)
             values[missing] = metric.score(written).reshape(times, len(examples))
             stored.write(missing, range(len(examples)), values)
         return self._values(sweep, values, "zero")

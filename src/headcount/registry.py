@@ -159,6 +159,30 @@ def check_setting(owner: str, name: str, value: Any, known: Mapping[str, Any]) -
     return plain
 
 
+def settings_of(given: Mapping[str, Any] | None, name: str) -> dict[str, Any]:
+    """The settings of one task (or model): those given for all, and those under its own name.
+
+    >>> settings_of({"n": 5, "math": {"shots": 2}, "ioi": {"n": 9}}, "math")
+    {'n': 5, 'shots': 2}
+    """
+    for_all = {key: value for key, value in (given or {}).items() if not isinstance(value, Mapping)}
+    return for_all | dict((given or {}).get(name, {}))
+
+
+def join_settings(base: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings of tasks with others in place; what is given for all replaces also what has a name.
+
+    >>> join_settings({"n": 5, "math": {"n": 3, "shots": 2}}, {"n": 1, "math": {"shots": 0}})
+    {'n': 1, 'math': {'shots': 0}}
+    """
+    joined = {**base, **given}
+    for name, own in base.items():
+        if isinstance(own, Mapping):
+            kept = {key: value for key, value in own.items() if key not in given}
+            joined[name] = {**kept, **given.get(name, {})}
+    return joined
+
+
 def check_config(owner: str, config: Any) -> None:
     """Refuse a config that is not a dataclass with a default for every field."""
     if not (isinstance(config, type) and dataclasses.is_dataclass(config)):

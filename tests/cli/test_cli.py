@@ -49,6 +49,7 @@ COMMANDS = (
     "generate",
     "export",
     "sparsify",
+    "convert",
     "explore",
     "list",
     "cache",
@@ -383,7 +384,7 @@ def test_demo(
 def test_list(run: Run, run_json: Callable[..., Any]) -> None:
     text = run("list")
     known = run_json("list")
-    assert list(known) == ["studies", "models", "tasks", "rankings", "metrics"]
+    assert list(known) == ["studies", "models of presets", "models", "tasks", "rankings", "metrics"]
     assert {"masked-heads", "head-roles"} <= known["studies"].keys()
     assert list(known["models"]) == ["smollm2-135m-q4", "sparse:smollm2-135m-q4"]
     assert {"ioi", "jsonl"} <= known["tasks"].keys()
@@ -904,8 +905,13 @@ def test_a_dry_run_says_what_is_ahead_and_does_nothing(
     asked = [*command, "--dry-run", "--model", str(writer if by_writing else disk.model)]
     asked += [] if by_writing else ["--task", str(disk.task)]
     asked += [] if command[0] in ("tasks", "ablate") else ["--out", "out"]
-    assert re.fullmatch(AHEAD, run(*asked))
-    assert run_json(*asked)["tokens"] > 0
+    ahead, *others = run(*asked).splitlines(keepends=True)
+    assert re.fullmatch(AHEAD, ahead)
+    assert [line.split(":")[0] for line in others] == ["On one NVIDIA H100", "On one NVIDIA H200"]
+    assert all("in float32 not measured there" in line for line in others)
+    found = run_json(*asked)
+    assert found["tokens"] > 0
+    assert [*found["elsewhere"]] == ["NVIDIA H100", "NVIDIA H200"]
     assert not Path("out").exists()
 
 

@@ -410,10 +410,10 @@ def test_answers_of_nothing_are_left_out(monkeypatch: pytest.MonkeyPatch) -> Non
         texts = [Generation((newline,), "", True), Generation((5, newline), " x", True)]
         return [texts[place % 2] for place in range(len(prompts))]
 
-    decode = built().tokenizer.decode
+    stop = (built().tokenizer.decode([newline]),)
     monkeypatch.setattr(probe_file, "generate", silent)
-    monkeypatch.setattr(probe_file, "STOP", decode([newline]))
-    features = features_of("generated")
+    ended = {name: replace(task, stop=stop) for name, task in tasks().items()}
+    features = answer_features(built(), ended, ProbeSettings(max_new_tokens=4), progress=False)
     assert features.dropped == {
         name: (len(task.split("ranking")) + 1) // 2 for name, task in tasks().items()
     }

@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 
 from headcount import HeadcountError
-from headcount.tasks.question_files import cogqa
+from headcount.tasks import Task
+from headcount.tasks.cogqa import SkillSettings
+from headcount.tasks.cogqa import cogqa as cogqa_of
 
 RECORD: dict[str, Any] = {
     "question": "Anna has 3 apples and buys 4 more. How many has she?",
@@ -21,6 +23,10 @@ RECORD: dict[str, Any] = {
     ],
 }  # fmt: skip
 OTHER = {**RECORD, "question": "Ben has 2 pens."}
+
+
+def cogqa(**settings: Any) -> Task:
+    return cogqa_of(settings=SkillSettings(**settings))
 
 
 def written(folder: Path, records: Any, *, lines: bool = False) -> str:

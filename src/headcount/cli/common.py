@@ -6,12 +6,14 @@ import logging
 import shlex
 import sys
 from argparse import Namespace
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from headcount.errors import HeadcountError
+from headcount.cli.parser import parse_settings
+from headcount.errors import HeadcountError, unknown
+from headcount.registry import join_settings, settings_of
 from headcount.store import Store
 from headcount.system.files import to_json
 
@@ -47,12 +49,24 @@ class Answer(NamedTuple):
             _say_on_stderr(note)
 
 
-def model_from(arguments: Namespace, name: str | None = None) -> Model:
-    """Load the model that the arguments name, or the one of this name."""
+def model_from(
+    arguments: Namespace, name: str | None = None, loading: Mapping[str, Any] | None = None
+) -> Model:
+    """Load the model that the arguments name, or the one of this name.
+
+    `loading` are settings for all models or under a model's name, which options prevail over.
+    """
     from headcount.models.model import load_model
 
-    chosen: dict[str, Any] = {option: getattr(arguments, option) for option in LOADING}
-    return load_model(arguments.model if name is None else name, **chosen)
+    name = arguments.model if name is None else name
+    given = {option: getattr(arguments, option) for option in LOADING}
+    given = {option: value for option, value in given.items() if value not in (None, False)}
+    by_name = parse_settings(getattr(arguments, "model_set", ()))
+    chosen = settings_of(join_settings(join_settings(loading or {}, given), by_name), name)
+    for option in chosen:
+        if option not in LOADING:
+            raise unknown("setting for loading a model with the name", option, LOADING)
+    return load_model(name, **chosen)
 
 
 def gates_from(arguments: Namespace, model: Model) -> Float[np.ndarray, "heads"]:
@@ -101,10 +115,15 @@ def tell_store(arguments: Namespace, lab: Lab) -> None:
 
 
 def announce(arguments: Namespace, lab: Lab, requests: Iterable[Request]) -> Answer | None:
-    """Print what these requests will measure; with --dry-run, return that as the answer."""
+    """Print what these requests will measure; with --dry-run, return that as the answer.
+
+    The answer also says what they take on machines of which rates are known.
+    """
     if arguments.dry_run:
         cost = lab.cost(requests)
-        return Answer(cost.to_json(), cost)
+        others = cost.elsewhere() if cost.tokens else []
+        document = cost.to_json() | {"elsewhere": {o.device: o.to_json() for o in others}}
+        return Answer(document, "\n".join(map(str, [cost, *others])))
     tell_store(arguments, lab)
     if not arguments.quiet:
         _say_on_stderr(str(lab.cost(requests)))

@@ -37,6 +37,12 @@ def known_names(arguments: Namespace) -> Answer:
     sparse = sorted(f"sparse:{folder.name}" for folder in SHIPPED.iterdir() if folder.is_dir())
     known = {
         "studies": {entry.key: entry.name for entry in STUDIES.values()},
+        "models of presets": {
+            f"{entry.key} ({name})": ", ".join(preset.models)
+            for entry in STUDIES.values()
+            for name, preset in entry.presets.items()
+            if preset.models
+        },
         "models": {
             **dict.fromkeys(BUNDLED, "bundled; any hub id, folder or .gguf file works too"),
             **{name: f"bundled; sparse version of {name.partition(':')[2]}" for name in sparse},

@@ -18,10 +18,11 @@ from headcount.figures.edges import plot_edges
 from headcount.figures.style import save_figure
 from headcount.models.export import check_new
 from headcount.models.export import export as export_model
-from headcount.models.model import Model
+from headcount.models.model import Model, load_model
 from headcount.models.sites import HeadSite, plain
 from headcount.models.token_checks import check_bos, token_warnings
 from headcount.registry import check_setting, make_settings
+from headcount.sparse.nanogpt import convert as convert_checkpoint
 from headcount.sparse.settings import Settings
 from headcount.sparse.sparsify import Sparsified, working_in
 from headcount.sparse.sparsify import sparsify as make_sparse_model
@@ -114,6 +115,20 @@ def export(arguments: Namespace) -> Answer:
         {"folder": folder, "heads_off": off},
         f"{model.name} without {counted(off, 'head')}: {folder}\n"
         "It was loaded again, and computes the same logits as the gated model.",
+    )
+
+
+def convert(arguments: Namespace) -> Answer:
+    """Write a nanoGPT checkpoint as a folder, and load the model from there."""
+    place = check_place(check_new(arguments.out))
+    bias = None if arguments.dense else arguments.gate_bias
+    how: dict[str, Any] = {"heads": arguments.heads, "tokenizer": arguments.tokenizer}
+    folder = convert_checkpoint(arguments.file, place, gate_bias=bias, **how)
+    model = load_model(folder)
+    kind = "a dense model" if bias is None else f"a sparse model, gate bias {bias:g}"
+    return Answer(
+        {"folder": folder, "heads": model.layout.total, "gate_bias": bias},
+        f"{folder}: {kind} with {counted(model.layout.total, 'head')}; headcount loads it.",
     )
 
 

@@ -135,18 +135,24 @@ def chosen_settings(arguments: Namespace, config: type) -> dict[str, Any]:
 def parse_settings(pairs: Sequence[str]) -> dict[str, Any]:
     """Read NAME=VALUE pairs; numbers, True, False and None are read as such.
 
-    >>> parse_settings(["n=20", "chat=True", "name=x y"])
-    {'n': 20, 'chat': True, 'name': 'x y'}
+    OWNER:NAME=VALUE is a setting of one task (or model, or ranking).
+
+    >>> parse_settings(["n=20", "chat=True", "name=x y", "math:path=a.jsonl"])
+    {'n': 20, 'chat': True, 'name': 'x y', 'math': {'path': 'a.jsonl'}}
     """
     chosen: dict[str, Any] = {}
     for pair in pairs:
         name, equals, text = pair.partition("=")
-        if not (equals and name):
+        if not equals or not name.rpartition(":")[2]:
             raise HeadcountError(f'"{pair}" is not a setting: write NAME=VALUE, such as n=100.')
         value: Any = text
         with suppress(ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
             value = ast.literal_eval(text)
-        chosen[name.replace("-", "_")] = value
+        owner, _, name = name.rpartition(":")
+        place = chosen.setdefault(owner, {}) if owner else chosen
+        if not isinstance(place, dict):
+            raise HeadcountError(f'"{pair}" cannot stand beside "{owner}={place}": leave one out.')
+        place[name.replace("-", "_")] = value
     return chosen
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -91,7 +90,7 @@ def _accuracies(
     _bars(above, bars, at_chance)
     above.set_title(title)
     _changes(below, bars, changes, margin)
-    names = [fill(name, 18) + "\nat chance" * (name in at_chance) for name in bars]
+    names = [style.model_label(name, 18) + "\nat chance" * (name in at_chance) for name in bars]
     below.set_xticks(range(len(bars)), names)
     below.tick_params(axis="x", length=0)
     above.tick_params(axis="x", length=0)

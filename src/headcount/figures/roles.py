@@ -67,13 +67,13 @@ def plot_roles(
         else:
             _panel(axes, lines)
     for axes, column in zip(grid[0], columns, strict=True):
-        axes.set_title(fill(column, 36 if len(columns) < 3 else 22))
+        axes.set_title(style.model_label(column, 36 if len(columns) < 3 else 22))
     for row, column in at_chance:
         axes = grid[rows.index(row), columns.index(column)]
         style.mark_chance(axes)
         axes.title.set_fontsize(style.PRINT["axes.titlesize"])
     for axes in grid[-1]:
-        axes.set_xlabel("Number of Ablated Heads")
+        axes.set_xlabel(fill("Number of Ablated Heads", 30 if len(columns) < 4 else 18))
     for axes, row in zip(grid[:, -1], rows, strict=True):
         axes.yaxis.set_label_position("right")
         axes.set_ylabel(row, rotation=270, va="bottom")
@@ -150,7 +150,7 @@ def plot_role_maps(
             continue
         picture = by_layer(_codes(*maps[column, row]), counts[row])
         axes.imshow(picture, aspect="auto", interpolation="nearest", **shown)
-        axes.set_title(column if len(rows) == 1 else f"{column}\n{fill(row, 34)}")
+        axes.set_title(column if len(rows) == 1 else f"{column}\n{style.model_label(row, 34)}")
         axes.set(xlabel="head", ylabel="" if j else "layer")
         whole_ticks(axes)
     both = [(Patch(color=a), Patch(color=b)) for a, b in zip(strong, pale, strict=True)]

@@ -141,6 +141,15 @@ def count_axis(axes: Axes, counts: Sequence[int], scale: str, **options: Any) ->
     axes.minorticks_off()
 
 
+def model_label(name: str, width: int = 60) -> str:
+    """A model's name without the owner in its hub id, in lines of this width.
+
+    >>> model_label("meta-llama/Llama-3.2-3B-Instruct", 14)
+    'Llama-3.2-3B-\\nInstruct'
+    """
+    return fill(name.rpartition("/")[2], width)
+
+
 def mark_chance(axes: Axes, words: str = "at chance") -> None:
     """Mark a panel whose whole model is at chance: in its title, where no curve is, and in grey."""
     title = axes.get_title()

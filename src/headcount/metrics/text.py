@@ -10,6 +10,7 @@ from jaxtyping import Float, Int
 
 from headcount.errors import HeadcountError
 from headcount.metrics.normalise import normalise
+from headcount.tasks.answer_endings import read_answers
 from headcount.tasks.task import Example
 
 
@@ -27,15 +28,24 @@ class Written:
     also: Sequence[Sequence[str]] = ()  # further right answers; `TextMetric.score` reads them
 
     @classmethod
-    def of(cls, examples: Iterable[Example], texts: Sequence[str], whole: Sequence[str]) -> Written:
-        """The texts written to these examples, with the right answers of each."""
+    def of(
+        cls,
+        examples: Iterable[Example],
+        texts: Sequence[str],
+        whole: Sequence[str],
+        until: str = "",
+    ) -> Written:
+        """The texts written to these examples, with the right answers of each.
+
+        By the ending `until` of their task, answers are read out of texts.
+        """
         examples = list(examples)
         return cls(
-            texts,
-            [example.target.strip() for example in examples],
-            whole,
+            read_answers(until, texts),
+            read_answers(until, [example.target.strip() for example in examples]),
+            read_answers(until, whole),
             [example.prompt for example in examples],
-            [[answer.strip() for answer in example.also] for example in examples],
+            [read_answers(until, [a.strip() for a in example.also]) for example in examples],
         )
 
     def part(self, places: Sequence[int], golds: Sequence[str]) -> Written:

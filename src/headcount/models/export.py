@@ -111,7 +111,7 @@ def export(model: Model, heads: Any, folder: str | Path) -> Path:
             "first)."
         )
     folded = fold(model, gates[0])
-    with _new_folder(target) as made, quiet_transformers(), exactly(model.module):
+    with new_folder(target) as made, quiet_transformers(), exactly(model.module):
         try:
             with config_kept(module):
                 module.save_pretrained(made, state_dict={**module.state_dict(), **folded})
@@ -144,7 +144,7 @@ def config_kept(module: Any, *without: str) -> Iterator[None]:
 
 
 @contextmanager
-def _new_folder(target: Path) -> Iterator[Path]:
+def new_folder(target: Path) -> Iterator[Path]:
     """A temporary folder that is renamed to `target` at the end, or deleted after an error."""
     missing = [parent for parent in target.absolute().parents if not parent.exists()]
     target.parent.mkdir(parents=True, exist_ok=True)

@@ -35,6 +35,7 @@ from headcount.system.transformers_compat import quiet_transformers
 CONFIG = "config.json"
 WEIGHTS = "model.safetensors"
 INDEX = "model.safetensors.index.json"
+PICKLES = (".bin", ".pt", ".pth")
 ADAPTER = "adapter_config.json"
 ADAPTER_WEIGHTS = "adapter_model.safetensors"
 NO_TOKENIZER = (
@@ -126,6 +127,12 @@ def looks_like_path(spec: str) -> bool:
 
 
 def _from_gguf(path: Path, options: LoadOptions) -> Loaded:
+    if path.suffix.lower() in PICKLES:
+        raise HeadcountError(
+            f"{path} is a pickle, which can run code when it is opened: save the model as "
+            "safetensors (save_pretrained does), or, if it is a checkpoint of nanoGPT, run "
+            f"headcount convert {path} --out FOLDER."
+        )
     if path.suffix.lower() != ".gguf":
         raise HeadcountError(
             f"{path} is a file, but not a .gguf one: give the folder that holds config.json and "
@@ -167,7 +174,7 @@ def weight_files(folder: Path) -> list[Path]:
         if path.exists() and name.endswith(".index.json"):
             return _shards(path)
     why = f"holds no weights: there is neither {WEIGHTS} nor {INDEX} in it"
-    if any(path.suffix in (".bin", ".pt", ".pth") for path in folder.iterdir()):
+    if any(path.suffix in PICKLES for path in folder.iterdir()):
         why = "holds its weights as pickles, which can run code when they are opened: save the "
         why += "model as safetensors first (save_pretrained does)"
     raise HeadcountError(f"{folder} {why}.")

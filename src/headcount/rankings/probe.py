@@ -34,7 +34,6 @@ from headcount.tasks import FUNCTIONS, TASKS, Encoded, Task, make_task
 from headcount.tasks.cognitive import Front
 
 FEWEST_ITEMS = 5  # of each function, because a fifth of them is held out
-STOP = "\n"  # ends a generated answer
 
 
 @dataclass(frozen=True)
@@ -43,7 +42,8 @@ class ProbeSettings(Training):
 
     against         the functions to tell the task's function from, separated by commas (default:
                     all others)
-    answers         "generated": the model's own answers, up to a line break; "gold": the targets
+    answers         "generated": the model's own answers, which end as the task says (at a line
+                    break); "gold": the targets
     tokens          how many tokens of an answer are read: the k with the highest surprisal, or None
                     for all
     items           the largest number of items of each function
@@ -103,7 +103,7 @@ def answer_features(
     for number, (name, task) in enumerate(tasks.items()):
         items = items_of(task, model, settings.items)
         if settings.answers == "generated":
-            answered = _answered(model, items, settings.max_new_tokens, progress)
+            answered = _answered(model, task, items, settings.max_new_tokens, progress)
             dropped[name] = len(items) - len(answered)
             items = answered
         examples += items
@@ -136,14 +136,17 @@ def items_of(task: Task, model: Model, most: int) -> list[Encoded]:
     return model.encode(split.subset(most) if len(split) > most else split)
 
 
-def _answered(model: Model, examples: Sequence[Encoded], new: int, progress: bool) -> list[Encoded]:
+def _answered(
+    model: Model, task: Task, examples: Sequence[Encoded], new: int, progress: bool
+) -> list[Encoded]:
     """The examples with the model's own answers as targets, without those with empty answers."""
     prompts = [example.prompt for example in examples]
-    texts = generate(model, prompts, max_new_tokens=new, stop=STOP, progress=progress)
+    ends: dict[str, Any] = {"stop": task.stop, "until": task.until}
+    texts = generate(model, prompts, max_new_tokens=new, progress=progress, **ends)
     answered = []
     for example, text in zip(examples, texts, strict=True):
         ids = list(text.ids)
-        while ids and STOP in model.tokenizer.decode(ids):
+        while ids and any(stop in model.tokenizer.decode(ids) for stop in task.stop):
             ids.pop()  # the stop string is not part of the answer
         if ids and model.tokenizer.decode(ids).strip():
             own = replace(example, target=tuple(ids), foils=(), corrupted=None, also=())

@@ -11,8 +11,9 @@ from dataclasses import dataclass, field
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from headcount.errors import unknown
-from headcount.registry import Registry, check_made, check_setting
+from headcount.errors import HeadcountError, unknown
+from headcount.registry import Registry, check_made, check_setting, join_settings
+from headcount.studies.presets import Preset
 
 if TYPE_CHECKING:
     from headcount.report.estimates import Estimates
@@ -45,8 +46,9 @@ class StudyKind:
     key       its name on the command line
     function  from models and a config to a description
     config    the dataclass of its settings
-    presets   settings by the name of the preset; "quick" is the default
+    presets   settings, or a `Preset`, by the name of the preset; "quick" is the default
     models    the models that are used by default
+    one_model its figure shows one model: several are run one after the other
     check     refuses a config that names what does not exist, before a model is loaded
     estimate  makes points, tables and claims from values and facts; without it, a result cannot be
               verified
@@ -55,10 +57,11 @@ class StudyKind:
     key: str
     function: Callable[..., Description]
     config: type
-    presets: Mapping[str, Mapping[str, Any]] = field(default_factory=lambda: {"quick": {}})
+    presets: Mapping[str, Mapping[str, Any] | Preset] = field(default_factory=lambda: {"quick": {}})
     models: tuple[str, ...] = ("smollm2-135m-q4",)
     check: Callable[[Any], object] = lambda config: None
     estimate: Callable[[ValueTable, Mapping[str, Any]], Estimates] | None = None
+    one_model: bool = False
 
     def describe(self, models: Sequence[Any], config: Any) -> Description:
         """What the study would measure on these models."""
@@ -66,12 +69,20 @@ class StudyKind:
 
         return check_made(f'the study "{self.key}"', self.function(models, config), Description)
 
+    def preset(self, name: str) -> Preset:
+        """The preset of this name."""
+        if name not in self.presets:
+            raise unknown(f"preset of {self.key}", name, self.presets)
+        return Preset.of(self.presets[name])
+
     def configure(self, preset: str = "quick", **settings: Any) -> Any:
         """The config of a preset with some settings in place of its own; refuses unknown ones."""
-        if preset not in self.presets:
-            raise unknown(f"preset of {self.key}", preset, self.presets)
+        base = self.preset(preset)
         known = {item.name: item.default for item in dataclasses.fields(self.config)}
-        chosen = {**self.presets[preset], **settings}
+        chosen = {**base.settings, **settings}
+        of_tasks = settings.get("task_settings") or {}
+        for name in {"task_settings", "ranking_settings"} & base.settings.keys():
+            chosen[name] = join_settings(base.settings[name], settings.get(name) or {})
         bound = {}
         for name, value in chosen.items():
             if isinstance(known.get(name), tuple) and isinstance(value, str | int | float):
@@ -79,8 +90,21 @@ class StudyKind:
             plain = tuple(value) if isinstance(value, list | range) else value
             bound[name] = check_setting(self.key, name, plain, known)
         config = self.config(**bound)
+        _check_task_names(self.key, config, of_tasks)
+        base.check_files(chosen.get("task_settings"))
         self.check(config)
         return config
+
+
+def _check_task_names(study: str, config: Any, of_tasks: Mapping[str, Any]) -> None:
+    """Refuse settings for a task that the study does not have."""
+    names = [*map(str, getattr(config, "tasks", ())), *getattr(config, "functions", ())]
+    for name, own in of_tasks.items():
+        if isinstance(own, Mapping) and name not in names and "all" not in names:
+            raise HeadcountError(
+                f'Settings are given for the task "{name}", which this run of {study} does not '
+                f"have (it has: {', '.join(names)})."
+            )
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,6 +126,12 @@ class StudyEntry:
         """The dataclass of the study's settings; it is imported without torch."""
         config: type = self.registered.config if self.registered else self._module("config").Config
         return config
+
+    @property
+    def presets(self) -> dict[str, Preset]:
+        """The study's presets by name; they are imported without torch."""
+        own = self.registered.presets if self.registered else self._module("config").PRESETS
+        return {name: Preset.of(preset) for name, preset in own.items()}
 
     def _module(self, name: str) -> Any:
         return import_module(f"headcount.studies.{self.key.replace('-', '_')}.{name}")

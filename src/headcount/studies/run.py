@@ -8,6 +8,7 @@ from typing import Any
 from headcount.engine.measure.cost import Cost
 from headcount.lab import Lab, lab_for
 from headcount.models.model import Model, load_model
+from headcount.registry import settings_of
 from headcount.report.study import Study
 from headcount.studies import study_kind
 from headcount.studies.description import Description
@@ -21,8 +22,13 @@ def describe_study(
     """Describe what a study would measure; `settings` replace those of the preset."""
     kind = study_kind(name)
     config = kind.configure(preset, **settings)  # refuses before a model is loaded
-    given = [models] if isinstance(models, Model | str) else models or kind.models
-    loaded = [load_model(model) if isinstance(model, str) else model for model in given]
+    named = kind.preset(preset)
+    given = [models] if isinstance(models, Model | str) else models or named.models or kind.models
+    named.check_models([model for model in given if isinstance(model, str)])
+    loaded = [
+        load_model(model, **settings_of(named.loading, model)) if isinstance(model, str) else model
+        for model in given
+    ]
     for model in loaded:
         model.notice_changes()
     return kind.describe(loaded, config)
@@ -48,7 +54,8 @@ def run_study(
 
     `study.save(folder)` writes the figures, tables, claims and the report.
     """
-    return describe_study(name, models, preset=preset, **settings).carry_out(lab_for(lab))
+    study = describe_study(name, models, preset=preset, **settings).carry_out(lab_for(lab))
+    return study_kind(name).preset(preset).told(study, preset)
 
 
 def study_cost(name: str, models: Models = None, *, lab: Lab | None = None, **more: Any) -> Cost:

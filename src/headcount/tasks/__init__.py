@@ -22,6 +22,7 @@ from headcount.tasks import hub, own_files, roles
 from headcount.tasks import question_files as questions
 from headcount.tasks import template_tasks as templates
 from headcount.tasks.cognitive import FUNCTIONS
+from headcount.tasks.cogqa import SkillSettings, cogqa
 from headcount.tasks.encoding import (
     Encoded,
     encode,
@@ -58,12 +59,14 @@ _OURS: tuple[tuple[str, str, Callable[..., Task], type | None], ...] = (
     ("ioi-long", "IOI Long", templates.ioi_long, templates.TemplateSettings),
     ("greater-than", "Greater Than", templates.greater_than, templates.TemplateSettings),
     ("docstring", "Docstring", templates.docstring, templates.TemplateSettings),
-    *((skill.key, skill.name, skill.factory, None) for skill in FUNCTIONS.values()),
+    *((skill.key, skill.name, skill.factory, skill.settings) for skill in FUNCTIONS.values()),
     ("syntax", "Syntax", roles.syntax, roles.SyntaxSettings),
     ("common-sense", "Common Sense", roles.common_sense, roles.CommonSenseSettings),
     ("arithmetic", "Math", roles.arithmetic, roles.ArithmeticSettings),
     ("commonsense-qa", "CommonsenseQA", questions.commonsense_qa, questions.CommonsenseQASettings),
     ("gsm8k", "GSM8K", questions.gsm8k, questions.Gsm8kSettings),
+    ("openmath", "OpenMathInstruct-2", questions.openmath, questions.OpenMathSettings),
+    ("big-bench", "BIG-bench", questions.big_bench, questions.BigBenchSettings),
     ("word-problems", "Word problems", problems.word_problems, problems.WordProblemSettings),
     ("math-500", "MATH-500", problems.math_500, problems.Math500Settings),
     ("needle", "Needle in a haystack", needle, NeedleSettings),
@@ -71,7 +74,7 @@ _OURS: tuple[tuple[str, str, Callable[..., Task], type | None], ...] = (
     ("jsonl", "JSON Lines", own_files.jsonl, None),
     ("circuit", "Clean and corrupt prompts", own_files.clean_corrupt, None),
     ("hub", "Hugging Face data set", hub.hub, hub.HubSettings),
-    ("cogqa", "CogQA", questions.cogqa, None),
+    ("cogqa", "CogQA", cogqa, SkillSettings),
     *SKILL_TASKS,
 )
 for _key, _name, _factory, _config in _OURS:
@@ -108,9 +111,9 @@ def task_factory(spec: str | os.PathLike[str], **settings: Any) -> Callable[[Tok
     """A function that makes the task; unknown names and settings and missing files are refused."""
     entry, parameters = _bound(spec, settings)
     key = entry.key
-    if parameters.get("path") and key != "hub":
-        with opened(Path(parameters["path"])):
-            pass  # refuse a missing file before a model is loaded
+    for name in ("path", "test"):  # refuse a missing file before a model is loaded
+        if path := parameters.get(name):
+            _check_there(path, key)
     own = entry.arguments(parameters)
 
     def make(tokenizer: Tokenizer) -> Task:
@@ -119,6 +122,14 @@ def task_factory(spec: str | os.PathLike[str], **settings: Any) -> Callable[[Tok
         return replace(made, parameters={**parameters, **made.parameters})
 
     return make
+
+
+def _check_there(path: str, key: str) -> None:
+    if key == "hub" or hub.on_hub(path):
+        hub.require_datasets()
+    elif not (key == "big-bench" and Path(path).is_dir()):
+        with opened(Path(path)):
+            pass
 
 
 def check_file(

@@ -2,16 +2,23 @@ r"""Endings: rules that end a written answer by its text, besides stop strings a
 
 The answer to a maths problem ends with its box, \boxed{…}, once the braces are balanced and not
 empty. Prompts write an empty box when they ask for one, so an empty box does not count.
+
+An answer that is asked for as JSON, [{"answer": "…"}], ends with the list, and metrics read the
+text inside.
 """
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from headcount.errors import unknown
 
 _BOX = re.compile(r"\\(?:boxed|fbox)\s*\{")
+_LIST = re.compile(r"\[\s*\{[^}]+\}\s*\]")
+_ANSWER = re.compile(r'"answer"\s*:\s*("(?:[^"\\]|\\.)*"|[^}]*)', re.DOTALL)
 
 
 def box_end(text: str) -> int | None:
@@ -50,9 +57,54 @@ def _boxes(text: str) -> list[tuple[str, int]]:
     return boxes
 
 
-ENDINGS: dict[str, tuple[str, Callable[[str], int | None]]] = {"boxed": ("}", box_end)}
-"""By name: a character that the last token of an ending contains, and the function that finds the
-index right after the ending (None where the text has not ended)."""
+def json_end(text: str) -> int | None:
+    """The index right after the first complete list with an answer, or None.
+
+    >>> json_end('[{"answer": "16"}] and more'), json_end('[{"answer": "1')
+    (18, None)
+    """
+    found = _LIST.search(text)
+    return found.end() if found else None
+
+
+def json_answer(text: str) -> str:
+    """The answer in the last complete list, with or without quotes; without any list, the text.
+
+    >>> json_answer('[{"answer": "$528"}]'), json_answer("[{'a': 1}]"), json_answer("It is 528.")
+    ('$528', "[{'a': 1}]", 'It is 528.')
+    """
+    lists = _LIST.findall(text)
+    found = _ANSWER.search(lists[-1]) if lists else None
+    if found is None:
+        return text
+    answer = found[1].strip()
+    try:
+        return str(json.loads(answer))
+    except ValueError:  # models often leave the quotes out
+        return answer
+
+
+@dataclass(frozen=True)
+class AnswerEnding:
+    """A rule.
+
+    sign    a character that the last token of an ending contains
+    end     the index right after the ending; None where the text has not ended
+    read    the answer in a text, which metrics compare
+    """
+
+    sign: str
+    end: Callable[[str], int | None]
+    read: Callable[[str], str] = str
+
+
+# Metrics of maths read the box themselves.
+ENDINGS = {"boxed": AnswerEnding("}", box_end), "json": AnswerEnding("]", json_end, json_answer)}
+
+
+def read_answers(name: str, texts: Sequence[str]) -> list[str]:
+    """The answers in the texts, by the ending of this name; "" stands for no ending."""
+    return [ENDINGS[name].read(text) for text in texts] if name else list(texts)
 
 
 def check_ending(name: str) -> None:

@@ -37,6 +37,11 @@ def shape(question: str, answer: str | None = None) -> str:
     return f"Question: {question}\nAnswer:" + ("" if answer is None else f" {answer}\n\n")
 
 
+def solved_front(solved: Sequence[Item]) -> str:
+    """Solved items as they stand in front of a question."""
+    return "".join(shape(item.question, item.answer) for item in solved)
+
+
 def check_shots(key: str, shots: int, most: int) -> None:
     """Refuse a number of solved items (shots) that the task cannot show."""
     if not 0 <= shots <= most:
@@ -53,18 +58,19 @@ def few_shot_task(
     n: int = 0,
     need_corrupted: bool = False,
     foils_from: int | None = None,
+    in_front: Callable[[Sequence[Item]], str] = solved_front,
     **settings: Any,
 ) -> Task:
     """Make a task of `n` items (0: all), each with the solved items in front of it.
 
-    `asked` pairs each item with its solved items. `name` gives the text that goes into the id of an
-    example. `turn` gives the sort key that orders the items of one form. `settings` are those of a
-    `Task`.
+    `asked` pairs each item with its solved items. `name` gives the text in the id of an example,
+    `turn` the sort key that orders the items of one form. `settings` are those of a `Task`.
 
     The corrupted prompt has the same solved items, and asks another question of the same form that
     has equally many tokens and another answer; it is None where no such question exists. With
     `need_corrupted`, items without a corrupted prompt are left out. Foils are the item's own, or
-    answers of the next items of its form; `foils_from` limits how many items are tried (None: all).
+    answers of the next items of its form (of `foils_from` items at most). `in_front` writes the
+    solved items in front of a question.
     """
 
     @cache
@@ -91,7 +97,7 @@ def few_shot_task(
             for wrong in item.foils or [items[o].answer for o in others[:foils_from]]:
                 if len(by_token) <= max(FOILS, len(item.foils)):
                     by_token.setdefault(first_token(wrong), wrong)
-            front = "".join(shape(solved.question, solved.answer) for solved in asked[number][1])
+            front = in_front(asked[number][1])
             examples[number] = Example(
                 id=ids[number],
                 prompt=front + shape(item.question),

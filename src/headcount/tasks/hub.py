@@ -9,12 +9,16 @@ other formatting is understood. The data keep their authors' licence: see the da
 
 from __future__ import annotations
 
+import importlib.util
+import re
 import string
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from headcount.errors import HeadcountError, unknown
+from headcount.tasks.json_files import Record, records
 from headcount.tasks.task import Bos, Example, Task, Tokenizer, how_many, of_task
 
 
@@ -45,7 +49,7 @@ def hub(tokenizer: Tokenizer | None = None, *, settings: HubSettings) -> Task:
     path, prompt, target, foils = settings.path, settings.prompt, settings.target, settings.foils
     if not path:
         raise HeadcountError("Name the data set: path=OWNER/NAME.")
-    rows = _load(settings)
+    rows = load_rows(path, settings.config, settings.split, settings.revision)
     answers = _names(target)
     for name in (*_names(prompt), *answers, *_names(settings.content), *([foils] if foils else [])):
         if name not in rows.column_names:
@@ -91,24 +95,58 @@ def _names(pattern: str) -> list[str]:
         ) from error
 
 
-def _load(settings: HubSettings) -> Any:
+def on_hub(path: str) -> bool:
+    """Whether a path names a data set of the hub (OWNER/NAME), and no file.
+
+    >>> on_hub("openai/gsm8k"), on_hub("data/gsm8k.jsonl"), on_hub("gsm8k"), on_hub("a/b/c")
+    (True, False, False, False)
+    """
+    named = re.fullmatch(r"[A-Za-z0-9][\w.-]*/[\w.-]+", path) is not None
+    return named and not path.endswith((".json", ".jsonl", ".txt")) and not Path(path).exists()
+
+
+def rows_of(
+    path: str,
+    what: str,
+    *,
+    config: str = "",
+    split: str = "train",
+    revision: str = "",
+    ids: bool = True,
+) -> Iterator[tuple[str, Record]]:
+    """Each record of a file, or each row of a data set of the hub, and where it stands."""
+    if not on_hub(path):
+        yield from records(path, what, ids=ids)
+        return
+    for number, row in enumerate(load_rows(path, config, split, revision)):
+        yield f"{path}, row {number} of {split}", row
+
+
+def require_datasets() -> None:
+    """Refuse a data set of the hub without the library that loads it."""
     try:
-        import datasets
-    except ImportError as error:
+        found = importlib.util.find_spec("datasets") is not None
+    except ValueError:  # a module that is in memory alone
+        found = True
+    if not found:
         raise HeadcountError(
             "Data sets of the hub need the datasets library: run pip install 'headcount[hub]', or "
-            "bring the rows as a JSON Lines file."
-        ) from error
-    try:
-        return datasets.load_dataset(
-            settings.path,
-            settings.config or None,
-            split=settings.split,
-            revision=settings.revision or None,
+            "give a JSON Lines file of the rows (path=FILE)."
         )
+
+
+def load_rows(path: str, config: str, split: str, revision: str) -> Any:
+    """The rows of one split of a data set of the hub."""
+    require_datasets()
+    import datasets
+
+    try:
+        return datasets.load_dataset(path, config or None, split=split, revision=revision or None)
     except Exception as error:  # the library lets errors of many other libraries through
-        reason = str(error).strip().splitlines() or [type(error).__name__]
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
+        advice = "check its name, config and split, and the network"
+        if re.search("gated|authenticated|401|403", reason, re.IGNORECASE):
+            advice = "request access on its page, then sign in with hf auth login"
         raise HeadcountError(
-            f"Cannot load the data set {settings.path} ({reason[0]}): check its name, config and "
-            "split, and the network."
+            f"Cannot load the data set {path} ({reason}): {advice}, or give a file of its rows."
         ) from error

@@ -1,4 +1,4 @@
-"""Questions of published data sets, from local files in the published layouts.
+"""Questions of published data sets, from the hub or from local files in the published layouts.
 
 The data are not ours and do not come with headcount. A file is a JSON list of records, or has one
 record per line. GSM8K (Cobbe et al., 2021):
@@ -12,41 +12,56 @@ CommonsenseQA (Talmor et al., 2019), in any of its common layouts:
     {"id": …, "question": …, "choices": {"label": ["A", …], "text": [..., …]}, "answerKey": "A"}
     {"input": "question\\na: option\\nb: option\\n…", "output": "a"}
 
-CogQA breaks questions into sub-questions, each of which needs one cognitive skill:
+OpenMathInstruct-2 (Toshniwal et al., 2024):
 
-    {"question": …, "answer": …, "generated": [{"subquestion": …, "answer": …,
-     "cognitive_skill": "Retrieval"}, …]}
+    {"problem": …, "generated_solution": …, "expected_answer": "7", "problem_source": …}
+
+BIG-bench (Srivastava et al., 2022), as `tasksource/bigbench` has it; a folder has one file for each
+of its tasks, such as tense.jsonl:
+
+    {"inputs": "The keys to the cabinet", "targets": ["are"],
+     "multiple_choice_targets": ["is", "are"], "multiple_choice_scores": [0, 1]}
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal, get_args
+from itertools import islice
+from pathlib import Path
+from typing import Literal
 
 from headcount.errors import HeadcountError, unknown
-from headcount.tasks.few_shot import shape
+from headcount.tasks.hub import rows_of
 from headcount.tasks.items import Item
-from headcount.tasks.json_files import Record, records, text_of
-from headcount.tasks.roles import PoolSettings, pool_task
-from headcount.tasks.task import Bos, Example, Task, Tokenizer, how_many, quoted
+from headcount.tasks.json_files import Record, exact_texts, text_of
+from headcount.tasks.roles import PublishedSettings, pool_task
+from headcount.tasks.task import Task, Tokenizer, quoted
 
 Ending = Literal["words", "marks", "none"]
 ENDINGS: dict[Ending, str] = {"words": "The answer is {}.", "marks": "#### {}", "none": ""}
-Context = Literal["all", "retrieval", "none"]
+
+
+def _rows(
+    settings: PublishedSettings, what: str, config: str = "", path: str = ""
+) -> Iterator[tuple[str, Record]]:
+    where = path or settings.path
+    return rows_of(where, what, config=config, split=settings.split, revision=settings.revision)
 
 
 @dataclass(frozen=True)
-class Gsm8kSettings(PoolSettings):
+class Gsm8kSettings(PublishedSettings):
     """`ending` says what the last line, "#### 7", becomes: words, the same marks, or nothing."""
 
-    path: str = ""
+    path: str = "openai/gsm8k"
+    config: str = "main"
     ending: Ending = "words"
     max_new_tokens: int = 256
 
 
 def gsm8k(tokenizer: Tokenizer, settings: Gsm8kSettings) -> Task:
-    """Word problems with whole solutions, from a local file in the layout of GSM8K.
+    """GSM8K: word problems with whole solutions, from the hub or a file in its layout.
 
     The target is the whole solution. The calculator annotations (<<3+4=7>>) are removed, and the
     last line becomes a sentence ("The answer is 7."): our choice, not the published study's.
@@ -54,7 +69,7 @@ def gsm8k(tokenizer: Tokenizer, settings: Gsm8kSettings) -> Task:
     if settings.ending not in ENDINGS:
         raise unknown("ending", settings.ending, ENDINGS)
     items: dict[Item, None] = {}
-    for where, record in records(settings.path, "GSM8K records"):
+    for where, record in _rows(settings, "GSM8K records", settings.config):
         question = " ".join(text_of(record, "question", where).split())
         answer = solution(text_of(record, "answer", where), settings.ending)
         if not answer:
@@ -79,20 +94,20 @@ def solution(answer: str, ending: Ending = "words") -> str:
 
 
 @dataclass(frozen=True)
-class CommonsenseQASettings(PoolSettings):
+class CommonsenseQASettings(PublishedSettings):
     """The target is the text of the answer; with `letters`, the letter of a listed option."""
 
-    path: str = ""
+    path: str = "tau/commonsense_qa"
     letters: bool = False
 
 
 def commonsense_qa(tokenizer: Tokenizer, settings: CommonsenseQASettings) -> Task:
-    """CommonsenseQA from a local file, with one solved item in front of each question.
+    """CommonsenseQA from the hub or a file, with one solved item in front of each question.
 
     An option that a record gives twice (a few records do) is listed once.
     """
     options: dict[Item, tuple[str, ...]] = {}
-    for where, record in records(settings.path, "CommonsenseQA records"):
+    for where, record in _rows(settings, "CommonsenseQA records"):
         question, choices, key = _choices(record, where)
         right = [text for label, text in choices if label.casefold() == key.casefold()]
         if len(right) != 1:
@@ -147,59 +162,71 @@ def _choices(record: Record, where: str) -> tuple[str, list[tuple[str, str]], st
     return question, options, text_of(record, "answerKey", where)
 
 
-def cogqa(
-    tokenizer: Tokenizer | None = None,
-    *,
-    path: str = "",
-    skill: str = "",
-    n: int = 0,
-    context: Context = "all",
-    max_new_tokens: int = 128,
-    bos: Bos = "auto",
-) -> Task:
-    """Sub-questions of one cognitive skill, from a file in the published CogQA layout.
+@dataclass(frozen=True)
+class OpenMathSettings(PublishedSettings):
+    """`shortest` problems with their solutions are used, by tokens; 0 takes all."""
 
-    The first `n` sub-questions of the skill are used, 0 means all. Sub-questions are asked one at a
-    time; those of one question share its content. With `context`
-    "all", the earlier sub-questions and their right answers stand in front; with "retrieval" only
-    those of the skill Retrieval, as in the published code; with "none" no sub-question.
-    """
-    if context not in get_args(Context):
-        raise unknown("context", context, get_args(Context))
-    examples: list[Example] = []
-    skills: dict[str, None] = {}
-    for number, (where, record) in enumerate(records(path, "CogQA records", ids=False), start=1):
-        question, steps = record.get("question"), record.get("generated")
-        if not isinstance(question, str) or not isinstance(steps, list):
-            raise HeadcountError(
-                f'{where}: a record needs a text "question" and a list "generated".'
-            )
-        before = f"{question.strip()}\n\n"
-        for step, fields in enumerate(steps, start=1):
-            here = f"{where}, sub-question {step}"
-            asked, answer, needed = (
-                text_of(fields if isinstance(fields, dict) else {}, name, here, number=True)
-                for name in ("subquestion", "answer", "cognitive_skill")
-            )
-            skills[needed] = None
-            if not skill or _plain(needed) == _plain(skill):
-                example = Example(
-                    id=f"{number}.{step}",
-                    prompt=before + shape(asked),
-                    target=f" {answer}",
-                    template=needed,
-                    content=question.strip(),
-                )
-                examples.append(example.checked(here))
-            if context == "all" or (context == "retrieval" and _plain(needed) == "retrieval"):
-                before += shape(asked, answer)
-    if not examples:
-        raise unknown(f"sub-question in {path} of the skill", skill, skills)
-    name = f"cogqa-{_plain(skill)}" if skill else "cogqa"
-    kept = tuple(examples[: how_many(n, len(examples), path, "sub-questions of this skill")])
-    return Task(name, 1, kept, bos=bos, max_new_tokens=max_new_tokens)
+    path: str = "nvidia/OpenMathInstruct-2"
+    split: str = "train_1M"
+    shortest: int = 55_050
+    max_new_tokens: int = 256
 
 
-def _plain(skill: str) -> str:
-    """The name of a skill in one spelling: "Knowledge Recall" and "knowledge_recall" are equal."""
-    return "-".join(skill.replace("_", " ").replace("-", " ").casefold().split())
+def openmath(tokenizer: Tokenizer, settings: OpenMathSettings) -> Task:
+    """OpenMathInstruct-2: the shortest problems with whole solutions, from the hub or a file."""
+    items: dict[str, Item] = {}
+    for where, record in _rows(settings, "OpenMathInstruct records"):
+        if str(record.get("expected_answer") or "").strip():
+            problem = text_of(record, "problem", where)
+            solution = text_of(record, "generated_solution", where)
+            items.setdefault(problem, Item(problem, solution, "", problem))
+    chosen = list(items.values())
+    if settings.shortest:
+        # Tokens of a million texts take minutes, so few are counted: the shortest by characters.
+        chosen = sorted(chosen, key=_characters)[: 2 * settings.shortest]
+        texts = [f"{item.question} {item.answer}" for item in chosen]
+        ids = tokenizer(texts, add_special_tokens=False)["input_ids"] if texts else []
+        order = sorted(range(len(chosen)), key=lambda number: len(ids[number]))
+        chosen = [chosen[number] for number in order[: settings.shortest]]
+    return pool_task("openmath", chosen, tokenizer, settings, stop=("\n\n",))
+
+
+def _characters(item: Item) -> int:
+    return len(item.question) + len(item.answer)
+
+
+@dataclass(frozen=True)
+class BigBenchSettings(PublishedSettings):
+    """`subsets` are the tasks of BIG-bench, and `each` how many rows of each are used (0: all)."""
+
+    path: str = "tasksource/bigbench"
+    subsets: str = "linguistic_mappings tense subject_verb_agreement"
+    each: int = 0
+
+
+def big_bench(tokenizer: Tokenizer, settings: BigBenchSettings) -> Task:
+    """Syntax of BIG-bench: three of its tasks together, from the hub, a folder or a file."""
+    items: dict[tuple[str, str], Item] = {}
+    folder = Path(settings.path).is_dir()
+    names = settings.subsets.replace(",", " ").split()
+    for name in names if folder or not Path(settings.path).exists() else [""]:
+        path = f"{settings.path}/{name}.jsonl" if folder else settings.path
+        rows = _rows(settings, "BIG-bench rows", name, path)
+        for where, record in islice(rows, settings.each or None):
+            item = _big_bench_item(record, name, where)
+            items.setdefault((name, item.question), item)
+    return pool_task("big-bench", list(items.values()), tokenizer, settings)
+
+
+def _big_bench_item(record: Record, name: str, where: str) -> Item:
+    """A row as an item; the frame of the question (Q:, choices, A:) is removed."""
+    lines = text_of(record, "inputs", where).splitlines()
+    kept = [line.strip() for line in lines if not re.match(r"\s*choice:", line)]
+    question = re.sub(r"^Q:\s*|\s*A:$", "", " ".join(filter(None, kept))).strip()
+    right = exact_texts(record, "targets", where)
+    if not right or not right[0].strip() or not question:
+        raise HeadcountError(f'{where}: "inputs" and "targets" must not be empty.')
+    answer = right[0].strip()
+    given = exact_texts(record, "multiple_choice_targets", where)
+    wrong = tuple(dict.fromkeys(text.strip() for text in given if text not in right))
+    return Item(question, answer, name, question, tuple(filter(None, wrong)))

@@ -15,6 +15,7 @@ from typing import Any, Literal, Protocol
 import numpy as np
 from jaxtyping import Bool
 
+from headcount.engine.measure.devices import Elsewhere, elsewhere
 from headcount.engine.measure.head_sets import Expected, HeadSetEntry
 from headcount.engine.measure.rates import Kind, seconds_per_token
 from headcount.engine.measure.stored_table import StoredTable
@@ -65,6 +66,12 @@ class Cost:
         """About how long the work will take on this machine, by earlier runs or by a timed pass."""
         running = [item for item in self.items if item.tokens]
         return sum(item.tokens * seconds_per_token(item.model, item.kind) for item in running)
+
+    def elsewhere(self) -> list[Elsewhere]:
+        """What the work takes on machines of which rates are known."""
+        return elsewhere(
+            [(item.model, item.kind, item.tokens) for item in self.items if item.tokens]
+        )
 
     def to_json(self) -> dict[str, Any]:
         """The numbers as a JSON object."""

@@ -36,6 +36,25 @@ class Sampled:
         return {"temperature": self.temperature, "top_p": self.top_p, "seed": self.seed}
 
 
+# Settings of a model by which we do not decode, and their values where they change nothing.
+NOT_OURS = {"top_k": (None, 0), "min_p": (None, 0.0), "typical_p": (None, 1.0)}
+NOT_OURS |= {"repetition_penalty": (None, 1.0), "num_beams": (None, 1)}
+
+
+def own_sampling(model: Model) -> tuple[Sampled, list[str]]:
+    """How a model's own generation settings draw tokens, and settings among them that we lack.
+
+    Without `do_sample` it is greedy, as in transformers.
+    """
+    config = getattr(plain(model.module), "generation_config", None)
+    if not getattr(config, "do_sample", None):
+        return Sampled(), []
+    lacking = [name for name, same in NOT_OURS.items() if getattr(config, name, None) not in same]
+    temperature, top_p = (getattr(config, name, None) for name in ("temperature", "top_p"))
+    own = Sampled(*(1.0 if v is None else float(v) for v in (temperature, top_p)))  # type: ignore[arg-type]
+    return own, lacking
+
+
 @dataclass(frozen=True)
 class Decoding(Sampled):
     """The settings of `generate` that hold for every text."""

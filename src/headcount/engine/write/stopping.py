@@ -63,7 +63,8 @@ def _text(model: Model, ids: Sequence[int]) -> str:
 
 
 def _ending(decoding: Decoding) -> tuple[str, Callable[[str], int | None] | None]:
-    return ENDINGS[decoding.until] if decoding.until else ("", None)
+    ending = ENDINGS.get(decoding.until)
+    return ("", None) if ending is None else (ending.sign, ending.end)
 
 
 class Stopping:

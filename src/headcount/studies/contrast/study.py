@@ -190,4 +190,4 @@ def _shut(gates: ContrastiveGates) -> dict[str, float]:
     }
 
 
-KIND = StudyKind("contrast", describe, Config, PRESETS, estimate=estimate)
+KIND = StudyKind("contrast", describe, Config, PRESETS, estimate=estimate, one_model=True)

@@ -35,7 +35,7 @@ def draw(
         )
     if len(panels[0].models) > 1:
         base, other = panels[0].models[:2]
-        figures["ratios"] = plot_ratios(ratios(found, facts))
+        figures["ratios"] = plot_ratios(ratios(panels, found, facts))
         captions["ratios"] = (
             f"Edges needed by {base} over edges needed by {other}, for every explained effect τ, "
             "by order of the edges: above 1 the second model needs fewer. Hollow: a curve does not "

@@ -20,6 +20,7 @@ from headcount.engine.measure.ablations import form
 from headcount.errors import HeadcountError, counted
 from headcount.metrics import get_logit_metric
 from headcount.models.model import Model
+from headcount.registry import settings_of
 from headcount.report.estimates import plain_facts
 from headcount.report.study import Study
 from headcount.studies import StudyKind
@@ -70,7 +71,7 @@ def describe(models: Sequence[Model], config: Config) -> Description:
 
 def make_case(key: str, model: Model, config: Config) -> EdgeCase:
     """Choose the prompts of a task and model, the metric and the counts."""
-    title, task = make_pool(key, model, config.pool, config.task_settings or {})
+    title, task = make_pool(key, model, config.pool, config.task_settings)
     prompts = choose_prompts(task, model, config)
     own = config.per == "prompt"
     if not own and not prompts.by_position:
@@ -123,7 +124,7 @@ def edge_counts(total: int) -> tuple[int, ...]:
 def check(config: Config) -> None:
     """Refuse tasks and metrics that do not exist."""
     for key in config.tasks:
-        task_factory(key, **(config.task_settings or {}))
+        task_factory(key, **settings_of(config.task_settings, key))
     if config.metric != "auto":
         get_logit_metric(config.metric)
 

@@ -8,17 +8,64 @@ from typing import Any, Literal
 
 from headcount.errors import HeadcountError
 from headcount.registry import setting
+from headcount.studies.presets import Preset
 from headcount.tasks import Task
 
 Base = Literal["soft", "plain"]
 
-ROWS = {"syntax": "Syntax", "common-sense": "Common Sense", "arithmetic": "Math"}
+OURS = {"syntax": "Syntax", "common-sense": "Common Sense", "arithmetic": "Math"}
+# Published data, as they are or in their place, are rows of the same names.
+ROWS = OURS | {
+    "big-bench": "Syntax",
+    "commonsense-qa": "Common Sense",
+    "openmath": "Math",
+    "gsm8k": "Math",
+}
 # The published counts, and those that are the published shares of the heads in models of 336 heads.
 FULL = tuple(sorted({*range(0, 51, 2), 17, 25, 33}))
-PRESETS: dict[str, dict[str, Any]] = {
+PRESETS: dict[str, Mapping[str, Any] | Preset] = {
     "quick": {"counts": (0, 2, 5, 10, 20, 50), "seeds": 2, "n": 16, "plain": False},
     "full": {"counts": FULL, "seeds": 10, "n": 0},
-    "paper": {"counts": FULL, "seeds": 10, "n": 0, "plain": False},
+    "paper": Preset(
+        settings={
+            "tasks": ("big-bench", "commonsense-qa", "openmath"),
+            "counts": FULL,
+            "seeds": 10,
+            "n": 500,
+            "plain": False,
+            "refit": True,
+            "task_settings": {
+                "bos": "never",
+                "separator": "\n",
+                "pool": 50,
+                "validation": 0.1,
+                "big-bench": {"each": 10_000},
+                "commonsense-qa": {"letters": True},
+                "openmath": {
+                    "shortest": 55_050,
+                    "instruction": "Solve each problem step by step, write mathematics in LaTeX, "
+                    "and put the final answer into \\boxed{}.",
+                },
+            },
+        },
+        models=(
+            "meta-llama/Llama-3.2-1B",
+            "meta-llama/Llama-3.2-3B",
+            "meta-llama/Llama-3.2-3B-Instruct",
+            "meta-llama/Llama-3.1-8B",
+        ),
+        loading={"dtype": "bfloat16"},
+        inferred=(
+            "Prompts (one solved item of 50, a line break behind it, no BOS, no chat template) and "
+            "the 10 % of items for validation are those of the released package; the instruction "
+            "for Math has our words.",
+            "Curves are means over 500 validation prompts; the paper does not print their number.",
+            "Of each of the three BIG-bench tasks the first 10,000 rows are used, and the target "
+            "is the answer's words.",
+            "Options of CommonsenseQA keep their order, and items come from its training split.",
+            "Models run in bfloat16.",
+        ),
+    ),
 }
 
 
@@ -31,7 +78,7 @@ class Config:
     """
 
     tasks: tuple[str | Task, ...] = setting(
-        tuple(ROWS), "tasks, or .jsonl files of examples; each is a row of the figure"
+        tuple(OURS), "tasks, or .jsonl files of examples; each is a row of the figure"
     )
     counts: tuple[int, ...] | None = setting(
         None, "numbers of heads to ablate (0 2 4 … 50, and 17 25 33)"

@@ -23,10 +23,11 @@ from headcount.lab import Lab
 from headcount.models.model import Model
 from headcount.rankings.causal_gates.fit import FitSettings, GateFit
 from headcount.rankings.causal_gates.result import CausalGates
+from headcount.registry import settings_of
 from headcount.studies.head_roles.config import ROWS, Config
 from headcount.system.files import safe_name
 from headcount.system.progress import duration
-from headcount.tasks import Task, make_task
+from headcount.tasks import TASKS, Task, make_task
 
 _WORDS = {
     "model": "models by name",
@@ -96,8 +97,12 @@ def make_cells(models: Sequence[Model], config: Config) -> list[Cell]:
             key = spec.name if isinstance(spec, Task) else Path(spec).name.removesuffix(".jsonl")
             if key in by_key:
                 raise HeadcountError(f'Two tasks have the name "{key}": rename one of the files.')
-            task = make_task(spec, model.tokenizer, **(config.task_settings or {}))
-            by_key[key] = Cell(model, label, task, key, ROWS.get(key, key))
+            settings = settings_of(config.task_settings, str(spec))
+            task = make_task(spec, model.tokenizer, **settings)
+            row = ROWS.get(key, key)
+            if row in {cell.name for cell in by_key.values()}:
+                row = TASKS[key].name
+            by_key[key] = Cell(model, label, task, key, row)
         cells += by_key.values()
     return cells
 

@@ -17,6 +17,7 @@ from headcount.heads import check_counts
 from headcount.models.model import Model
 from headcount.rankings.causal_gates.fit import GateFit, RoleSettings
 from headcount.rankings.causal_gates.result import ROLES, CausalGates
+from headcount.registry import settings_of
 from headcount.report.estimates import plain_facts
 from headcount.report.head_rows import head_rows
 from headcount.report.study import Study
@@ -82,7 +83,7 @@ def check(config: Config) -> None:
     fit_settings(config)
     for spec in config.tasks:
         if not isinstance(spec, Task):
-            task_factory(spec, **(config.task_settings or {}))
+            task_factory(spec, **settings_of(config.task_settings, spec))
 
 
 @dataclass(frozen=True, eq=False)

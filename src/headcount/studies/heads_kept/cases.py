@@ -14,6 +14,7 @@ from headcount.heads import HeadLayout, check_counts
 from headcount.metrics import get_logit_metric
 from headcount.models.model import Model
 from headcount.rankings import RANKINGS, Ranking
+from headcount.registry import settings_of
 from headcount.studies.heads_kept.config import Config
 from headcount.tasks import TASKS, Encoded, Task, make_task
 
@@ -79,7 +80,7 @@ class Case:
 
 def make_case(key: str, model: Model, config: Config) -> Case:
     """Make the task for the model, and choose prompts, metric, rankings and counts."""
-    title, task = make_pool(key, model, config.pool, config.task_settings or {})
+    title, task = make_pool(key, model, config.pool, config.task_settings)
     metric = config.metric
     if metric == "auto":
         metric = _metric_for(model.encode(task))
@@ -117,10 +118,10 @@ def make_case(key: str, model: Model, config: Config) -> Case:
 
 
 def make_pool(
-    key: str, model: Model, pool: int, task_settings: Mapping[str, Any]
+    key: str, model: Model, pool: int, task_settings: Mapping[str, Any] | None
 ) -> tuple[str, Task]:
     """The title of a task and the task, with `pool` prompts unless it is a file of prompts."""
-    settings = dict(task_settings)
+    settings = settings_of(task_settings, key)
     known = TASKS[key].defaults() if key in TASKS else {}
     if known.get("n") and "path" not in known:  # 0 stands for all that there are, as in a file
         settings = {"n": pool, **settings}

@@ -43,10 +43,12 @@ def judge_claims(panels: Sequence[TaskPanel]) -> list[Claim]:
     claims = []
     if any(panel.has_random(model) for panel in panels for model in panel.models):
         claims.append(_better_than_random(panels))
-    base, *others = panels[0].models
-    for other in others:
-        claims += [_more_faithful(panels, base, other, axis) for axis in _axes(panels)]
-        claims += [_published(panel, base, other) for panel in panels]
+    for models in dict.fromkeys(tuple(panel.models) for panel in panels):
+        alike = [panel for panel in panels if tuple(panel.models) == models]
+        base, *others = models
+        for other in others:
+            claims += [_more_faithful(alike, base, other, axis) for axis in _axes(panels)]
+            claims += [_published(panel, base, other) for panel in alike]
     return claims
 
 

@@ -16,7 +16,7 @@ from headcount.figures.kept import (
     plot_kept,
     plot_ratios,
 )
-from headcount.figures.style import PALETTE
+from headcount.figures.style import PALETTE, model_label
 from headcount.report.estimates import Estimates
 from headcount.studies.heads_kept.panels import TaskPanel
 
@@ -28,24 +28,26 @@ def draw(
     panels: Sequence[TaskPanel], found: Estimates, facts: Mapping[str, Any]
 ) -> tuple[dict[str, Figure], dict[str, str]]:
     """All figures by file name, and their captions."""
-    base = panels[0].models[0]
+    pairs = {tuple(panel.models[:2]) for panel in panels}
+    base = panels[0].models[0] if len({one for one, *_ in pairs}) == 1 else "the first model"
     figures = {
         "figure": plot_kept([kept_panel(panel) for panel in panels], threshold=panels[0].threshold),
         "areas": plot_areas(_areas(found, facts), label="CMD (0: as all heads)"),
     }
     captions = {"figure": _caption(panels, facts), "areas": _areas_caption(panels)}
     if len(panels[0].ablations) > 1:
-        drawn = [_ablations(panel, base) for panel in panels]
+        drawn = [_ablations(panel, panel.models[0]) for panel in panels]
         figures["ablations"] = plot_kept(drawn, threshold=panels[0].threshold)
         captions["ablations"] = (
             f"The same order of heads, {panels[0].first[1]}, in {base}, with other replacements of "
             "absent heads: means over corrupted or clean prompts, another prompt's output, zero. "
             "Bands are 95 % intervals over prompts."
         )
-    if len(panels[0].models) > 1:
-        figures["ratios"] = plot_ratios(ratios(found, facts))
+    if all(len(panel.models) > 1 for panel in panels):
+        second = panels[0].models[1] if len(pairs) == 1 else "the second model of each panel"
+        figures["ratios"] = plot_ratios(ratios(panels, found, facts))
         captions["ratios"] = (
-            f"Heads needed by {base} over heads needed by {panels[0].models[1]}, for every "
+            f"Heads needed by {base} over heads needed by {second}, for every "
             "explained effect τ, by order of the heads: above 1 the second model needs fewer. "
             "Hollow: a curve does not reach τ before all heads. Bands are 95 % intervals."
         )
@@ -59,20 +61,21 @@ def _points(curve: Explained) -> list[tuple[float, float, float, float]]:
 def kept_panel(panel: TaskPanel) -> KeptPanel:
     """The lines of a task: of each model, ranked and in random order."""
     lines, needed = [], []
-    for model, colour in zip(panel.models, MODELS, strict=False):
-        curve = panel.curve(model)
-        lines.append(KeptLine(model, colour, _points(curve)))
+    for model in panel.models:
+        curve, colour = panel.curve(model), MODELS[panel.place(model)]
+        label = model_label(model)
+        lines.append(KeptLine(label, colour, _points(curve)))
         needed.append(curve.needed(panel.threshold).value)
         if panel.has_random(model):
             random = _points(panel.curve(model, "", RANDOM))
-            lines.append(KeptLine(f"{model}, random order", colour, random, random=True))
+            lines.append(KeptLine(f"{label}, random order", colour, random, random=True))
     words = f"{needed[0]:.0f} {panel.unit}s" if needed[0] == needed[0] else ""
     if len(panel.models) > 1:
         one, two = (panel.curve(model) for model in panel.models[:2])
         ((_, ratio, _),) = ratio_of_needed(one, two, [panel.threshold])
         if ratio.known:
             words = f"{ratio.value:.2g}x [{ratio.low:.2g}, {ratio.high:.2g}]"
-    at_chance = [model for model in panel.models if panel.at_chance(model)]
+    at_chance = [model_label(model) for model in panel.models if panel.at_chance(model)]
     return KeptPanel(panel.title, lines, needed, words, at_chance)
 
 
@@ -95,12 +98,14 @@ def _areas(found: Estimates, facts: Mapping[str, Any]) -> dict[str, Any]:
     return areas
 
 
-def ratios(found: Estimates, facts: Mapping[str, Any]) -> dict[str, Any]:
-    """The ratio at every threshold by task and order, against the second model."""
+def ratios(
+    panels: Sequence[TaskPanel], found: Estimates, facts: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The ratio at every threshold by task and order, against the second model of its panel."""
     by_task: dict[str, Any] = {title: {} for title in facts["tasks"].values()}
-    second = list(facts["models"])[1]
+    second = {panel.key: panel.models[1] for panel in panels}
     for row in found.tables["Ratio by threshold"]:
-        if row["ablation"] == facts["ablation"] and row["other"] == second:
+        if row["ablation"] == facts["ablation"] and row["other"] == second[row["task"]]:
             points = by_task[facts["tasks"][row["task"]]].setdefault(row["order"], [])
             ends = row["ratio"], row["ratio low"], row["ratio high"]
             points.append((row["threshold"], *ends, row["censored"]))

@@ -33,8 +33,13 @@ class TaskPanel:
 
     @property
     def models(self) -> list[str]:
-        """The models, the one that others are compared with first."""
-        return list(self.facts["models"])
+        """The models that it shows, the one that others are compared with first."""
+        every = list(self.facts["models"])
+        return list(self.facts.get("shown", {}).get(self.key, every))
+
+    def place(self, model: str) -> int:
+        """The place of a model among all models of the figure, which decides its colour."""
+        return list(self.facts["models"]).index(model)
 
     @property
     def threshold(self) -> float:

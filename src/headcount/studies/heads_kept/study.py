@@ -22,6 +22,7 @@ from headcount.metrics import get_logit_metric
 from headcount.models.model import Model
 from headcount.rankings import RANKINGS
 from headcount.rankings.agreement import agreement
+from headcount.registry import settings_of
 from headcount.report.estimates import plain_facts
 from headcount.report.head_rows import head_rows
 from headcount.report.study import Study
@@ -61,7 +62,11 @@ def describe(models: Sequence[Model], config: Config) -> Description:
     """One request for each task and model, and one more where orders are validated."""
     check_models(models, "heads-kept")
     tasks = dict.fromkeys(config.tasks)
-    cases = {(key, m.name): make_case(key, m, config) for key in tasks for m in models}
+    cases = {
+        (key, model.name): make_case(key, model, config)
+        for key in tasks
+        for model in models_of(key, models, config)
+    }
     requests: dict[Hashable, StudyRequest] = {k: case.request for k, case in cases.items()}
     for key, case in cases.items():
         if case.validation is not None:
@@ -75,6 +80,17 @@ def describe(models: Sequence[Model], config: Config) -> Description:
             for key, case in cases.items()
         },
     )
+
+
+def models_of(key: str, models: Sequence[Model], config: Config) -> list[Model]:
+    """The models that a panel shows."""
+    places = config.places.get(key, range(1, len(models) + 1))
+    if max(places) > len(models):
+        raise HeadcountError(
+            f"The panel {key} is to show model {max(places)} of {counted(len(models), 'model')}: "
+            "give all models, each with --model, or change --pairs."
+        )
+    return [models[place - 1] for place in places]
 
 
 def check_models(models: Sequence[Model], study: str) -> None:
@@ -98,7 +114,7 @@ def check(config: Config) -> None:
     if config.counts is not None:
         check_counts(config.counts)
     for key in config.tasks:
-        task_factory(key, **(config.task_settings or {}))
+        task_factory(key, **settings_of(config.task_settings, key))
     for ranking in config.rankings:
         RANKINGS[ranking]  # refuses an unknown name
     for ablation in config.ablations:
@@ -186,7 +202,16 @@ def _facts(measured: CaseResults, config: Config) -> dict[str, Any]:
         "ablation": first[0].request.ablations[0],
         "words": {name: values.ablation for name, values in first[1].values.items()},
         "at_chance": {f"{c.model} {c.key}": kept.at_chance for c, kept in measured},
+        **({"shown": _shown(measured)} if config.pairs else {}),
     }
+
+
+def _shown(measured: CaseResults) -> dict[str, list[str]]:
+    """The models of each panel."""
+    shown: dict[str, list[str]] = {}
+    for case, _ in measured:
+        shown.setdefault(case.key, []).append(case.model)
+    return shown
 
 
 def _effects(case: Case, kept: Kept) -> Rows:

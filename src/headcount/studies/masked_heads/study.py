@@ -28,6 +28,7 @@ from headcount.metrics.comet import find_program
 from headcount.models.model import Model
 from headcount.rankings import JOINT, RANKINGS, Ranking
 from headcount.rankings.causal_gates import ROLES
+from headcount.registry import settings_of
 from headcount.report.estimates import plain_facts
 from headcount.report.head_rows import head_rows
 from headcount.report.study import Study
@@ -69,7 +70,7 @@ class FloorRequest:
         """The floors of both metrics."""
         test = self.task.split("test")
         texts = lab.write(self._writing()).of(0)
-        written = Written.of(test, texts, texts)
+        written = Written.of(test, texts, texts, test.until)
         return floor(self.metrics[0], written), floor(self.metrics[1], written)
 
 
@@ -87,10 +88,11 @@ def check(config: Config) -> None:
         raise HeadcountError(
             "masked-heads compares masked heads with the whole model: name a count above 0."
         )
-    _check_rankings(config.rankings)
+    for ranking in _check_rankings(config.rankings):
+        RANKINGS[ranking].bind(**settings_of(config.ranking_settings, ranking))
     _metrics(config)
     for name in check_functions(config.functions):
-        task_factory(name, **config.task_settings)
+        task_factory(name, **settings_of(config.task_settings, name))
 
 
 def _metrics(config: Config) -> tuple[TextMetric, TextMetric]:
@@ -139,7 +141,8 @@ class _MaskedHeads:
             )
         self.task_settings = {"n": config.n, **config.task_settings}
         self.tasks = {
-            key: make_task(key, model.tokenizer, **self.task_settings) for key in config.functions
+            key: make_task(key, model.tokenizer, **settings_of(self.task_settings, key))
+            for key in config.functions
         }
 
     def requests(self) -> dict[Hashable, StudyRequest]:
@@ -160,8 +163,7 @@ class _MaskedHeads:
             for by in others:
                 # A ranking may not suit every task; its refusal must not end the study.
                 request = self._curve(task, by, accuracy, SERIES[:1])
-                ranking = Ranking.of(self.model, task, by)
-                requests[key, by, accuracy.key] = Tolerated(ranking, request)
+                requests[key, by, accuracy.key] = Tolerated(self._ranking(task, by), request)
         return requests
 
     @property
@@ -179,8 +181,11 @@ class _MaskedHeads:
             epsilon=self.config.epsilon,
             **{"counts": self.counts, "seeds": self.config.seeds, **how},
         )
-        ranking = Ranking.of(self.model, task, by)
-        return CurveRequest(self.model, task, ranking, metric, settings)
+        return CurveRequest(self.model, task, self._ranking(task, by), metric, settings)
+
+    def _ranking(self, task: Task, by: str) -> Ranking:
+        settings = settings_of(self.config.ranking_settings, by)
+        return Ranking.of(self.model, task, by, **settings)
 
     def conclude(self, results: Results) -> Study:
         """Make estimates, figures and tables of heads from the results."""
@@ -266,6 +271,14 @@ class _MaskedHeads:
             },
         }
 
+    def _items(self) -> str:
+        """Whose items are asked, as a sentence."""
+        given = [settings_of(self.task_settings, key) for key in self.tasks]
+        paths = {str(own.get(name, "")) for own in given for name in ("path", "test")} - {""}
+        if not paths:
+            return "The items are our own: a short question with one short answer each."
+        return f"The items are those of {' and '.join(sorted(paths))}."
+
     def _differences(self) -> list[str]:
         """Notes for readers of the paper: how this run differs from it."""
         config, second, total = self.config, self.metrics[1], self.model.layout.total
@@ -273,8 +286,8 @@ class _MaskedHeads:
         notes = [
             "The published figure is of Llama-3.1-8B-Instruct with 1,024 heads. "
             f"{self.model.name} has {total} heads, and the counts are {shares} of them.",
-            "The items are our own: a short question with one short answer each. Random heads are "
-            f"drawn from the heads outside TopK, in {counted(config.seeds, 'draw')}.",
+            f"{self._items()} Random heads are drawn from the heads outside TopK, in "
+            f"{counted(config.seeds, 'draw')}.",
             f"The outputs of masked heads are multiplied by {config.epsilon:g} (in the paper by "
             "0.001, in its code by 0.0001).",
         ]
@@ -293,7 +306,9 @@ class _MaskedHeads:
         return notes
 
 
-KIND = StudyKind("masked-heads", describe, Config, PRESETS, check=check, estimate=estimate)
+KIND = StudyKind(
+    "masked-heads", describe, Config, PRESETS, check=check, estimate=estimate, one_model=True
+)
 
 
 def published_counts(layout: HeadLayout) -> list[int]:

@@ -194,4 +194,6 @@ NOTES = (
     "questions can be asked. An answer is right if greedy decoding writes all of its tokens.",
     "Intervals hold the ranking fixed: other ranking prompts were not tried.",
 )
-KIND = StudyKind("needle", describe, Config, PRESETS, check=check, estimate=estimate)
+KIND = StudyKind(
+    "needle", describe, Config, PRESETS, check=check, estimate=estimate, one_model=True
+)

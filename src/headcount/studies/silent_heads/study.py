@@ -23,6 +23,7 @@ from headcount.errors import HeadcountError, counted
 from headcount.metrics import get_logit_metric
 from headcount.metrics.chance import chance_of
 from headcount.models.model import Model
+from headcount.registry import settings_of
 from headcount.report.estimates import plain_facts
 from headcount.report.study import Study
 from headcount.studies import StudyKind
@@ -75,7 +76,7 @@ def describe(models: Sequence[Model], config: Config) -> Description:
 
 def make_case(key: str, model: Model, config: Config) -> SilentCase:
     """Choose the prompts of a task and the metric."""
-    settings = dict(config.task_settings or {})
+    settings = settings_of(config.task_settings, key)
     known = TASKS[key].defaults() if key in TASKS else {}
     if known.get("n") and "path" not in known:  # 0 means all that there are
         settings = {"n": config.pool, **settings}
@@ -103,8 +104,8 @@ def metric_for(examples: Sequence[Encoded]) -> str:
 
 def check(config: Config) -> None:
     """Refuse tasks that do not exist, and files without wrong answers."""
-    settings = config.task_settings or {}
     for key in config.tasks:
+        settings = settings_of(config.task_settings, key)
         task_factory(key, **settings)
         check_file(key, settings, foils_for=f"the study {KIND.key}")
 
@@ -179,4 +180,6 @@ def _facts(
     }
 
 
-KIND = StudyKind("silent-heads", describe, Config, PRESETS, check=check, estimate=estimate)
+KIND = StudyKind(
+    "silent-heads", describe, Config, PRESETS, check=check, estimate=estimate, one_model=True
+)

@@ -7,17 +7,40 @@ from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 from headcount.errors import HeadcountError, did_you_mean, unknown
-from headcount.registry import setting
+from headcount.registry import setting, settings_of
+from headcount.studies.presets import Preset
 from headcount.tasks import TASKS
 from headcount.tasks.inserts import LENGTHS, PLACES, Insert
 
 Variant = Literal["replace", "add"]
 SWEEPS = ("length", "position")
-PRESETS: dict[str, dict[str, Any]] = {
+DECODINGS = ("given", "model")
+PRESETS: dict[str, Mapping[str, Any] | Preset] = {
     "quick": {"n": 60, "prompts": 12},
     "full": {"n": 0, "prompts": 64},
-    # As published, except for the sampling settings: the paper takes those of each model.
-    "paper": {"tasks": ("math-500",), "prompts": 32, "temperature": 0.6, "top_p": 0.95, "seeds": 5},
+    "paper": Preset(
+        settings={
+            "tasks": ("math-500",),
+            "prompts": 32,
+            "decoding": "model",
+            "seeds": 5,
+            "accuracy": "published_maths",
+            "task_settings": {"max_new_tokens": 2048, "shots": 0},
+        },
+        models=(
+            "Qwen/Qwen2.5-Math-1.5B",
+            "Qwen/Qwen2.5-Math-7B",
+            "meta-llama/Llama-3.1-8B-Instruct",
+        ),
+        loading={"dtype": "bfloat16"},
+        inferred=(
+            "A model that samples by its own settings is asked five times; the paper says several.",
+            "Attention is that of head 14 of layer 0 of the first model that has one; the paper "
+            "does not name the model.",
+            "It is the mean over 32 prompts of one length, as far as there are such prompts.",
+            "Models run in bfloat16.",
+        ),
+    ),
 }
 
 
@@ -52,6 +75,12 @@ class Config:
     sinks: int = setting(1, "first tokens of the prompt to leave out of attention profiles")
     temperature: float = setting(0.0, "temperature of sampling; 0 takes the likeliest token")
     top_p: float = setting(1.0, "share of the probability from which tokens are sampled")
+    decoding: str = setting(
+        "given",
+        "tokens are drawn by the given temperature and top-p, or as each model's own generation "
+        "settings say",
+        choices=DECODINGS,
+    )
     seeds: int = setting(1, "sampled runs of each problem")
     accuracy: str = setting("maths", "metric that grades the answers: maths or published_maths")
     heads: tuple[str, ...] = setting((), "heads to switch off in all measurements, as LAYER.HEAD")
@@ -80,14 +109,16 @@ class Config:
             )
         if self.keep and not self.heads:
             raise HeadcountError("Name the heads to keep: --heads LAYER.HEAD.")
-        if self.seeds > 1 and not self.temperature:
+        if self.decoding not in DECODINGS:
+            raise unknown("decoding", self.decoding, DECODINGS)
+        if self.seeds > 1 and not self.temperature and self.decoding == "given":
             raise HeadcountError(
                 "Without sampling every run writes the same texts: set temperature above 0 for "
                 "several seeds."
             )
         self.inserts()
         known = {key for spec in self.tasks for key in TASKS[task_name(spec)].defaults()}
-        for key in self.task_settings or {}:
+        for key in (key for spec in self.tasks for key in settings_of(self.task_settings, spec)):
             if key not in known:
                 raise HeadcountError(
                     f'Neither the study nor its tasks have a setting "{key}".'
@@ -99,11 +130,6 @@ class Config:
         texts = {"w/ Mless": self.meaningless, "w/ Mful": self.meaningful}
         place: Any = self.position  # `Insert` refuses an unknown place
         return {series: Insert(text, self.length, place) for series, text in texts.items()}
-
-    @property
-    def runs(self) -> int:
-        """How often each problem is asked: once if decoding is greedy, as runs would be equal."""
-        return self.seeds if self.temperature else 1
 
     @property
     def longest(self) -> int:

@@ -25,7 +25,7 @@ def draw(
 ) -> tuple[dict[str, Figure], dict[str, str]]:
     """The figure of all models on the first task, and the figure of the sweep.
 
-    The profiles are those of the first model.
+    The profiles are those of the model whose `internals` are given.
     """
     first = panels[0]
     title = f"Results on {first.facts['tasks'][first.task]}"
@@ -99,6 +99,9 @@ def _grading(panels: Sequence[InsertPanel]) -> str:
     first = panels[0]
     runs = len(first.right(WITHOUT))
     how = "greedy decoding" if first.facts["greedy"] else counted(runs, "sampled run")
+    if "decoding" in first.facts:
+        runs_of = [len(panel.right(WITHOUT)) for panel in panels]
+        how = f"each model's own decoding settings, {span_text(runs_of)} runs"
     n = span_text([panel.problems.n for panel in panels])
     models = ", ".join(_named(panel.model) for panel in panels)
     return f"{models}; {n} problems, {how}, {first.facts['metric']['name']}."

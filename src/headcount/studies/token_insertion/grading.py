@@ -12,11 +12,13 @@ from jaxtyping import Float
 
 from headcount.engine.measure.cost import Counter
 from headcount.engine.measure.head_sets import HeadSets
+from headcount.engine.write.settings import own_sampling
 from headcount.engine.write.writing import Sampled, Writing
 from headcount.errors import HeadcountError
 from headcount.lab import Lab
 from headcount.metrics import TextMetric, Written
 from headcount.models.model import Model
+from headcount.registry import settings_of
 from headcount.studies.token_insertion.activations import ActivationRedistribution
 from headcount.studies.token_insertion.config import Config, task_name
 from headcount.tasks import TASKS, Task, encode, task_factory
@@ -64,7 +66,8 @@ def problem_factory(spec: str, config: Config) -> Callable[[Tokenizer], Task]:
     """What makes a task of problems for a tokenizer; refuses what does not exist."""
     name = task_name(spec)
     own = TASKS[name].defaults()
-    settings = {key: value for key, value in (config.task_settings or {}).items() if key in own}
+    given = settings_of(config.task_settings, spec)
+    settings = {key: value for key, value in given.items() if key in own}
     return task_factory(name, **({"path": spec} if name != spec else {}) | settings)
 
 
@@ -135,6 +138,26 @@ def _fitting(model: Model, task: Task, config: Config) -> tuple[Task, list[str]]
     return replace(task, examples=tuple(e for e in task.examples if e.id in fits)), [note]
 
 
+def sampled_runs(model: Model, config: Config) -> list[Sampled]:
+    """How each run draws tokens; there is one if decoding is greedy, as runs would be equal."""
+    how = Sampled(config.temperature, config.top_p)
+    if config.decoding == "model":
+        how, _ = own_sampling(model)
+    return [replace(how, seed=seed) for seed in range(config.seeds if how.temperature else 1)]
+
+
+def decoding_note(model: Model) -> str:
+    """How a model's own generation settings decode, as a sentence."""
+    how, lacking = own_sampling(model)
+    if not how.temperature:
+        return f"{model.name} decodes greedily, as its own settings say."
+    but = f" Its {' and '.join(lacking)} is not used." if lacking else ""
+    return (
+        f"{model.name} draws tokens by its own settings: temperature {how.temperature:g}, top_p "
+        f"{how.top_p:g}.{but}"
+    )
+
+
 @dataclass(frozen=True, eq=False)
 class Graded:
     """The grade of each run and problem of a condition, and the number of texts cut off."""
@@ -163,17 +186,17 @@ class GradeRequest:
     @cached_property
     def writings(self) -> list[Writing]:
         """What is written: one `Writing` for each run."""
-        sets, config = HeadSets.of(self.gates[None], self.model.layout), self.config
+        sets = HeadSets.of(self.gates[None], self.model.layout)
         return [
             Writing(
                 self.model,
                 self.task,
                 sets,
                 split="all",
-                sampled=Sampled(config.temperature, config.top_p, seed),
+                sampled=sampled,
                 redistribution=self.condition.redistribution,
             )
-            for seed in range(config.runs)
+            for sampled in sampled_runs(self.model, self.config)
         ]
 
     def count(self, counter: Counter) -> None:

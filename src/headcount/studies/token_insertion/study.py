@@ -37,8 +37,10 @@ from headcount.studies.token_insertion.grading import (
     Graded,
     GradeRequest,
     conditions,
+    decoding_note,
     problem_factory,
     problems,
+    sampled_runs,
     swept_conditions,
     task_label,
 )
@@ -70,7 +72,7 @@ def describe(models: Sequence[Model], config: Config) -> Description:
     requests = study.requests()
     sayings: dict[Hashable, str] = {
         (number, Condition("w/o")): f"{model.name}, {task.name}: "
-        f"{counted(len(task), 'problem')}, {counted(config.runs, 'run')} each"
+        f"{counted(len(task), 'problem')}, {counted(len(sampled_runs(model, config)), 'run')} each"
         for number, (model, task) in enumerate(study.rounds)
     }
     return Description(requests, study.conclude, sayings=sayings)
@@ -159,7 +161,7 @@ class _TokenInsertion:
         facts = plain_facts(self._facts(graded, internals))
         found = estimate(values, facts)
         figures, captions = draw(
-            drawn(panels_of(values, facts)), found, internals.get(0), self.config.sinks
+            drawn(panels_of(values, facts)), found, _to_draw(internals), self.config.sinks
         )
         heads: list[dict[str, Any]] = []
         for number, inside in internals.items():
@@ -234,7 +236,10 @@ class _TokenInsertion:
             "models": [model.name for model in self.models],
             "tasks": dict(zip(tasks, map(task_label, config.tasks), strict=True)),
             "metric": {"key": self.metric.key, "name": self.metric.name},
-            "greedy": not config.temperature,
+            "greedy": not any(
+                run.temperature for model in self.models for run in sampled_runs(model, config)
+            ),
+            **({"decoding": "model"} if config.decoding == "model" else {}),
             "insert": f'{counted(config.length, "token")} of "{config.meaningless}" (Mless) or '
             f'"{config.meaningful}" (Mful) {PLACED[config.position]}',
             "sweep": config.sweep,
@@ -291,6 +296,8 @@ class _TokenInsertion:
         if config.sinks:
             first = "token" if config.sinks == 1 else f"{config.sinks} tokens"
             notes.append(f"Left out of all profiles, as a sink: the first {first}.")
+        if config.decoding == "model":
+            notes += map(decoding_note, self.models)
         if config.heads:
             kept = "kept" if config.keep else "off"
             notes.append(f"Heads {kept} throughout: {' '.join(config.heads)}.")
@@ -301,6 +308,12 @@ class _TokenInsertion:
             for inside in known
             if inside.choosing
         ]
+
+
+def _to_draw(internals: Mapping[int, Internals]) -> Internals | None:
+    """The internals that are drawn: of the first model with the published head, else the first."""
+    known = [*internals.values()]
+    return next((one for one in known if not one.choosing), known[0] if known else None)
 
 
 def _cut_off(truncated: Sequence[Mapping[str, Any]]) -> list[str]:

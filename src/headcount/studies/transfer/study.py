@@ -24,6 +24,7 @@ from headcount.metrics.chance import Chance, chance_of
 from headcount.models.model import Model
 from headcount.rankings import RANKINGS, Ranking
 from headcount.rankings.random_draws import draw_matched
+from headcount.registry import settings_of
 from headcount.report.estimates import plain_facts
 from headcount.report.head_rows import head_rows
 from headcount.report.study import Study
@@ -54,7 +55,7 @@ def check(config: Config) -> None:
         raise HeadcountError("transfer masks heads: name counts above 0.")
     for key in task_keys(config.tasks):
         task_factory(key, **own_settings(key, config.task_settings))
-    for name in config.task_settings:
+    for name in settings_of(config.task_settings, ""):
         if not any(name in _known(key) for key in task_keys(config.tasks)):
             task_factory(task_keys(config.tasks)[0], **{name: config.task_settings[name]})
 
@@ -96,8 +97,10 @@ def _known(key: str) -> Mapping[str, Any]:
 
 
 def own_settings(key: str, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Those of the settings that a task has."""
-    return {name: value for name, value in settings.items() if name in _known(key)}
+    """Those of the settings for all tasks that a task has, and those under its name."""
+    for_all = settings_of(settings, "")
+    own = {name: value for name, value in for_all.items() if name in _known(key)}
+    return own | dict(settings.get(key, {}))
 
 
 class _Transfer:
@@ -235,4 +238,6 @@ class _Transfer:
         return notes
 
 
-KIND = StudyKind("transfer", describe, Config, PRESETS, check=check, estimate=estimate)
+KIND = StudyKind(
+    "transfer", describe, Config, PRESETS, check=check, estimate=estimate, one_model=True
+)

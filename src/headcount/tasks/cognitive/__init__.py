@@ -5,19 +5,22 @@ own, under the licence of headcount. The solved questions in front of an item co
 are set aside and never asked. There are three fixed draws of solved questions; a task shows the
 same draw in front of all its items. With the `common` front, one solved question of each function
 stands there: then the prompts of all functions begin alike, and only the question differs.
+
+With the `path` of a CogQA file, a function asks the published sub-questions of its skill instead.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, make_dataclass, replace
 from functools import cache, partial
 from typing import Any, Literal, get_args
 
 from headcount.errors import HeadcountError, unknown
 from headcount.system.files import digest
 from headcount.tasks.cognitive import items
+from headcount.tasks.cogqa import CogqaSettings, cogqa_task
 from headcount.tasks.few_shot import check_shots, few_shot_task
 from headcount.tasks.items import Item
 from headcount.tasks.task import Bos, Task, Tokenizer
@@ -40,10 +43,33 @@ class Function:
     @property
     def factory(self) -> Callable[..., Task]:
         """The task factory of the function."""
-        factory = partial(cognitive_task, self, shots=self.shots)
+        factory = partial(_function_task, self)
         level = f"{self.level} level"
         factory.__doc__ = f"{self.name}, one of the eight cognitive functions ({level})."
         return factory
+
+    @property
+    def settings(self) -> type[Any]:
+        """The settings of the function's task, with its own number of shots."""
+        shots = ("shots", int, field(default=self.shots))
+        return make_dataclass("FunctionSettings", [shots], bases=(CognitiveSettings,), frozen=True)
+
+
+@dataclass(frozen=True)
+class CognitiveSettings(CogqaSettings):
+    """The settings of a function's own items, and with a `path` of CogQA's sub-questions."""
+
+    draw: int = 0
+    front: Front = "own"
+    need_corrupted: bool = False
+    max_new_tokens: int = 16
+
+
+def _function_task(function: Function, tokenizer: Tokenizer, settings: Any) -> Task:
+    if settings.path:
+        return replace(cogqa_task(settings, function.name), name=function.key)
+    own = ("n", "shots", "draw", "front", "need_corrupted", "max_new_tokens", "bos")
+    return cognitive_task(function, tokenizer, **{name: getattr(settings, name) for name in own})
 
 
 def cognitive_task(

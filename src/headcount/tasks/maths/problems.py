@@ -37,7 +37,7 @@ from headcount.errors import HeadcountError, unknown
 from headcount.system.files import digest, readable
 from headcount.tasks.cognitive.items import mathematics
 from headcount.tasks.few_shot import check_shots, task_of
-from headcount.tasks.hub import HubSettings, hub
+from headcount.tasks.hub import HubSettings, hub, on_hub
 from headcount.tasks.items import Item
 from headcount.tasks.json_files import Record, records, text_of
 from headcount.tasks.roles import MAX_SHOTS, behind_pool, example_pool
@@ -87,8 +87,9 @@ class ProblemFileSettings(ProblemSettings):
 
 @dataclass(frozen=True)
 class Math500Settings(ProblemFileSettings):
-    """`path` names a local file; without it, `revision` of the hub's data set is read."""
+    """`path` names a file, or a data set of the hub (OWNER/NAME), whose `revision` is read."""
 
+    path: str = HUB.path
     revision: str = ""
 
 
@@ -184,9 +185,9 @@ def problems(tokenizer: Tokenizer, settings: ProblemFileSettings) -> Task:
 
 def math_500(tokenizer: Tokenizer, settings: Math500Settings) -> Task:
     """The 500 problems of MATH-500: from a local file, or from the Hugging Face hub."""
-    if settings.path:
+    if not on_hub(settings.path):
         return _with_our_shots("math-500", read_problems(settings.path), settings)
-    rows = hub(settings=replace(HUB, revision=settings.revision))
+    rows = hub(settings=replace(HUB, path=settings.path, revision=settings.revision))
     asked = [Problem(row.prompt, row.target.strip(), template=row.content) for row in rows]
     return _with_our_shots("math-500", asked, settings)
 

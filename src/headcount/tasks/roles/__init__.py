@@ -12,11 +12,12 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from functools import partial
+from typing import Any, ClassVar
 
 from headcount.errors import HeadcountError, counted
 from headcount.system.files import digest
-from headcount.tasks.few_shot import check_shots, few_shot_task
+from headcount.tasks.few_shot import check_shots, few_shot_task, shape
 from headcount.tasks.items import Item
 from headcount.tasks.roles.items import arithmetic_items, common_sense_items, syntax_items
 from headcount.tasks.task import Bos, Task, Tokenizer, of_task, quoted
@@ -32,11 +33,42 @@ LETTERS = "ABCDEFGHIJ"
 class PoolSettings:
     """The number of items (0: all), and of solved items in front, which the seed draws."""
 
+    separator: ClassVar[str] = "\n\n"
+    instruction: ClassVar[str] = ""
+    pool: ClassVar[int] = POOL
+    validation: ClassVar[float] = 0.0
     n: int = 0
     shots: int = 1
     seed: int = 0
     max_new_tokens: int = 16
     bos: Bos = "auto"
+
+
+@dataclass(frozen=True)
+class PublishedSettings(PoolSettings):
+    """Rows of published data, and the look of the prompt.
+
+    path         a file, or a data set of the hub (OWNER/NAME), of which `split` is read
+    separator    what stands behind a solved item
+    instruction  a line in front of all else
+    pool         items that are set aside to be shown solved
+    validation   share of the other contents in the test split; 0 takes about a half
+    """
+
+    path: str = ""
+    split: str = "train"
+    revision: str = ""
+    separator: str = "\n\n"  # type: ignore[misc]  # our own tasks have one look
+    instruction: str = ""  # type: ignore[misc]
+    pool: int = POOL  # type: ignore[misc]
+    validation: float = 0.0  # type: ignore[misc]
+
+    def __post_init__(self) -> None:
+        if not (self.pool >= 1 and 0 <= self.validation < 1):
+            raise HeadcountError(
+                "pool is at least 1 and validation from 0 to below 1, not "
+                f"{self.pool} and {self.validation}."
+            )
 
 
 @dataclass(frozen=True)
@@ -94,16 +126,19 @@ def pool_task(
     settings are those of a `Task`.
     """
     check_shots(key, settings.shots, MAX_SHOTS)
-    if len(items) < POOL + MIN_ASKED:
+    if len(items) < settings.pool + MIN_ASKED:
         raise HeadcountError(
             f"The task {key} has {counted(len(items), 'item')} and needs at least "
-            f"{POOL + MIN_ASKED}: {POOL} are set aside to be shown solved, and the others are "
-            "split in two; give a file with more items."
+            f"{settings.pool + MIN_ASKED}: {settings.pool} are set aside to be shown solved, and "
+            "the others are split in two; give a file with more items."
         )
-    shown = {item.content for item in example_pool(items)}
+    shown = {item.content for item in example_pool(items, settings.pool)}
     if options is not None:
         items = [lettered(item, options[item]) for item in items]
     asked = behind_pool(items, shown, settings.shots, settings.seed, same_form)
+    if settings.validation:
+        contents = sorted({item.content for item, _ in asked}, key=_digest)
+        further["test_contents"] = frozenset(contents[: round(settings.validation * len(contents))])
     return few_shot_task(
         key,
         asked,
@@ -112,12 +147,21 @@ def pool_task(
         turn=lambda item: _digest(item.content),
         n=settings.n,
         foils_from=FOILS_FROM,
+        in_front=partial(_front, settings),
         **of_task(settings),
         **further,
     )
 
 
-def example_pool(items: Sequence[Item]) -> list[Item]:
+def _front(settings: PoolSettings, solved: Sequence[Item]) -> str:
+    """The instruction and the solved items in front of a question."""
+    front = f"{settings.instruction}\n" if settings.instruction else ""
+    return front + "".join(
+        f"{shape(item.question)} {item.answer}{settings.separator}" for item in solved
+    )
+
+
+def example_pool(items: Sequence[Item], size: int = POOL) -> list[Item]:
     """The items that are shown solved and never asked: forms in turn, short items first.
 
     An item is short if it is in the shorter half of its form. The choice depends on the contents
@@ -132,7 +176,7 @@ def example_pool(items: Sequence[Item]) -> list[Item]:
         middle = sorted(sizes)[(len(sizes) - 1) // 2]
         order = sorted(range(len(alike)), key=lambda index: sizes[index] > middle)
         turns += [(turn, form, alike[index]) for turn, index in enumerate(order)]
-    return [item for _, _, item in sorted(turns, key=lambda turn: turn[:2])[:POOL]]
+    return [item for _, _, item in sorted(turns, key=lambda turn: turn[:2])[:size]]
 
 
 def behind_pool(

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 from headcount import __version__
+from headcount.cli.export_options import add_export, add_server
 from headcount.cli.parser import Parser, add_settings
 from headcount.cli.study_help import STUDY_EXAMPLES, STUDY_MODELS
 from headcount.errors import HeadcountError
@@ -274,13 +275,14 @@ def _generate(parser: Parser) -> None:
 
 @command(
     "models:export",
-    "write a model without some heads as an ordinary checkpoint",
+    "write a model without some heads as an ordinary checkpoint, or head sets as LoRA adapters",
     "--heads 3.4 11.2 --out without",
+    "--as adapter --heads 3.4 11.2 --heads 5.1 --out adapters",
+    "--as adapter --scores scores.json --counts 8 16 --seeds 5 --out adapters",
 )
 def _export(parser: Parser) -> None:
     _model(parser)
-    _heads(parser)
-    parser.option("--out", "FOLDER", "folder to write, which must not exist yet", required=True)
+    add_export(parser)
     _loading(parser)
 
 
@@ -444,3 +446,4 @@ def _measuring(parser: Parser) -> None:
     ray += "with auto the one to which this machine belongs"
     add("--ray", nargs="?", const="local", metavar="ADDRESS", help=ray)
     add("--workers", type=int, metavar="N", help="how many workers (one for each GPU)")
+    add_server(parser)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import shlex
 import sys
 from argparse import Namespace
@@ -51,8 +52,13 @@ def model_from(arguments: Namespace, name: str | None = None) -> Model:
     """Load the model that the arguments name, or the one of this name."""
     from headcount.models.model import load_model
 
+    spec = arguments.model if name is None else name
+    if (served := getattr(arguments, "served", None)) is not None:
+        how = {option: getattr(arguments, option) for option in ("revision", "trust_remote_code")}
+        model: Model = served.model(spec, **how)
+        return model
     chosen: dict[str, Any] = {option: getattr(arguments, option) for option in LOADING}
-    return load_model(arguments.model if name is None else name, **chosen)
+    return load_model(spec, **chosen)
 
 
 def gates_from(arguments: Namespace, model: Model) -> Float[np.ndarray, "heads"]:
@@ -65,11 +71,13 @@ def gates_from(arguments: Namespace, model: Model) -> Float[np.ndarray, "heads"]
 def lab_from(arguments: Namespace) -> Iterator[Lab]:
     """The lab that the arguments ask for: its store, its executor, and what it shows.
 
-    A cluster that cannot be reached is refused before a model is loaded.
+    A cluster or a server that cannot be reached is refused before a model is loaded.
     """
     address, count = getattr(arguments, "ray", None), getattr(arguments, "workers", None)
     if address is None and count is not None:
         raise HeadcountError("--workers counts the workers of a Ray cluster: give --ray as well.")
+    if address is not None and getattr(arguments, "server", None):
+        raise HeadcountError("Measure on a Ray cluster or on a server: give --ray or --server.")
     from headcount.lab import Lab
 
     if getattr(arguments, "explain", False):
@@ -87,6 +95,16 @@ def lab_from(arguments: Namespace) -> Iterator[Lab]:
             from headcount.integrations.ray import ray_executor
 
             lab.executor = opened.enter_context(ray_executor(address, workers=count))
+        if getattr(arguments, "server", None):
+            from headcount.integrations.served import Served
+
+            lab.executor = arguments.served = Served(
+                arguments.server,
+                arguments.adapters,
+                precision=arguments.precision,
+                write=arguments.write_adapters,
+                api_key=os.environ.get("HEADCOUNT_SERVER_KEY"),
+            )
         yield lab
 
 

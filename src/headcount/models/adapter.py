@@ -46,7 +46,7 @@ EXACT = 1e-5  # relative difference of weights that is rounding in float32
 PREFIX = "base_model.model."  # of PEFT, before the name of a module
 
 
-class LowRank(NamedTuple):
+class AdapterPart(NamedTuple):
     """What an adapter adds to one projection: B·A."""
 
     down: Float[Tensor, "rank inputs"]  # A
@@ -88,7 +88,7 @@ def check_rank(model: Model, gates: Float[Tensor, "heads"], name: str, most: int
 
 
 @torch.no_grad()
-def low_rank_parts(model: Model, gates: Float[Tensor, "heads"]) -> dict[str, LowRank]:
+def low_rank_parts(model: Model, gates: Float[Tensor, "heads"]) -> dict[str, AdapterPart]:
     """The adapter of a head set: what it adds to each projection that changes, by its name."""
     changed = changed_columns(model, gates)
     rank = max(len(columns) for columns, _ in changed.values())
@@ -99,7 +99,7 @@ def low_rank_parts(model: Model, gates: Float[Tensor, "heads"]) -> dict[str, Low
         up[:, : len(columns)] = weight * (scale.float() - 1)
         down = torch.zeros(rank, site.width)
         down[range(len(columns)), columns] = 1
-        parts[site.module] = LowRank(down, up)
+        parts[site.module] = AdapterPart(down, up)
     return parts
 
 
@@ -154,7 +154,7 @@ def stored_weight(model: Model, name: str, shape: torch.Size) -> Any:
     )
 
 
-def write_adapter(folder: Path, model: Model, parts: Mapping[str, LowRank], base: str) -> None:
+def write_adapter(folder: Path, model: Model, parts: Mapping[str, AdapterPart], base: str) -> None:
     """Write an adapter as PEFT does, in the smallest number format that loses nothing."""
     half = (torch.bfloat16, torch.float16)
     fitting = (d for d in half if all(_fits(part.up, d) for part in parts.values()))
@@ -232,12 +232,12 @@ def _column_error(folder: Path, model: Model, gates: Float[Tensor, "heads"]) -> 
     return max(errors) if not parts else float("inf")
 
 
-def read_parts(folder: Path) -> dict[str, LowRank]:
+def read_parts(folder: Path) -> dict[str, AdapterPart]:
     """What a written adapter adds to each projection, in float32."""
     tensors = load_file(folder / ADAPTER_WEIGHTS)
     names = dict.fromkeys(name.split(".lora_")[0] for name in tensors)
     return {
-        name.removeprefix(PREFIX): LowRank(
+        name.removeprefix(PREFIX): AdapterPart(
             *(tensors[f"{name}.lora_{letter}.weight"].float() for letter in "AB")
         )
         for name in names

@@ -59,6 +59,7 @@ class AdapterFolder:
     base: str
     layout: HeadLayout
     adapters: dict[str, Adapter] = field(default_factory=dict)
+    _by_gates: dict[bytes, Adapter] = field(default_factory=dict, repr=False)
 
     @classmethod
     def open(cls, path: str | Path) -> AdapterFolder:
@@ -93,9 +94,7 @@ class AdapterFolder:
                     f"{path} exists, and is neither empty nor a folder of adapters: choose "
                     "another name."
                 )
-            path.mkdir(parents=True, exist_ok=True)
-            head = {"format": FORMAT, "base": base, "heads_per_layer": list(model.layout.counts)}
-            (path / INDEX).write_text(json.dumps(head) + "\n", encoding="utf-8")
+            return cls(path, base, model.layout)
         folder = cls.open(path)
         if (folder.base, folder.layout) != (base, model.layout):
             raise HeadcountError(
@@ -110,12 +109,12 @@ class AdapterFolder:
             gates[self.layout.number(self.layout.parse(head))] = gate
         name = str(row["name"])
         if name == safe_name(name) and (self.path / name / ADAPTER).exists():
-            self.adapters[name] = Adapter(name, gates, int(row["rank"]), float(row["error"]))
+            adapter = Adapter(name, gates, int(row["rank"]), float(row["error"]))
+            self.adapters[name] = self._by_gates[gates.tobytes()] = adapter
 
     def named(self, gates: Float[np.ndarray, "heads"]) -> Adapter | None:
         """The adapter of a head set, if there is one."""
-        key = np.asarray(gates, dtype=np.float32) + 0
-        return next((a for a in self.adapters.values() if np.array_equal(a.gates, key)), None)
+        return self._by_gates.get((np.asarray(gates, dtype=np.float32) + 0).tobytes())
 
     def add(self, model: Model, name: str, gates: Float[np.ndarray, "heads"], most: int) -> Adapter:
         """Write the adapter of a head set, unless it is there; it is checked before it counts."""
@@ -137,8 +136,11 @@ class AdapterFolder:
                 for n in np.flatnonzero(gates != 1).tolist()
             }
             row = {"name": name, "rank": rank, "error": error, "gates": changed}
+            counts = list(self.layout.counts)
+            head = {"format": FORMAT, "base": self.base, "heads_per_layer": counts}
+            lines = [row] if (self.path / INDEX).exists() else [head, row]
             with (self.path / INDEX).open("a", encoding="utf-8") as index:
-                index.write(json.dumps(row) + "\n")
+                index.writelines(f"{json.dumps(line)}\n" for line in lines)
         self._enter(row)
         return self.adapters[name]
 
@@ -199,7 +201,7 @@ def export_adapters(
     checked against the gated model. A folder with adapters of the same model gets those that it
     lacks. `base` is the model's name for those who load an adapter (default: its hub id or folder).
 
-    >>> from headcount import load_model
+    >>> from headcount import export_adapters, load_model
     >>> model = load_model("smollm2-135m-q4")
     >>> folder = getfixture("tmp_path") / "adapters"
     >>> made = export_adapters(model, {"two-off": ["3.4", "11.2"]}, folder)

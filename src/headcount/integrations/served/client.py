@@ -20,7 +20,7 @@ PASSING = (408, 429, 500, 502, 503, 504)  # answers after which trying again may
 LONGEST = 300  # characters of a server's own message
 
 
-class Scores(NamedTuple):
+class TokenScores(NamedTuple):
     """Of the last tokens of a text: log-probabilities, and which of them greedy decoding takes."""
 
     logprobs: list[float]
@@ -68,7 +68,7 @@ class Client:
             return ""
         return str(answer.get("version", "")) if isinstance(answer, dict) else ""
 
-    def score(self, model: str, ids: Sequence[int], count: int) -> Scores:
+    def score(self, model: str, ids: Sequence[int], count: int) -> TokenScores:
         """The scores of the last `count` tokens of a text, each after all tokens before it."""
         asked = {"max_tokens": 1, "echo": True, "logprobs": 1}
         return _scores(self._complete(model, ids, asked), ids, count, self.url)
@@ -138,7 +138,7 @@ def _message(error: urllib.error.HTTPError) -> str:
     return text if len(text) <= LONGEST else f"{text[:LONGEST]}…"
 
 
-def _scores(choice: dict[str, Any], ids: Sequence[int], count: int, url: str) -> Scores:
+def _scores(choice: dict[str, Any], ids: Sequence[int], count: int, url: str) -> TokenScores:
     """Read the scores of the last tokens, from vLLM's own field or else from the echoed prompt."""
     last = range(len(ids) - count, len(ids))
     try:
@@ -159,4 +159,4 @@ def _scores(choice: dict[str, Any], ids: Sequence[int], count: int, url: str) ->
         ) from error
     if not all(map(math.isfinite, logprobs)):
         raise HeadcountError(f"{url} gives log-probabilities that are not finite numbers.")
-    return Scores(logprobs, greedy)
+    return TokenScores(logprobs, greedy)

@@ -25,7 +25,7 @@ from headcount.engine.measure.executor import Job, Unit
 from headcount.engine.measure.measuring import MeasuringJob
 from headcount.engine.write.writing import WritingJob
 from headcount.errors import HeadcountError, counted
-from headcount.integrations.served.client import Client, NotServedError, Scores
+from headcount.integrations.served.client import Client, NotServedError, TokenScores
 from headcount.metrics import METRICS, Metric
 from headcount.models.adapter import MAX_RANK, check_rank
 from headcount.models.adapter_folder import AdapterFolder, adapter_name
@@ -109,13 +109,13 @@ class Served:
             )
         return name
 
-    def model(self, spec: str | Path | None = None) -> Model:
+    def model(self, spec: str | Path | None = None, **how: Any) -> Model:
         """The served model, for tasks and sweeps: its config and tokenizer, without weights.
 
         `spec` is the folder or the hub id from which they are read (default: the base model of the
-        adapters).
+        adapters). The other arguments are those of `unloaded_model`.
         """
-        model = unloaded_model(spec or self.folder.base)
+        model = unloaded_model(spec or self.folder.base, **how)
         if model.layout != self.folder.layout:
             raise HeadcountError(
                 f"{model.name} has {model.layout}, and the adapters in {self.folder.path} are for "
@@ -221,7 +221,7 @@ class Served:
     def _value(self, name: str, metric: Metric, row: Encoded) -> float:
         """The value of a row: one request for each of its answers."""
         score = partial(self._ask, self.client.score, name)
-        first: Scores = score((*row.prompt, *row.target), len(row.target))
+        first: TokenScores = score((*row.prompt, *row.target), len(row.target))
         front = (*row.prompt, *row.target[:-1])
         others = [score((*front, *last), 1) for last in row.also]
         if metric.key == "accuracy":

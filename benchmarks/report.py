@@ -16,6 +16,7 @@ RESULTS = Path(__file__).parent / "results"
 PLAIN, OURS = "plain", "headcount"
 LONG = "headcount long prompts 1"  # the format of what long_prompts.py writes
 DECODING, FIRST = "headcount decoding 1", "headcount first call 1"
+ADAPTERS = "headcount adapters against gates 1"
 REAL = {"0.5B": "0.5b", "1.5B": "1.5b"}  # the shapes of real models, by a part of their names
 DECODING_BARS = {"0.5b": 8, "1.5b": 8, "8b": 4}  # × `generate`, by shape
 FIRST_BAR = 1.1  # × plain hooks
@@ -83,7 +84,49 @@ def page() -> str:
     sections += [
         real_section(one) for one in files if one.get("format") == "headcount real models 1"
     ]
+    sections += adapters_section([one for one in files if one.get("format") == ADAPTERS])
     return "\n".join(sections)
+
+
+def adapters_section(files: Sequence[dict[str, Any]]) -> list[str]:
+    """What `adapters.py` measured: head sets as LoRA adapters against gates."""
+    rows = []
+    for found in files:
+        for row in found["rows"]:
+            cells = [found["model"], row["dtype"], row["head set"], str(row["rank"])]
+            cells += [f"{row['bytes'] / 1e6:.1f}", f"{row['logits']:.1e}", f"{row['logprob']:.1e}"]
+            rows.append([*cells, f"{row['adapter mean']:.1e}", f"{row['gates mean']:.1e}"])
+    if not rows:
+        return []
+    header = ["model", "weights", "random heads", "rank", "MB", "logits apart", "log-prob. apart"]
+    header += ["adapter: mean error", "gates: mean error"]
+    prompts = ", ".join(f"{found['prompts']} of {found['model']}" for found in files)
+    text = (
+        "## Head sets as LoRA adapters\n\n"
+        f"PEFT applies the adapters, headcount the gates; IOI prompts ({prompts}). *Apart* is the "
+        "largest difference between the two, of logits relative to the largest logit of a prompt, "
+        "of log-probabilities of the answer in nats. *Mean error* is that of these "
+        "log-probabilities against gates in float32. *MB* is the size of an adapter's folder. All "
+        f"are 4-bit files, dequantised.\n\n{table(header, rows, left=(0, 1, 2))}\n"
+    )
+    return [text, *(_batch_speed(found) for found in files if found["speed"])]
+
+
+def _batch_speed(found: dict[str, Any]) -> str:
+    """The time of one batch in which each row has a head set of its own."""
+    timed = found["speed"]
+    seconds = timed["cpu seconds"]
+    per_row = seconds["gates, one for each row"]
+    rows = [[way, f"{time:.2f}", f"{time / per_row:.2f}"] for way, time in seconds.items()]
+    return (
+        f"One batch of {timed['rows']} rows × {timed['tokens']} tokens ({found['model']}, float32, "
+        f"{found['threads']} thread of {found['machine']['processor']}), six random heads off in "
+        f"each row; adapters of rank {timed['rank']} or less. CPU seconds, the median of "
+        f"{timed['rounds']} rounds in turns.\n\n"
+        f"{table(['', 'CPU seconds', '÷ gates per row'], rows)}\n\n"
+        f"- Versions: {', '.join(f'{n} {v}' for n, v in found['versions'].items())}\n"
+        "- Command: `python benchmarks/adapters.py`\n"
+    )
 
 
 def decoding_section(found: dict[str, Any]) -> str:

@@ -11,9 +11,10 @@ import numpy as np
 from headcount.cli.common import Answer, model_from
 from headcount.curves.curve import DRAWN, CurveRequest, CurveSettings
 from headcount.errors import HeadcountError, counted
+from headcount.explorer.weights import weights_in_words
 from headcount.heads import HeadLayout, HeadScores, HeadSet
 from headcount.metrics import get_metric
-from headcount.models.adapter_folder import AdapterFolder, export_adapters
+from headcount.models.adapter_folder import INDEX, AdapterFolder, export_adapters
 from headcount.models.model import Model
 from headcount.models.unloaded import unloaded_model
 from headcount.rankings import fitting
@@ -59,7 +60,7 @@ def write_adapters(arguments: Namespace) -> Answer:
         max_rank=arguments.max_rank,
         progress=not arguments.json,
     )
-    text = [_text(made, model, arguments.unloaded), *left_out]
+    text = [_text(made, model), *left_out]
     return Answer(_document(made), "\n".join(text), left_out)
 
 
@@ -92,7 +93,13 @@ def _document(made: AdapterFolder) -> dict[str, Any]:
         "base": made.base,
         "max_lora_rank": made.served_rank,
         "adapters": [
-            {"name": one.name, "rank": one.rank, "error": one.error, "heads": _heads(one, made)}
+            {
+                "name": one.name,
+                "rank": one.rank,
+                "error": one.error,
+                "compared": one.compared,
+                "heads": _heads(one, made),
+            }
             for one in made.adapters.values()
         ],
     }
@@ -104,26 +111,26 @@ def _heads(one: Any, made: AdapterFolder) -> dict[str, float]:
     return {str(layout.head(number)): float(one.gates[number]) for number in changed}
 
 
-def _text(made: AdapterFolder, model: Model, unloaded: bool) -> str:
+def _text(made: AdapterFolder, model: Model) -> str:
     """The adapters, how exact they are, and the options of vLLM that serve them."""
     adapters = [*made.adapters.values()]
     lines = [f"{counted(len(adapters), 'adapter')} for {made.base} in {made.path}"]
     for one in adapters[:FEW]:
-        changed = counted(int((one.gates != 1).sum()), "head")
-        lines.append(f"  {one.name}: {changed} changed, rank {one.rank}, error {one.error:.1e}")
+        changed, error = counted(int((one.gates != 1).sum()), "head"), f"error {one.error:.1e}"
+        lines.append(f"  {one.name}: {changed}, rank {one.rank}, {error} of the {one.compared}")
     if len(adapters) > FEW:
-        lines.append(f"  … and {len(adapters) - FEW} more: {made.path / 'head-sets.jsonl'}")
-    if unloaded:
+        lines.append(f"  … and {len(adapters) - FEW} more: {made.path / INDEX}")
+    compared = {one.compared for one in adapters}
+    if "logits" in compared:
+        lines.append("Logits: the model with the adapter, loaded again, against the gated model.")
+    if "weights" in compared:
         lines += [
-            "W + B·A was compared with W·diag(g). The model was not loaded: its heads were proven "
-            "on a small model of the same config with random weights, and no logits were compared.",
+            "Weights: W + B·A against W·diag(g), without loading the model; its heads were proven "
+            "on a small model of the same config with random weights."
         ]
-    else:
-        dtype = str(model.dtype).removeprefix("torch.")
-        lines += [
-            f"Each was loaded again, and gives the gated model's logits; the error is relative to "
-            f"the largest logit, in {dtype}."
-        ]
+    words = weights_in_words(model)
+    if "dequantised" in words:
+        lines += [f"Of {words}: an engine that serves the quantised file rounds in its own way."]
     first = adapters[0].name
     lines += [
         "",

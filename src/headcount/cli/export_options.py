@@ -27,7 +27,7 @@ def add_export(parser: Parser) -> None:
     rank = "refuse adapters of a larger rank: head size times heads that change in a layer (512, "
     rank += "the most that vLLM takes)"
     adapters("--max-rank", metavar="N", type=int, default=512, help=rank)
-    base = "the model's name for engines (its hub id, bundled name, or the path of its folder)"
+    base = "the model's name for engines (its hub id, or the path of its folder)"
     adapters("--base", metavar="NAME", default="", help=base)
     unloaded = "do not load the model: read only the output projections from its safetensors"
     adapters("--unloaded", action="store_true", help=unloaded)

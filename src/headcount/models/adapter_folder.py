@@ -22,10 +22,11 @@ from headcount.models.adapter import (
     low_rank_parts,
     write_adapter,
 )
+from headcount.models.bundled import BUNDLED, bundled_folder
 from headcount.models.export import new_folder
 from headcount.models.load import ADAPTER
 from headcount.models.model import Model, check_model
-from headcount.models.sites import plain
+from headcount.models.sites import is_unloaded, plain
 from headcount.system.files import checked_path, digest, safe_name
 from headcount.system.progress import progress as progress_bar
 
@@ -38,13 +39,15 @@ SERVED_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)  # that vLLM takes as --ma
 class Adapter:
     """One adapter of a folder: its name, which is also that of its folder, and its head set.
 
-    `error` is its relative difference from the gates, as it was measured when it was written.
+    `error` is its relative difference from the gates, as it was measured when it was written: of
+    the logits or, if the model was not loaded, of the weights (`compared`).
     """
 
     name: str
     gates: Float[np.ndarray, "heads"] = field(repr=False)
     rank: int
     error: float
+    compared: str
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,7 +112,8 @@ class AdapterFolder:
             gates[self.layout.number(self.layout.parse(head))] = gate
         name = str(row["name"])
         if name == safe_name(name) and (self.path / name / ADAPTER).exists():
-            adapter = Adapter(name, gates, int(row["rank"]), float(row["error"]))
+            facts = int(row["rank"]), float(row["error"]), str(row["compared"])
+            adapter = Adapter(name, gates, *facts)
             self.adapters[name] = self._by_gates[gates.tobytes()] = adapter
 
     def named(self, gates: Float[np.ndarray, "heads"]) -> Adapter | None:
@@ -135,7 +139,9 @@ class AdapterFolder:
                 str(self.layout.head(n)): float(gates[n])
                 for n in np.flatnonzero(gates != 1).tolist()
             }
-            row = {"name": name, "rank": rank, "error": error, "gates": changed}
+            compared = "weights" if is_unloaded(model.module) else "logits"
+            row = {"name": name, "rank": rank, "error": error, "compared": compared}
+            row["gates"] = changed
             counts = list(self.layout.counts)
             head = {"format": FORMAT, "base": self.base, "heads_per_layer": counts}
             lines = [row] if (self.path / INDEX).exists() else [head, row]
@@ -156,8 +162,10 @@ class AdapterFolder:
 
 
 def base_name(model: Model) -> str:
-    """The name by which others load the model: a hub id, a bundled name, or an absolute path."""
+    """The name by which engines load the model: a hub id, or the absolute path of its folder."""
     spec = str((model.origin or {}).get("spec", model.name))
+    if spec in BUNDLED:
+        return str(bundled_folder(spec).resolve())
     with suppress(OSError):
         if Path(spec).expanduser().exists():
             return str(Path(spec).expanduser().resolve())

@@ -110,7 +110,8 @@ class Client:
                 if error.code not in PASSING:
                     raise self._refused(error.code, why, body) from error
             except (urllib.error.URLError, HTTPException, OSError, ValueError) as error:
-                why = str(getattr(error, "reason", error) or type(error).__name__)
+                cause = getattr(error, "reason", error)
+                why = getattr(cause, "strerror", None) or str(cause) or type(error).__name__
             if pause is not None:
                 time.sleep(pause)
         raise HeadcountError(

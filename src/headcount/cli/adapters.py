@@ -22,6 +22,23 @@ from headcount.registry import make_settings
 from headcount.system.folders import check_place
 
 FEW = 8  # adapters that are printed
+# Options that a checkpoint has no use for.
+OF_ADAPTERS = ("scores", "counts", "series", "seeds", "epsilon", "max_rank", "base", "unloaded")
+
+
+def one_head_set(arguments: Namespace) -> list[list[str]]:
+    """The one head set of a checkpoint; several, and the options of adapters, are refused."""
+    for name in OF_ADAPTERS:
+        if getattr(arguments, name) != arguments.parser.get_default(name):
+            option = f"--{name.replace('_', '-')}"
+            raise HeadcountError(f"{option} is an option of adapters: add --as adapter.")
+    if len(arguments.heads) != 1:
+        raise HeadcountError(
+            "A checkpoint holds one head set: give its heads once, as in --heads 3.4 11.2, or "
+            "write several as adapters (--as adapter)."
+        )
+    heads: list[list[str]] = arguments.heads
+    return heads
 
 
 def write_adapters(arguments: Namespace) -> Answer:

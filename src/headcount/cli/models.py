@@ -9,12 +9,12 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from headcount.cli.adapters import write_adapters
+from headcount.cli.adapters import one_head_set, write_adapters
 from headcount.cli.common import Answer, gates_from, model_from
 from headcount.cli.parser import chosen_settings, parse_settings
 from headcount.engine.write.decode import generate as decode
 from headcount.engine.write.settings import Decoding
-from headcount.errors import HeadcountError, counted
+from headcount.errors import counted
 from headcount.figures.edges import plot_edges
 from headcount.figures.style import save_figure
 from headcount.models.export import check_new
@@ -108,12 +108,7 @@ def export(arguments: Namespace) -> Answer:
     """Fold the head set into the weights, write them, load them again, and compare logits."""
     if arguments.form == "adapter":
         return write_adapters(arguments)
-    if len(arguments.heads) != 1 or arguments.scores:
-        raise HeadcountError(
-            "A checkpoint holds one head set: give its heads once, as in --heads 3.4 11.2, or "
-            "write several as adapters (--as adapter)."
-        )
-    (arguments.heads,) = arguments.heads
+    (arguments.heads,) = one_head_set(arguments)
     check_place(check_new(arguments.out))  # refuses before a model is loaded
     model = model_from(arguments)
     gates = gates_from(arguments, model)

@@ -92,6 +92,7 @@ def test_refused_before_anything_runs(folder: Path, capsys: pytest.CaptureFixtur
         ((*EXPORT, "--heads", "0.1", "--max-rank", "8", "--out", "a"), "rank 16 .1 head"),
         (("export", "--heads", "0.1", "--heads", "0.2", "--out", "a"), "holds one head set"),
         (("export", "--out", "a"), "holds one head set"),
+        (("export", "--heads", "0.1", "--max-rank", "8", "--out", "a"), "--max-rank is an option"),
         (("rank", "--server", "http://127.0.0.1:9"), "adapters holds no head-sets.jsonl"),
         (("rank", "--server", "http://127.0.0.1:9", "--ray"), "give --ray or --server"),
     ):

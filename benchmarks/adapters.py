@@ -30,7 +30,7 @@ from headcount.models.gate import gating
 from headcount.tasks import Encoded, encode
 
 RESULTS = Path(__file__).parent / "results" / "adapters.json"
-TOKENS = 32  # in each row of the batch that is timed
+TOKENS = (32, 1)  # in each row of the batches that are timed: a short prompt, a step of decoding
 KINDS = (("1 head off", 1, 0.0), ("6 heads off", 6, 0.0), ("24 heads × 0.5", 24, 0.5))
 
 
@@ -95,8 +95,8 @@ def equality(
 
 
 @torch.no_grad()
-def speed(model: Model, folder: Path, rows: int, rounds: int) -> dict[str, Any]:
-    """CPU seconds of a batch in which each row has a head set, as adapters and as gates."""
+def speed(model: Model, folder: Path, rows: int, rounds: int) -> list[dict[str, Any]]:
+    """CPU seconds of batches in which each row has a head set, as adapters and as gates."""
     generator = np.random.default_rng(1)
     sets = {}
     for number in range(rows):
@@ -108,8 +108,20 @@ def speed(model: Model, folder: Path, rows: int, rounds: int) -> dict[str, Any]:
     for name in names[1:]:
         loaded.load_adapter(str(folder / name), adapter_name=name)
     loaded.eval()
-    ids = torch.arange(rows * TOKENS).view(rows, TOKENS) % 1000 + 100
+    loaded.set_adapter(names[0])
     gates = torch.tensor(np.stack([*sets.values()]), dtype=torch.float32)
+    return [
+        _timed(model, loaded, names, gates, tokens, rounds) | {"rank": made.rank}
+        for tokens in TOKENS
+    ]
+
+
+@torch.no_grad()
+def _timed(
+    model: Model, loaded: Any, names: list[str], gates: torch.Tensor, tokens: int, rounds: int
+) -> dict[str, Any]:
+    """The median time of each way, in turns."""
+    ids = torch.arange(len(gates) * tokens).view(len(gates), tokens) % 1000 + 100
     plain = {"input_ids": ids, "use_cache": False}
 
     def gated(some: torch.Tensor) -> torch.Tensor:
@@ -123,19 +135,17 @@ def speed(model: Model, folder: Path, rows: int, rounds: int) -> dict[str, Any]:
         "PEFT, one adapter": lambda: loaded(**plain).logits,
         "PEFT, one for each row": lambda: loaded(**plain, adapter_names=names).logits,
     }
-    loaded.set_adapter(names[0])
     apart = (ways["PEFT, one for each row"]() - ways["gates, one for each row"]()).abs().max()
     times: dict[str, list[float]] = {way: [] for way in ways}
-    for _ in range(rounds):
+    for _ in range(rounds if tokens > 1 else 3 * rounds):
         for way, run in ways.items():
             begin = time.process_time()
             run()
             times[way].append(time.process_time() - begin)
     return {
-        "rows": rows,
-        "tokens": TOKENS,
-        "rank": made.rank,
-        "rounds": rounds,
+        "rows": len(gates),
+        "tokens": tokens,
+        "rounds": len(times["no head off"]),
         "apart": float(apart),
         "cpu seconds": {way: statistics.median(some) for way, some in times.items()},
     }
@@ -149,11 +159,11 @@ def main() -> None:
     parser.add_argument("--prompts", type=int, default=12)
     parser.add_argument("--dtypes", nargs="+", default=["float32", "bfloat16"])
     parser.add_argument("--rows", type=int, default=16, help="of the batch; 0 times nothing")
-    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--json", type=Path, default=RESULTS)
     options = parser.parse_args()
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", 1)))
-    machine, rows, timed = describe_machine(), [], None
+    machine, rows, timed = describe_machine(), [], []
     reference: dict[str, np.ndarray] = {}
     with tempfile.TemporaryDirectory() as place:
         for dtype in options.dtypes:

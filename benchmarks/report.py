@@ -113,17 +113,25 @@ def adapters_section(files: Sequence[dict[str, Any]]) -> list[str]:
 
 
 def _batch_speed(found: dict[str, Any]) -> str:
-    """The time of one batch in which each row has a head set of its own."""
+    """The time of batches in which each row has a head set of its own."""
     timed = found["speed"]
-    seconds = timed["cpu seconds"]
-    per_row = seconds["gates, one for each row"]
-    rows = [[way, f"{time:.2f}", f"{time / per_row:.2f}"] for way, time in seconds.items()]
+    per_row = [one["cpu seconds"]["gates, one for each row"] for one in timed]
+    rows = []
+    for way in timed[0]["cpu seconds"]:
+        cells = [way]
+        for one, base in zip(timed, per_row, strict=True):
+            seconds = one["cpu seconds"][way]
+            cells += [f"{seconds:.3f}", f"{seconds / base:.2f}"]
+        rows.append(cells)
+    header = [""]
+    for one in timed:
+        header += [f"{one['rows']} × {one['tokens']} tokens: s", "÷ gates per row"]
+    rounds = " and ".join(str(one["rounds"]) for one in timed)
     return (
-        f"One batch of {timed['rows']} rows × {timed['tokens']} tokens ({found['model']}, float32, "
-        f"{found['threads']} thread of {found['machine']['processor']}), six random heads off in "
-        f"each row; adapters of rank {timed['rank']} or less. CPU seconds, the median of "
-        f"{timed['rounds']} rounds in turns.\n\n"
-        f"{table(['', 'CPU seconds', '÷ gates per row'], rows)}\n\n"
+        "Batches in which each row has a head set of its own, six random heads off "
+        f"({found['model']}, float32, {found['threads']} thread of "
+        f"{found['machine']['processor']}); adapters of rank {timed[0]['rank']} or less. CPU seconds, the median of {rounds} rounds in turns.\n\n"
+        f"{table(header, rows)}\n\n"
         f"- Versions: {', '.join(f'{n} {v}' for n, v in found['versions'].items())}\n"
         "- Command: `python benchmarks/adapters.py`\n"
     )

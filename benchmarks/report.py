@@ -130,7 +130,8 @@ def _batch_speed(found: dict[str, Any]) -> str:
     return (
         "Batches in which each row has a head set of its own, six random heads off "
         f"({found['model']}, float32, {found['threads']} thread of "
-        f"{found['machine']['processor']}); adapters of rank {timed[0]['rank']} or less. CPU seconds, the median of {rounds} rounds in turns.\n\n"
+        f"{found['machine']['processor']}); adapters of rank {timed[0]['rank']} or less. "
+        f"CPU seconds, the median of {rounds} rounds in turns.\n\n"
         f"{table(header, rows)}\n\n"
         f"- Versions: {', '.join(f'{n} {v}' for n, v in found['versions'].items())}\n"
         "- Command: `python benchmarks/adapters.py`\n"

@@ -271,6 +271,11 @@ def verdict(claim: Mapping[str, Any]) -> str:
     return text
 
 
+def found_at_least(claim: Mapping[str, Any]) -> str:
+    """How far beyond its margin a truth must lie to be found 8 times in 10, if undecided."""
+    return "–" if claim["detectable"] is None else number(claim["detectable"])
+
+
 @table("masked-shape")
 def masked_shape() -> str:
     """Mean scaled accuracy over the four published panels, by number of masked heads."""
@@ -581,10 +586,11 @@ def contrast_claims() -> str:
             claim["claim"].split(" (measured")[0],
             interval({**claim, "value": claim["measured"]}),
             claim["verdict"],
+            found_at_least(claim),
         ]
         for claim in claims(CONTRAST)
     ]
-    return markdown(["claim", "measured", "verdict"], body)
+    return markdown(["claim", "measured", "verdict", "would be found"], body)
 
 
 @table("stability-ioi")
@@ -1205,8 +1211,10 @@ def needle_claims() -> str:
         if not claim["claim"].startswith(start):
             raise SystemExit(f"{NEEDLE}: {claim['claim']} is not: {start}")
         where = re.search(r"together: (.*?)\.$", claim["reason"])
-        body.append([name, judged(claim), where.group(1) if where else "–"])
-    return markdown(("claim", "verdict", "at the length that decides"), body)
+        decides = where.group(1) if where else "–"
+        body.append([name, judged(claim), decides, found_at_least(claim)])
+    header = ("claim", "verdict", "at the length that decides", "would be found")
+    return markdown(header, body)
 
 
 @table("needle-heads")

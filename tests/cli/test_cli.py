@@ -954,7 +954,7 @@ def test_a_dry_run_refuses_what_the_run_would_refuse(disk: Disk, refused: Run) -
         (("run", "heads-kept", "--ranking", "patchin"), 'Did you mean "patching"?'),
         (("run", "heads-kept", "--metric", "similarity"), "this needs logits"),
         (("run", "head-roles", "--tasks", "syntaxx"), 'Did you mean "syntax"?'),
-        (("run", "head-roles", "--updates", "0"), "needs updates to be at least 1, not 0"),
+        (("run", "head-roles", "--updates", "0"), "takes updates from 1 to 100,000, not 0"),
         (("run", "head-roles", "--seeds", "0"), "head-roles needs at least 1 seed, not 0"),
         (("run", "transfer", "--tasks", "math"), "name at least two tasks, not math"),
         (("run", "transfer", "--tasks", "math", "retrieva"), 'Did you mean "retrieval"?'),

@@ -153,8 +153,9 @@ def files_text(paths: Sequence[Path]) -> str:
     shown = (".png", ".csv", ".gz", ".json")
     others = [path.name for path in paths[1:] if path.suffix in shown]
     others += ["scores/"] * (paths[0].parent / "scores").is_dir()
+    what = "picture" if paths[0].suffix == ".png" else "table"  # a study may have nothing to draw
     return (
-        f"\nThe picture: {paths[0]}\nIn the same folder: {', '.join(others)}\n"
+        f"\nThe {what}: {paths[0]}\nIn the same folder: {', '.join(others)}\n"
         f"Everything on one page, for a browser: {paths[-1]}"
     )
 

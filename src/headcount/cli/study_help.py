@@ -23,6 +23,7 @@ STUDY_MODELS = {  # how often --model may be given, and its default
     "masked-heads": " (smollm2-135m-q4)",
     "contrast": " (smollm2-135m-q4)",
     "silent-heads": " (smollm2-135m-q4)",
+    "transfer": " (smollm2-135m-q4)",
     "heads-kept": "; twice for a dense and a sparse one (smollm2-135m-q4 and its sparse version)",
     "needle": " (smollm2-135m-q4)",
     "edges-kept": "; twice for a dense and a sparse one (smollm2-135m-q4 and its sparse version)",

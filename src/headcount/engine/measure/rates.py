@@ -21,7 +21,7 @@ import torch
 from headcount.models.fast_paths import FastPaths
 from headcount.models.forward_modes import exactly, synchronize
 from headcount.models.model import Model
-from headcount.models.sites import accepted
+from headcount.models.sites import accepted, is_unloaded
 from headcount.system.remembered import remember, remembered_number
 
 TOKENS = 32  # tokens in a row of a timed pass: only rows × tokens matters
@@ -157,6 +157,8 @@ def timed_pass(model: Model, rows: int, seconds: float = 0.0) -> float:
 
 def seconds_per_token(model: Model, kind: Kind = "passes") -> float:
     """About how many seconds a token takes in passes of this kind; NaN if no pass can be timed."""
+    if is_unloaded(model.module):  # how fast a server is, nobody knows here
+        return math.nan
     for measured in (kind, "passes"):
         known = remembered_number(RATES, f"{_device_key(model)} / {measured}")
         if known is not None:

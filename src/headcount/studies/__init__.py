@@ -30,6 +30,7 @@ PUBLISHED = {
     "transfer": "heads ranked on one task, masked on another: are they of this task alone?",
     "token-insertion": "meaningless and meaningful inserts: accuracy and attention",
     "silent-heads": "heads that do nothing on an input, found by cheap scores of activity",
+    "pruned": "smaller checkpoints: accuracy and loss against the share of the cache kept",
 }
 
 # The studies that `headcount demo --all` runs: one for each published main figure.

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from headcount.models.model import Model as Model
     from headcount.models.model import load_model as load_model
     from headcount.models.model import wrap as wrap
+    from headcount.models.prune import prune as prune
     from headcount.rankings.ranking import rank as rank
     from headcount.report.study import Study as Study
     from headcount.stats import Interval as Interval
@@ -67,6 +68,7 @@ _HOMES = {
     "generate": "headcount.engine.write.decode",
     "gated": "headcount.models.gated",
     "export": "headcount.models.export",
+    "prune": "headcount.models.prune",
     "collect": "headcount.engine.read.collect",
     "load_model": "headcount.models.model",
     "make_task": "headcount.tasks",

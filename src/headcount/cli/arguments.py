@@ -6,11 +6,12 @@ Nothing here loads torch: each command imports its own work when it runs.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias
+from collections.abc import Sequence
+from typing import Any
 
 from headcount import __version__
-from headcount.cli.parser import Parser, add_settings
+from headcount.cli.parser import COMMANDS, Parser, add_settings, command
+from headcount.cli.prune_options import add_prune_options
 from headcount.cli.study_help import STUDY_EXAMPLES, STUDY_MODELS
 from headcount.errors import HeadcountError
 from headcount.sparse.settings import Settings
@@ -29,18 +30,6 @@ bundled model smollm2-135m-q4, which every command uses unless --model names ano
 """
 MODEL = "a hub id, folder, .gguf file or bundled name"
 STORE = "file of the stored measurements (HEADCOUNT_STORE, or store.sqlite in the cache folder)"
-
-AddOptions: TypeAlias = Callable[[Parser], None]
-COMMANDS: dict[str, tuple[AddOptions, str, str, tuple[str, ...]]] = {}
-
-
-def command(home: str, summary: str, *examples: str) -> Callable[[AddOptions], None]:
-    """Register a command: the decorated function adds its options, FILE:FUNCTION `home` runs it."""
-
-    def enter(add_options: AddOptions) -> None:
-        COMMANDS[add_options.__name__[1:]] = add_options, home, summary, examples
-
-    return enter
 
 
 def build_parser(words: Sequence[str] = ()) -> Parser:
@@ -282,6 +271,20 @@ def _export(parser: Parser) -> None:
     _heads(parser)
     parser.option("--out", "FOLDER", "folder to write, which must not exist yet", required=True)
     _loading(parser)
+
+
+@command(
+    "prune:prune",
+    "write a smaller checkpoint, without some key/value groups, and measure what it costs",
+    "--keep-groups 2 --out smaller",
+    "--model ./my-model --cache 0.5 --heal-steps 200 --text text.txt --out smaller",
+)
+def _prune(parser: Parser) -> None:
+    _model(parser)
+    add_prune_options(parser)
+    _set(parser, "settings of the tasks, such as n=100, or of the measurement")
+    _loading(parser)
+    _measuring(parser)
 
 
 @command(

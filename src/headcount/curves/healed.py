@@ -12,6 +12,7 @@ from jaxtyping import Float
 
 from headcount.curves.pruned import BEST, WHOLE, Chosen, PrunedRequest, Pruning
 from headcount.engine.measure.cost import Counter
+from headcount.engine.measure.executor import Local
 from headcount.engine.measure.head_sets import HeadSets
 from headcount.engine.measure.plan import MEASUREMENT
 from headcount.lab import Lab
@@ -112,7 +113,8 @@ class HealedRequest:
         def make() -> dict[str, list[float]]:
             module = self.shape.made(lab, self.settings)
             healed = wrap(module, model.tokenizer, name=model.name)
-            alone = replace(lab, store=None)  # all values are kept as one document
+            # All values are kept as one document, and workers could not load this model.
+            alone = replace(lab, store=None, executor=Local())
             whole = HeadSets.of([], healed.layout)
             found = {}
             for key, test in self.tests.items():

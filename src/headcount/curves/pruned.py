@@ -26,7 +26,7 @@ from headcount.lab import Lab
 from headcount.metrics import get_logit_metric
 from headcount.models.groups import Geometry, Kept, best_kept, geometry_of, random_kept
 from headcount.models.model import Model
-from headcount.rankings import Ranking, fitting
+from headcount.rankings import Ranking
 from headcount.rankings.ranking import examples_key
 from headcount.store import Store
 from headcount.tasks import Task
@@ -34,7 +34,7 @@ from headcount.tasks import Task
 GROUPS, HEADS = "groups", "heads"  # what is removed: whole groups, or query heads of each group
 WHOLE, BEST, RANDOM = "whole", "best", "random"
 RAW, RESCALED, HEALED = "raw", "rescaled", "healed"
-RANKED_BY = {GROUPS: "group-ablation", HEADS: "ablation"}  # by default
+RANKED_BY = {GROUPS: "group-ablation", HEADS: "attribution"}  # by default
 LOSS = "logprob_per_token"
 
 
@@ -125,7 +125,7 @@ class Pruning:
 
     def _chosen(self, task: Task, scores: Mapping[str, HeadScores], tables: Any) -> Chosen:
         if isinstance(self.ranking, HeadScores):
-            scores = dict.fromkeys(self.kinds, fitting(self.ranking, self.model))
+            scores = dict.fromkeys(self.kinds, self.ranking)
         together = [np.array(table) for table in tables or ()]
         return Chosen(self, task, scores, together)
 
@@ -143,9 +143,8 @@ class Pruning:
             for ranking in self._rankings(task).values():
                 ranking.count(counter)
         elif not isinstance(self.ranking, HeadScores):
-            for kind in self.kinds:  # as many passes as ablations of all groups or heads would take
-                sets = self.whole.groups if kind == GROUPS else self.whole.heads
-                counter.passes(self.model, tokens * sets * self.whole.layers)
+            # As many passes as the ablation of every group takes.
+            counter.passes(self.model, tokens * self.whole.groups * self.whole.layers)
         counter.passes(self.model, tokens * self.rescale)
 
     def result(self, lab: Lab) -> Chosen:

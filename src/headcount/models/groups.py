@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Shaped
 
 from headcount.errors import HeadcountError, counted
 from headcount.heads import HeadScores
@@ -57,8 +57,8 @@ class Geometry:
         groups = counted(self.groups, "key/value group")
         return f"{groups} of {counted(self.per_group, 'query head')} in every layer"
 
-    def by_group(self, heads: Float[np.ndarray, "heads"]) -> np.ndarray:
-        """Numbers of all heads as (layers, groups, heads of a group)."""
+    def by_group(self, heads: Shaped[np.ndarray, "heads"]) -> np.ndarray:
+        """What there is of every head as (layers, groups, heads of a group)."""
         return np.asarray(heads).reshape(self.layers, self.groups, self.per_group)
 
 
@@ -90,17 +90,18 @@ def check_size(
 ) -> None:
     """Refuse sizes that no model has: one of the three must be given."""
     given = {
-        "keep_groups": keep_groups,
-        "keep_heads_per_group": keep_heads_per_group,
+        "keep-groups": keep_groups,
+        "keep-heads-per-group": keep_heads_per_group,
         "cache": cache,
     }
     named = [name for name, value in given.items() if value is not None]
     if len(named) != 1:
+        both = f", not {' and '.join(named)}" if named else ""
         raise HeadcountError(
-            "Say how much to keep by one of keep_groups, keep_heads_per_group and cache, not by "
-            f"{' and '.join(named) or 'none'}."
+            "Say how much to keep by one of keep-groups, keep-heads-per-group (in Python with "
+            f"underscores) and cache{both}."
         )
-    for name in ("keep_groups", "keep_heads_per_group"):
+    for name in ("keep-groups", "keep-heads-per-group"):
         value = given[name]
         if value is not None and (not isinstance(value, int) or value < 1):
             raise HeadcountError(f"{name} must be a whole number from 1 on, not {value}.")
@@ -151,22 +152,35 @@ def choose_size(
 def best_kept(scores: HeadScores, whole: Geometry, size: Geometry) -> Kept:
     """The heads to keep by their scores: which ones is free in each layer.
 
-    A group counts as the mean of its query heads' scores; of equal ones, the first is kept.
+    A group counts as the mean of its query heads' scores, unless the scores are of groups; of
+    equal ones, the first is kept.
 
     >>> from headcount.heads import HeadLayout
     >>> scores = HeadScores(HeadLayout((4,)), np.array([9.0, 0.0, 5.0, 5.0]), "by hand")
     >>> best_kept(scores, Geometry(1, 2, 2), Geometry(1, 1, 2)).tolist()
     [False, False, True, True]
     """
-    by_group = whole.by_group(scores.values)
+    each = {whole.heads: whole.per_group, whole.groups: 1}.get(scores.layout.counts[0])
+    if each is None or len({scores.layout.counts[0]} | {*scores.layout.counts}) > 1:
+        raise _other_model(scores, whole)
+    by_group = scores.values.reshape(-1, whole.groups, each)
+    if len(by_group) != whole.layers:
+        raise _other_model(scores, whole)
     if size.groups < whole.groups:
         return _most(by_group.mean(2), size.groups)[..., None].repeat(whole.per_group, 2).ravel()
     if (by_group == by_group[..., :1]).all():
         raise HeadcountError(
             f'The ranking "{scores.ranking}" scores all query heads of a group alike, so it cannot '
-            "choose among them: take one of single heads, such as ablation."
+            "choose among them: take one of single heads, such as attribution."
         )
     return _most(by_group, size.per_group).ravel()
+
+
+def _other_model(scores: HeadScores, whole: Geometry) -> HeadcountError:
+    return HeadcountError(
+        f'The scores "{scores.ranking}" belong to another model: they are for {scores.layout}, and '
+        f"this one has {whole.layers} layers with {whole}."
+    )
 
 
 def random_kept(whole: Geometry, size: Geometry, seed: int) -> Kept:

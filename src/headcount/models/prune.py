@@ -41,7 +41,7 @@ from headcount.models.groups import (
     size_of,
 )
 from headcount.models.model import Model, check_model
-from headcount.models.sites import accepted, coarsest_dtype, probe_prompt
+from headcount.models.sites import accepted, coarsest_dtype, probe_prompt, run
 from headcount.models.slices import tolerance
 from headcount.system.transformers_compat import attention_configs, quiet_transformers
 
@@ -141,8 +141,6 @@ def prune(
     whole = geometry_of(check_model(model))
     if isinstance(heads, HeadScores):
         check_size(keep_groups, keep_heads_per_group, cache)
-        if heads.layout != model.layout:
-            raise HeadcountError(f"These scores belong to another model than {model.name}.")
         size = choose_size(model.name, whole, stock_sizes(model), **sizes)
         gates = best_kept(heads, whole, size).astype(np.float32)
     elif any(value is not None for value in sizes.values()):
@@ -152,19 +150,32 @@ def prune(
         )
     else:
         gates = as_gates(heads, model.layout)
-    kept = size_of(gates != 0, whole, model.name)
-    module = pruned_module(model, gates)
-    with exactly(model.module):
+    return write_pruned(model, pruned_module(model, gates), gates, target)
+
+
+@torch.no_grad()
+def write_pruned(
+    model: Model,
+    module: Any,
+    gates: Float[np.ndarray, "heads"],
+    target: Path,
+    *,
+    changed: bool = False,
+) -> Pruned:
+    """Write a pruned module, load it again, and compare logits: see `prune`.
+
+    They are compared with those of the gated model or, if its weights were `changed` after pruning,
+    with its own in memory.
+    """
+    whole = geometry_of(model)
+    with exactly(model.module), exactly(module):
         before, after = footprint(model.module), footprint(module)
-        error = save_pruned(model, module, gated_logits(model, torch.from_numpy(gates)), target)
-    return Pruned(target, whole, kept, gates, error, before, after)
-
-
-def save_pruned(
-    model: Model, module: Any, expected: Float[Tensor, "rows tokens vocab"], target: Path
-) -> float:
-    """Write a pruned module; loaded again, it must give the expected logits. See `prune`."""
-    return write_checkpoint(model, module, module.state_dict(), expected, target)
+        expected = gated_logits(model, torch.from_numpy(gates))
+        if changed:
+            expected = run(module, probe_prompt(module, 2)).float()
+        differs = write_checkpoint(model, module, module.state_dict(), expected, target)
+    kept = size_of(gates != 0, whole, model.name)
+    return Pruned(target, whole, kept, gates, differs, before, after)
 
 
 @torch.no_grad()
@@ -234,9 +245,16 @@ def _smaller_config(model: Model, module: Any, size: Geometry) -> Any:
 
 
 def stock_sizes(model: Model) -> list[Geometry]:
-    """Every smaller size that the class of the model's config accepts."""
+    """Every smaller size that the class of the model's config accepts.
+
+    A class that ties the size of a head to the number of heads is refused.
+    """
     module, whole = check_prunable(model), geometry_of(model)
-    return [size for size in whole.sizes() if not _objection(_smaller_config(model, module, size))]
+    configs = {size: _smaller_config(model, module, size) for size in whole.sizes()}
+    sizes = [size for size, config in configs.items() if not _objection(config)]
+    if sizes:
+        _shapes_of(model, module, configs[sizes[0]], sizes[0])
+    return sizes
 
 
 def _objection(config: Any) -> str:

@@ -14,7 +14,9 @@ from headcount.studies.description import columns
 from headcount.studies.pruned.claims import heads, judge_claims
 from headcount.studies.pruned.panels import (
     ACCURACY,
+    COLUMNS,
     LOSS,
+    SPEED,
     SPEEDS,
     PrunedPanels,
     share_kept,
@@ -50,6 +52,9 @@ def point_rows(panels: PrunedPanels) -> Rows:
         draws = len(panels.tasks[0].table(point))
         mean = panels.mean(ACCURACY, point).limited(0, 1).interval
         rows.append(_point(panels, MEAN, ACCURACY, point, mean, draws, panels.n(ACCURACY)))
+    for about in panels.values.facts(task=SPEED):
+        found = panels.rounds.estimate(panels.values.get(**about)).interval
+        rows.append({**about, **columns(found), "n": found.n, "draws": 1})
     return rows
 
 
@@ -62,7 +67,8 @@ def _point(
     draws: int,
     n: int | None = None,
 ) -> dict[str, Any]:
-    about = {"model": panels.facts["model"], "task": task, "metric": metric, **asdict(point)}
+    fixed = {"model": panels.facts["model"], "task": task, "metric": metric}
+    about = {name: {**fixed, **asdict(point)}[name] for name in COLUMNS}
     return {**about, **columns(found), "n": found.n if n is None else n, "draws": draws}
 
 

@@ -148,11 +148,16 @@ class PrunedPanels:
         """How many times as fast the pruned model reads or writes, paired by round."""
         about = {"model": self.facts["model"], "task": SPEED, "metric": what, "treatment": ""}
         about |= {"kept": size["kept"], "count": size["count"]}
-        rounds = Resampling(self.values.clusters(model=self.facts["model"], task=SPEED), seed=1)
         best, whole = (
-            rounds.estimate(self.values.get(**about, series=series)) for series in (BEST, WHOLE)
+            self.rounds.estimate(self.values.get(**about, series=series))
+            for series in (BEST, WHOLE)
         )
         return best.over(whole)
+
+    @cached_property
+    def rounds(self) -> Resampling:
+        """The rounds in which speeds were measured."""
+        return Resampling(self.values.clusters(model=self.facts["model"], task=SPEED), seed=1)
 
 
 def share_kept(size: Mapping[str, Any]) -> float:

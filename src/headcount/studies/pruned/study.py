@@ -33,7 +33,13 @@ from headcount.errors import HeadcountError
 from headcount.heads import HeadScores
 from headcount.lab import Lab
 from headcount.metrics.chance import chance_of
-from headcount.models.groups import Geometry, choose_size, geometry_of, random_kept
+from headcount.models.groups import (
+    Geometry,
+    best_kept,
+    choose_size,
+    geometry_of,
+    random_kept,
+)
 from headcount.models.model import Model
 from headcount.models.prune import pruned_module, stock_sizes
 from headcount.rankings import RANKINGS
@@ -113,6 +119,8 @@ class PrunedStudy:
         ranking: Any = config.ranking or None
         if config.ranking.endswith(".json"):
             ranking = HeadScores.load(config.ranking)
+            for size in self.sizes:
+                best_kept(ranking, self.whole, size)  # refuses scores of another model
         how = ranking, ranked_on, config.draws, config.rescale
         self.pruning = Pruning(model, self.sizes, self.text, *how)
 

@@ -18,23 +18,23 @@ from jaxtyping import Float
 from headcount.curves.texts import TextRequest
 from headcount.engine.measure.cost import Counter
 from headcount.engine.measure.head_sets import HeadSetEntry, HeadSets, Pending
-from headcount.engine.measure.plan import MEASUREMENT
 from headcount.engine.measure.sweep import Sweep, Values
-from headcount.engine.read.activity import writes_together
 from headcount.heads import HeadScores
 from headcount.lab import Lab
 from headcount.metrics import get_logit_metric
-from headcount.models.groups import Geometry, Kept, best_kept, geometry_of, random_kept
+from headcount.models.groups import GROUPS, Geometry, Kept, best_kept, geometry_of, random_kept
 from headcount.models.model import Model
-from headcount.rankings import Ranking
-from headcount.rankings.ranking import examples_key
+from headcount.rankings import RANKINGS, Ranking
+from headcount.rankings.reconstruction import (
+    known_writes,
+    least_squares,
+    writes_of,
+)
 from headcount.store import Store
-from headcount.tasks import Task
+from headcount.tasks import Encoded, Task
 
-GROUPS, HEADS = "groups", "heads"  # what is removed: whole groups, or query heads of each group
 WHOLE, BEST, RANDOM = "whole", "best", "random"
 RAW, RESCALED, HEALED = "raw", "rescaled", "healed"
-RANKED_BY = {GROUPS: "group-ablation", HEADS: "attribution"}  # by default
 LOSS = "logprob_per_token"
 
 
@@ -54,7 +54,7 @@ class Pruning:
 
     sizes    the sizes to prune to
     text     on which heads are rescaled and, unless there is a task, ranked
-    ranking  the name of a ranking or scores; None: `RANKED_BY`
+    ranking  the name of a ranking, or scores
     task     on whose ranking split heads are ranked
     draws    random draws of each size
     rescale  whether the rescaled models are measured too
@@ -63,7 +63,7 @@ class Pruning:
     model: Model
     sizes: Sequence[Geometry]
     text: TextRequest
-    ranking: str | HeadScores | None = None
+    ranking: str | HeadScores = "reconstruction"
     task: Task | None = None
     draws: int = 5
     rescale: bool = True
@@ -73,13 +73,9 @@ class Pruning:
         """The geometry of the model."""
         return geometry_of(self.model)
 
-    def kind(self, size: Geometry) -> str:
-        """What is removed to get to this size."""
-        return GROUPS if size.groups < self.whole.groups else HEADS
-
     def label(self, series: str, treatment: str, size: Geometry) -> PrunedHeads:
         """The label of a size."""
-        kind = self.kind(size)
+        kind = self.whole.removed(size)
         return PrunedHeads(
             series, treatment, kind, size.groups if kind == GROUPS else size.per_group
         )
@@ -89,23 +85,28 @@ class Pruning:
         """What is measured by gates."""
         return (RAW, RESCALED) if self.rescale else (RAW,)
 
-    def ranked_by(self, kind: str) -> str:
+    @property
+    def ranked_by(self) -> str:
         """The name of the ranking."""
         if isinstance(self.ranking, HeadScores):
             return self.ranking.ranking
-        return self.ranking or RANKED_BY[kind]
+        return self.ranking
 
     @property
     def kinds(self) -> list[str]:
         """The kinds of all sizes."""
-        return list(dict.fromkeys(map(self.kind, self.sizes)))
+        return list(dict.fromkeys(map(self.whole.removed, self.sizes)))
 
     def _rankings(self, text: Task) -> dict[str, Ranking]:
         """The ranking for each kind; none where there are scores."""
         if isinstance(self.ranking, HeadScores):
             return {}
-        on = self.task or text
-        return {kind: Ranking.of(self.model, on, self.ranked_by(kind)) for kind in self.kinds}
+        name, on = self.ranked_by, self.task or text
+        takes = "unit" in RANKINGS[name].defaults()
+        return {
+            kind: Ranking.of(self.model, on, name, **({"unit": kind} if takes else {}))
+            for kind in self.kinds
+        }
 
     def known(self, store: Store | None) -> Chosen | None:
         """Which heads are kept, if the store knows all that decides it."""
@@ -116,18 +117,23 @@ class Pruning:
             task = self.text.task(text)
             found = {kind: r.known(store) for kind, r in self._rankings(task).items()}
             scores = {kind: known for kind, known in found.items() if known is not None}
-            tables = store.get_document("writes-together", self._context(task))
-            if len(scores) < len(found) or (self.rescale and tables is None):
+            together = known_writes(self.model, self._fitted(task), store)
+            if len(scores) < len(found) or (self.rescale and together is None):
                 return None
-            vars(self)["_chosen"] = self._chosen(task, scores, tables)
+            vars(self)["_chosen"] = self._chosen(task, scores, together or [])
         chosen: Chosen = vars(self)["_chosen"]
         return chosen
 
-    def _chosen(self, task: Task, scores: Mapping[str, HeadScores], tables: Any) -> Chosen:
+    def _chosen(
+        self, task: Task, scores: Mapping[str, HeadScores], together: Sequence[np.ndarray]
+    ) -> Chosen:
         if isinstance(self.ranking, HeadScores):
             scores = dict.fromkeys(self.kinds, self.ranking)
-        together = [np.array(table) for table in tables or ()]
         return Chosen(self, task, scores, together)
+
+    def _fitted(self, task: Task) -> list[Encoded]:
+        """The blocks of text on which heads are rescaled."""
+        return self.model.encode(task.split("ranking"))
 
     def count(self, counter: Counter) -> None:
         """Count the text, the rankings and the pass that rescales, unless they are known."""
@@ -142,8 +148,7 @@ class Pruning:
             assert task is not None
             for ranking in self._rankings(task).values():
                 ranking.count(counter)
-        elif not isinstance(self.ranking, HeadScores):
-            # As many passes as the ablation of every group takes.
+        elif self.ranked_by == "group-ablation":
             counter.passes(self.model, tokens * self.whole.groups * self.whole.layers)
         counter.passes(self.model, tokens * self.rescale)
 
@@ -155,22 +160,9 @@ class Pruning:
         task = self.text.task(self.text.result(lab))
         scores = {kind: ranking.result(lab) for kind, ranking in self._rankings(task).items()}
 
-        def make() -> list[Any]:
-            examples = self.model.encode(task.split("ranking"))
-            sequences = [[*example.prompt, *example.target] for example in examples]
-            found = writes_together(self.model, sequences, progress=lab.progress)
-            return [table.tolist() for table in found]
-
-        tables = None
-        if self.rescale:
-            tables = lab.document("writes-together", lambda: self._context(task), make)
-        vars(self)["_chosen"] = chosen = self._chosen(task, scores, tables)
+        together = writes_of(self.model, self._fitted(task), lab) if self.rescale else []
+        vars(self)["_chosen"] = chosen = self._chosen(task, scores, together)
         return chosen
-
-    def _context(self, task: Task) -> dict[str, Any]:
-        """All that decides what heads write."""
-        examples = examples_key(self.model.encode(task.split("ranking")))
-        return {**self.model.identity, "examples": examples, "measurement": MEASUREMENT}
 
 
 @dataclass(frozen=True, eq=False)
@@ -191,7 +183,7 @@ class Chosen:
         """The best heads, or those of a random draw."""
         whole = self.pruning.whole
         if draw is None:
-            return best_kept(self.scores[self.pruning.kind(size)], whole, size)
+            return best_kept(self.scores[whole.removed(size)], whole, size)
         return random_kept(whole, size, draw)
 
     def gates(self, size: Geometry, draw: int | None, treatment: str) -> Float[np.ndarray, "heads"]:
@@ -204,27 +196,6 @@ class Chosen:
         if treatment == RAW:
             return kept.astype(np.float32)
         return least_squares(self.together, kept, self.pruning.whole)
-
-
-def least_squares(
-    together: Sequence[Float[np.ndarray, "heads heads"]], kept: Kept, whole: Geometry
-) -> Float[np.ndarray, "heads"]:
-    """One factor for each kept head of each layer, 0 for all others.
-
-    `together` has the inner products of what heads write (`writes_together`).
-
-    >>> alike = np.array([[1.0, 1.0], [1.0, 1.0]])  # two heads that write the same
-    >>> least_squares([alike], np.array([True, False]), Geometry(1, 2, 1)).tolist()
-    [2.0, 0.0]
-    """
-    gates = np.zeros((whole.layers, whole.heads), dtype=np.float32)
-    for layer, (table, here) in enumerate(
-        zip(together, kept.reshape(whole.layers, whole.heads), strict=True)
-    ):
-        some = np.flatnonzero(here)
-        among, against = table[np.ix_(some, some)], table[some].sum(1)
-        gates[layer, some] = np.linalg.lstsq(among, against, rcond=None)[0]
-    return gates.ravel()
 
 
 @dataclass(frozen=True, eq=False)

@@ -15,6 +15,7 @@ from headcount.models.model import Model
 from headcount.models.sites import plain
 
 Kept = Bool[np.ndarray, "heads"]
+GROUPS, HEADS = "groups", "heads"  # what is removed: whole groups, or query heads of each group
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,10 @@ class Geometry:
             yield Geometry(self.layers, groups, self.per_group)
         for per_group in range(self.per_group - 1, 0, -1):
             yield Geometry(self.layers, self.groups, per_group)
+
+    def removed(self, smaller: Geometry) -> str:
+        """What is removed to get to this size: groups, or query heads of each group."""
+        return GROUPS if smaller.groups < self.groups else HEADS
 
     def kept(self, smaller: Geometry) -> str:
         """What is kept of each layer, in words.

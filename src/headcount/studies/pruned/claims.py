@@ -12,7 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from headcount.claims import Claim, judge
-from headcount.curves.pruned import BEST, GROUPS, HEALED, RANDOM, RAW, RESCALED, PrunedHeads
+from headcount.curves.pruned import BEST, HEALED, RANDOM, RAW, RESCALED, PrunedHeads
+from headcount.models.groups import GROUPS, HEADS
 from headcount.stats import Estimate
 from headcount.studies.pruned.panels import (
     ACCURACY,
@@ -23,7 +24,7 @@ from headcount.studies.pruned.panels import (
 )
 
 NATS, MORE, ALLOWED, FASTER = 0.05, 0.02, 0.05, 1.02
-UNITS = {GROUPS: "key/value groups", "heads": "query heads of each group"}
+UNITS = {GROUPS: "key/value groups", HEADS: "query heads of each group"}
 
 
 def judge_claims(panels: PrunedPanels) -> list[Claim]:

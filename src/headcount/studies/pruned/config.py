@@ -17,11 +17,7 @@ class PruneSettings:
     """How heads are chosen for pruning, and how a pruned model is measured."""
 
     tasks: tuple[str, ...] = setting(("ioi", "common-sense"), "tasks to test, or files of examples")
-    ranking: str = setting(
-        "",
-        "what ranks the heads, or a file of scores (group-ablation for groups, attribution for "
-        "query heads)",
-    )
+    ranking: str = setting("reconstruction", "what ranks the heads, or a file of scores")
     ranked_on: str = setting(TEXT, "task on whose ranking split heads are ranked, or text")
     text: str = setting("", "file of text; without one, the model writes the text itself")
     block: int = setting(128, "tokens in a block of text")

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from headcount.curves.pruned import BEST, GROUPS, HEADS, HEALED, RANDOM, PrunedHeads
+from headcount.curves.pruned import BEST, HEALED, RANDOM, PrunedHeads
 from headcount.errors import counted
 from headcount.figures.pruned import PrunedLine, plot_pruned
+from headcount.models.groups import GROUPS, HEADS
 from headcount.report.estimates import Estimates
 from headcount.studies.pruned.config import TEXT
 from headcount.studies.pruned.estimates import MEAN

@@ -11,8 +11,9 @@ from zlib import crc32
 import numpy as np
 from jaxtyping import Float
 
-from headcount.curves.pruned import BEST, GROUPS, RANDOM, WHOLE, PrunedHeads
+from headcount.curves.pruned import BEST, RANDOM, WHOLE, PrunedHeads
 from headcount.metrics.chance import Chance
+from headcount.models.groups import GROUPS
 from headcount.stats import Estimate, Interval, Resampling, constant, mean_of, share_interval
 from headcount.studies.pruned.config import TEXT
 from headcount.value_table import ValueTable

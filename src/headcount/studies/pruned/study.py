@@ -19,7 +19,6 @@ import numpy as np
 from headcount.curves.healed import HealedRequest, PrunedShape, SpeedRequest
 from headcount.curves.pruned import (
     BEST,
-    HEADS,
     HEALED,
     RANDOM,
     WHOLE,
@@ -34,6 +33,7 @@ from headcount.heads import HeadScores
 from headcount.lab import Lab
 from headcount.metrics.chance import chance_of
 from headcount.models.groups import (
+    HEADS,
     Geometry,
     best_kept,
     choose_size,
@@ -79,7 +79,7 @@ def check(config: Config) -> None:
         task_factory(key, **config.task_settings)
     if config.ranking.endswith(".json"):
         HeadScores.load(config.ranking)
-    elif config.ranking:
+    else:
         RANKINGS[config.ranking].bind()
     if config.text:
         text_file(config.text)
@@ -116,11 +116,11 @@ class PrunedStudy:
         blocks = config.block, config.fitted, config.tested, steps, config.held_out
         self.text = TextRequest(model, config.text, *blocks)
         ranked_on = None if config.ranked_on == TEXT else self._all_of(config.ranked_on)
-        ranking: Any = config.ranking or None
+        ranking: str | HeadScores = config.ranking
         if config.ranking.endswith(".json"):
-            ranking = HeadScores.load(config.ranking)
+            ranking = given = HeadScores.load(config.ranking)
             for size in self.sizes:
-                best_kept(ranking, self.whole, size)  # refuses scores of another model
+                best_kept(given, self.whole, size)  # refuses scores of another model
         how = ranking, ranked_on, config.draws, config.rescale
         self.pruning = Pruning(model, self.sizes, self.text, *how)
 

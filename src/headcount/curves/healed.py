@@ -53,6 +53,8 @@ class PrunedShape:
         chosen = self.pruning.result(lab)
         module = pruned_module(self.pruning.model, self.gates(chosen))
         if settings is not None:
+            for parameter in module.parameters():  # what was not cut is the whole model's own
+                parameter.data = parameter.data.clone()
             text = self.pruning.text.result(lab)
             identity = {**self.identity(chosen), "text": text.source, **asdict(settings)}
             folder = cache_dir() / KEEP / digest(canonical(identity))[:16]

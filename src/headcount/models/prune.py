@@ -180,7 +180,10 @@ def write_pruned(
 
 @torch.no_grad()
 def pruned_module(model: Model, gates: Float[np.ndarray, "heads"]) -> Any:
-    """The model in memory without the heads whose gate is 0, proven equal to the gated model."""
+    """The model in memory without the heads whose gate is 0, proven equal to the gated model.
+
+    Weights that are not cut are shared with the whole model: clone them before you change any.
+    """
     module = check_prunable(model)
     whole, kept = geometry_of(model), gates != 0
     size = size_of(kept, whole, model.name)

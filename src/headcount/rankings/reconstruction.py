@@ -81,7 +81,7 @@ def _context(model: Model, examples: Sequence[Encoded]) -> dict[str, Any]:
 
 
 def least_squares(
-    together: Sequence[Float[np.ndarray, "heads heads"]], kept: Kept, whole: Geometry
+    together: Sequence[Float[np.ndarray, "own own"]], kept: Kept, whole: Geometry
 ) -> Float[np.ndarray, "heads"]:
     """The factors with which kept heads rebuild their layers' outputs best; 0 for all others.
 

@@ -95,7 +95,7 @@ def case(study: str, folder: Path) -> tuple[Model, dict[str, Any]]:
 
         file = write(toy_task(24, targets=(1,)), folder / "toy.jsonl")
         few = {"n": 4, "block": 8, "fitted": 3, "tested": 3, "draws": 2, "rounds": 2}
-        model = wrap(tiny_model("llama"), toy_tokenizer(), name="pruned")
+        model = wrap(tiny_model("llama", num_hidden_layers=8), toy_tokenizer(), name="deep")
         return model, {"tasks": (file,), "heal_steps": 2, "batch": 2, "rank": 2, **few}
     if study == "heads-kept":
         from studies.test_heads_kept import write

@@ -83,16 +83,10 @@ class HealedRequest:
         chosen, store = pruning.known(counter.store), counter.store
         if chosen and store and store.get_document("healed", self._context(chosen)):
             return
-        trained = TRAINING * settings.steps * settings.batch * settings.block
-        tested = sum(self._tokens(test) for test in self.tests.values())
-        counter.passes(pruning.model, trained + tested)
-
-    def _tokens(self, test: PrunedRequest) -> int:
-        text = self.shape.pruning.text
-        if test.task is None:
-            return text.tested * text.block
-        encoded = self.shape.pruning.model.encode(test.task.split("test"))
-        return sum(example.length for example in encoded)
+        steps = TRAINING * settings.steps * settings.batch * settings.block
+        counter.passes(pruning.model, steps)
+        for test in self.tests.values():
+            counter.values(pruning.model, *test.size(), 0)
 
     def _context(self, chosen: Chosen) -> dict[str, Any]:
         encode = self.shape.pruning.model.encode

@@ -210,6 +210,14 @@ class PrunedRequest:
         """The measurement on the task, or on the text as a task."""
         return Sweep(self.pruning.model, task, get_logit_metric(self.metric), head_sets)
 
+    def size(self) -> tuple[int, int]:
+        """How many values one head set has, and how many tokens run for them."""
+        if self.task is None:
+            blocks = self.pruning.text.tested
+            return blocks, blocks * self.pruning.text.block
+        rows = self.sweep(self.task, HeadSets.of([], self.pruning.model.layout)).rows
+        return len(rows), sum(row.length for row in rows)
+
     def _entries(self, chosen: Chosen | None) -> Iterator[HeadSetEntry]:
         """All head sets; pending ones as long as nothing is chosen."""
         pruning, ones = self.pruning, np.ones(self.pruning.model.layout.total, np.float32)
@@ -234,7 +242,8 @@ class PrunedRequest:
             counter.sweep(sweep, self._entries(chosen))
         else:
             sets = len(list(self._entries(None)))
-            counter.passes(pruning.model, sets * pruning.text.tested * pruning.text.block)
+            values, tokens = self.size()
+            counter.values(pruning.model, sets * values, sets * tokens, 0)
 
     def result(self, lab: Lab) -> Values:
         """The values, labelled by `PrunedHeads`."""

@@ -20,6 +20,7 @@ from headcount.studies.pruned.panels import (
     SPEEDS,
     PrunedPanels,
     share_kept,
+    words,
 )
 from headcount.value_table import ValueTable
 
@@ -35,7 +36,11 @@ def estimate(values: ValueTable, facts: Mapping[str, Any]) -> Estimates:
     return Estimates(
         rows=point_rows(panels),
         claims=judge_claims(panels),
-        tables={"Sizes": size_rows(panels), "Differences": difference_rows(panels)},
+        tables={
+            "Sizes": size_rows(panels),
+            "Differences": difference_rows(panels),
+            "Kept in each layer": layer_rows(panels),
+        },
         notes=notes,
     )
 
@@ -92,6 +97,16 @@ def size_rows(panels: PrunedPanels) -> Rows:
             row |= {what: found.value, f"{what} low": found.low, f"{what} high": found.high}
         rows.append(row)
     return rows
+
+
+def layer_rows(panels: PrunedPanels) -> Rows:
+    """The numbers of the groups, or query heads, that are kept in each layer, by size."""
+    sizes = {words(size): size["layers"] for size in panels.sizes}
+    layers = zip(*sizes.values(), strict=True)
+    return [
+        {"layer": number, **dict(zip(sizes, kept, strict=True))}
+        for number, kept in enumerate(layers)
+    ]
 
 
 def difference_rows(panels: PrunedPanels) -> Rows:

@@ -22,6 +22,7 @@ from headcount.curves.pruned import (
     HEALED,
     RANDOM,
     WHOLE,
+    Chosen,
     PrunedHeads,
     PrunedRequest,
     Pruning,
@@ -33,6 +34,7 @@ from headcount.heads import HeadScores
 from headcount.lab import Lab
 from headcount.metrics.chance import chance_of
 from headcount.models.groups import (
+    GROUPS,
     HEADS,
     Geometry,
     best_kept,
@@ -228,7 +230,7 @@ class PrunedStudy:
             of = self.whole.per_group if label.kept == HEADS else self.whole.groups
             footprint = results[SPEED, size]["footprints"][BEST]
             sizes.append({"kept": label.kept, "count": label.count, "of": of})
-            sizes[-1]["footprint"] = footprint
+            sizes[-1] |= {"footprint": footprint, "layers": self._kept(results["chosen"], size)}
         rankings = {kind: score.ranking for kind, score in results["chosen"].scores.items()}
         on = TEXT if self.config.ranked_on == TEXT else self._name(self.config.ranked_on)
         return {
@@ -242,6 +244,14 @@ class PrunedStudy:
             "healing": self._healing,
             "healed_draws": list(range(self.config.healed_draws)),
         }
+
+    def _kept(self, chosen: Chosen, size: Geometry) -> list[str]:
+        """The best groups, or query heads, that are kept in each layer."""
+        kept: Any = self.whole.by_group(chosen.kept(size, None))
+        if self.whole.removed(size) == GROUPS:
+            kept = kept.any(2)
+        layers = kept.reshape(self.whole.layers, -1)
+        return [" ".join(map(str, np.flatnonzero(layer))) for layer in layers]
 
     @property
     def _healing(self) -> str:

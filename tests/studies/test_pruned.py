@@ -239,10 +239,12 @@ def test_settings_that_no_model_can_use(settings: dict[str, Any], words: str) ->
 def test_sizes_and_scores_of_other_models(tmp_path: Path) -> None:
     file = write(toy_task(12), tmp_path / "toy.jsonl")
     with pytest.raises(HeadcountError, match="keeps 2: it can keep 1"):
-        PrunedStudy(tiny(), KIND.configure(tasks=(file,), keep_groups=(2,)))
+        PrunedStudy(tiny(), KIND.configure(tasks=(file,), keep_groups=(2,), block=16))
+    with pytest.raises(HeadcountError, match="longer than the 64 that tiny-llama can read"):
+        PrunedStudy(tiny(), KIND.configure(tasks=(file,), block=65))
     other = HeadScores(HeadLayout((3, 3)), np.arange(6.0), "by hand")
     other.save(tmp_path / "scores.json")
-    config = KIND.configure(tasks=(file,), ranking=str(tmp_path / "scores.json"))
+    config = KIND.configure(tasks=(file,), ranking=str(tmp_path / "scores.json"), block=16)
     with pytest.raises(HeadcountError, match="belong to another model"):
         PrunedStudy(tiny(), config)
 

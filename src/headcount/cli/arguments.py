@@ -282,7 +282,7 @@ def _export(parser: Parser) -> None:
 def _prune(parser: Parser) -> None:
     _model(parser)
     add_prune_options(parser)
-    _set(parser, "settings of the tasks, such as n=100, or of the measurement")
+    _set(parser, "settings of the tasks, such as shots=4")
     _loading(parser)
     _measuring(parser)
 

@@ -137,12 +137,18 @@ class SpeedRequest:
         self.shape.pruning.count(counter)
         chosen, store = self.shape.pruning.known(counter.store), counter.store
         if not (chosen and store and store.get_document("pruned-speed", self._context(chosen))):
-            tokens = self.rows * (self.prompt + self.new) * (self.rounds + 1)
+            tokens = self.rows * (self.read + self.new) * (self.rounds + 1)
             counter.passes(self.shape.pruning.model, 2 * tokens)
 
     @property
+    def read(self) -> int:
+        """The tokens of a prompt: fewer where the model cannot read so many."""
+        limit = self.shape.pruning.model.context_limit
+        return self.prompt if limit is None else max(1, min(self.prompt, limit - self.new))
+
+    @property
     def _how(self) -> dict[str, int]:
-        numbers = {"rows": self.rows, "prompt": self.prompt, "new": self.new}
+        numbers = {"rows": self.rows, "prompt": self.read, "new": self.new}
         return {**numbers, "rounds": self.rounds}
 
     def _context(self, chosen: Chosen) -> dict[str, Any]:

@@ -9,10 +9,11 @@ chance.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 from headcount.claims import Claim, judge
-from headcount.curves.pruned import BEST, HEALED, RANDOM, RAW, RESCALED, PrunedHeads
+from headcount.curves.pruned import BEST, RANDOM, PrunedHeads
 from headcount.models.groups import GROUPS, HEADS
 from headcount.stats import Estimate
 from headcount.studies.pruned.panels import (
@@ -38,17 +39,12 @@ def judge_claims(panels: PrunedPanels) -> list[Claim]:
 
 
 def _of_kind(panels: PrunedPanels, kind: str, sizes: Sequence[Mapping[str, Any]]) -> list[Claim]:
-    untrained = [t for t in panels.treatments(sizes[0]) if t != HEALED]
+    treatments, random = (panels.treatments(sizes[0], series) for series in (BEST, RANDOM))
     claims = []
-    for treatment in untrained:
+    for treatment in dict.fromkeys((random[0], random[-1])):
         claims += _best_against_random(panels, kind, sizes, treatment)
-    if RESCALED in untrained:
-        claims.append(_gain(panels, kind, sizes, RESCALED, RAW))
-    if HEALED in panels.treatments(sizes[0]):
-        claims.append(_gain(panels, kind, sizes, HEALED, untrained[-1]))
-        if HEALED in panels.treatments(sizes[0], RANDOM):
-            claims += _best_against_random(panels, kind, sizes, HEALED)
-    claims.append(_keeps(panels, kind, sizes[0]))
+    claims += [_gain(panels, kind, sizes, *both) for both in pairwise(treatments)]
+    claims.append(_keeps(panels, sizes[0]))
     claims.append(_faster(panels, kind, sizes))
     return claims
 
@@ -91,7 +87,7 @@ def _best_against_random(
 
 
 def _gain(
-    panels: PrunedPanels, kind: str, sizes: Sequence[Mapping[str, Any]], after: str, before: str
+    panels: PrunedPanels, kind: str, sizes: Sequence[Mapping[str, Any]], before: str, after: str
 ) -> Claim:
     """Does a treatment lower the loss of the best?"""
 
@@ -108,7 +104,7 @@ def _gain(
     )
 
 
-def _keeps(panels: PrunedPanels, kind: str, size: Mapping[str, Any]) -> Claim:
+def _keeps(panels: PrunedPanels, size: Mapping[str, Any]) -> Claim:
     """Is the accuracy kept, at the largest size and with all that was tried?"""
     treatment = panels.treatments(size)[-1]
     lost = panels.difference(ACCURACY, heads(size, treatment), PrunedHeads()).interval

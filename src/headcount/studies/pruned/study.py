@@ -113,6 +113,12 @@ class PrunedStudy:
     def __init__(self, model: Model, config: Config) -> None:
         self.model, self.config = model, config
         self.whole, self.sizes = geometry_of(model), _sizes(model, config)
+        limit = model.context_limit
+        if limit is not None and config.block > limit:
+            raise HeadcountError(
+                f"Blocks of {config.block} tokens are longer than the {limit} that {model.name} "
+                "can read: choose a smaller --block."
+            )
         self.tasks = {key: self._task(key) for key in config.tasks}
         steps = config.heal_steps * config.batch
         blocks = config.block, config.fitted, config.tested, steps, config.held_out
@@ -267,7 +273,7 @@ class PrunedStudy:
         return TASKS[key].name if key in TASKS else Path(key).stem
 
     def _notes(self) -> list[str]:
-        config = self.config
+        config, speed = self.config, SpeedRequest(PrunedShape(self.pruning, self.sizes[0]))
         notes = [
             "A group counts as the mean of its query heads' scores. Pruned and rescaled models "
             "were measured by gates on the whole model, to which they are proven equal; healed "
@@ -275,8 +281,8 @@ class PrunedStudy:
             "Rescaled: in every layer, the factors of the heads that are kept are the least "
             "squares of the block's output on "
             f"{config.fitted} blocks of {self.text.name}, as the whole model has it there†.",
-            f"Speeds: {SpeedRequest.rows} texts of {SpeedRequest.prompt} tokens, and "
-            f"{SpeedRequest.new} more tokens each, on {self.model.device}, both models in turns.",
+            f"Speeds: {speed.rows} texts of {speed.read} tokens, and {speed.new} more tokens each, "
+            f"on {self.model.device}, both models in turns.",
             "Intervals hold the ranking and the training seed fixed.",
         ]
         if not self.text.path:

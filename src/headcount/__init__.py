@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from headcount.models.model import Model as Model
     from headcount.models.model import load_model as load_model
     from headcount.models.model import wrap as wrap
+    from headcount.models.prune import prune as prune
     from headcount.rankings.ranking import rank as rank
     from headcount.report.study import Study as Study
     from headcount.stats import Interval as Interval
@@ -69,6 +70,7 @@ _HOMES = {
     "gated": "headcount.models.gated",
     "export": "headcount.models.export",
     "export_adapters": "headcount.models.adapter_folder",
+    "prune": "headcount.models.prune",
     "collect": "headcount.engine.read.collect",
     "load_model": "headcount.models.model",
     "make_task": "headcount.tasks",

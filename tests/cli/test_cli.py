@@ -48,6 +48,7 @@ COMMANDS = (
     "tasks",
     "generate",
     "export",
+    "prune",
     "sparsify",
     "convert",
     "explore",

@@ -61,7 +61,7 @@ def test_a_second_run_in_the_same_folder_is_refused_before_it_loads_a_model(
     with locked_folder(out):
         assert command(out) == 2
     told = capsys.readouterr().err
-    assert told.startswith(f"headcount: Another run of headcount sparsify is at work in {out}: ")
+    assert told.startswith(f"headcount: Another run of headcount is at work in {out}: ")
     assert not list(out.iterdir())
 
 

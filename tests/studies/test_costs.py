@@ -91,6 +91,13 @@ def case(study: str, folder: Path) -> tuple[Model, dict[str, Any]]:
         model = wrap(tiny_model("llama", **WIDE | many), toy_tokenizer(), name="wider")
         few = {"seeds": 1, "n": 8, "ranked": 8, "shares": (40, 60)}
         return model, {"tasks": (file,), "scores": ("relative-norm", "entropy"), **few}
+    if study == "pruned":
+        from studies.test_heads_kept import write
+
+        file = write(toy_task(24, targets=(1,)), folder / "toy.jsonl")
+        few = {"n": 4, "block": 8, "fitted": 3, "tested": 3, "draws": 2, "rounds": 2}
+        model = wrap(tiny_model("llama", num_hidden_layers=8), toy_tokenizer(), name="deep")
+        return model, {"tasks": (file,), "heal_steps": 2, "batch": 2, "rank": 2, **few}
     if study == "heads-kept":
         from studies.test_heads_kept import write
 

@@ -6,13 +6,14 @@ Nothing here loads torch: each command imports its own work when it runs.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias
+from collections.abc import Sequence
+from typing import Any
 
 from headcount import __version__
 from headcount.cli import options
 from headcount.cli.export_options import add_export
-from headcount.cli.parser import Parser, add_settings
+from headcount.cli.parser import COMMANDS, Parser, add_settings, command
+from headcount.cli.prune_options import add_prune_options
 from headcount.cli.study_help import STUDY_EXAMPLES, STUDY_MODELS, preset_text
 from headcount.errors import HeadcountError
 from headcount.sparse.settings import Settings
@@ -29,18 +30,6 @@ Add --help to a command for its options and examples.
 MODEL is a Hugging Face hub id, a local folder (also of a sparse model), a .gguf file, or the
 bundled model smollm2-135m-q4, which every command uses unless --model names another one.
 """
-
-AddOptions: TypeAlias = Callable[[Parser], None]
-COMMANDS: dict[str, tuple[AddOptions, str, str, tuple[str, ...]]] = {}
-
-
-def command(home: str, summary: str, *examples: str) -> Callable[[AddOptions], None]:
-    """Register a command: the decorated function adds its options, FILE:FUNCTION `home` runs it."""
-
-    def enter(add_options: AddOptions) -> None:
-        COMMANDS[add_options.__name__[1:]] = add_options, home, summary, examples
-
-    return enter
 
 
 def build_parser(words: Sequence[str] = ()) -> Parser:
@@ -288,6 +277,20 @@ def _export(parser: Parser) -> None:
     options.model(parser)
     add_export(parser)
     options.loading(parser)
+
+
+@command(
+    "prune:prune",
+    "write a smaller checkpoint, without some key/value groups, and measure what it costs",
+    "--keep-groups 2 --out smaller",
+    "--model ./my-model --cache 0.5 --heal-steps 200 --text text.txt --out smaller",
+)
+def _prune(parser: Parser) -> None:
+    options.model(parser)
+    add_prune_options(parser)
+    options.set_pairs(parser, "settings of the tasks, such as shots=4")
+    options.loading(parser)
+    options.measuring(parser)
 
 
 @command(

@@ -11,7 +11,7 @@ from argparse import Namespace
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import Field, fields
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeAlias
 
 from headcount.errors import HeadcountError, did_you_mean
 
@@ -103,6 +103,19 @@ class Parser(argparse.ArgumentParser):
         """The values that an argument can have, where they are limited."""
         named = (a for a in self._actions if name in (*a.option_strings, a.metavar, a.dest))
         return getattr(next(named, None), "choices", None) or ()
+
+
+AddOptions: TypeAlias = Callable[[Parser], None]
+COMMANDS: dict[str, tuple[AddOptions, str, str, tuple[str, ...]]] = {}
+
+
+def command(home: str, summary: str, *examples: str) -> Callable[[AddOptions], None]:
+    """Register a command: the decorated function adds its options, FILE:FUNCTION `home` runs it."""
+
+    def enter(add_options: AddOptions) -> None:
+        COMMANDS[add_options.__name__[1:]] = add_options, home, summary, examples
+
+    return enter
 
 
 def read_text(word: str) -> str:

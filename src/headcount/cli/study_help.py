@@ -31,6 +31,7 @@ STUDY_EXAMPLES = {
     "contrast": ("--left-out antonym --keep in-context --seeds 5",),
     "token-insertion": ("--sweep length", "--preset paper --dry-run"),
     "silent-heads": ("--tasks common-sense inference --shares 5 13 30",),
+    "pruned": ("--text text.txt --heal-steps 100", "--keep-groups 2 --draws 5"),
 }
 STUDY_MODELS = {  # how often --model may be given, and its default
     "masked-heads": " (smollm2-135m-q4)",
@@ -41,6 +42,7 @@ STUDY_MODELS = {  # how often --model may be given, and its default
     "steering": " (smollm2-135m-q4)",
     "heads-kept": "; twice for a dense and a sparse one (smollm2-135m-q4 and its sparse version)",
     "needle": " (smollm2-135m-q4)",
+    "pruned": " (smollm2-135m-q4)",
     "edges-kept": "; twice for a dense and a sparse one (smollm2-135m-q4 and its sparse version)",
 }
 

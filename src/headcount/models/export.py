@@ -113,19 +113,43 @@ def export(model: Model, heads: Any, folder: str | Path) -> Path:
     >>> load_model(folder).layout.total
     270
     """
-    gates = torch.from_numpy(as_gates(heads, check_model(model).layout)[None])
+    gates = torch.from_numpy(as_gates(heads, check_model(model).layout))
     target = check_new(folder)
+    module = plain_module(model, "export")
+    folded = fold(model, gates)
+    with exactly(model.module):
+        expected = gated_logits(model, gates)
+        write_checkpoint(model, module, {**module.state_dict(), **folded}, expected, target)
+    return target
+
+
+def plain_module(model: Model, what: str) -> Any:
+    """The Hugging Face model inside; one that cannot be saved as it is, is refused."""
     module: Any = plain(model.module)
     if not hasattr(module, "save_pretrained") or hasattr(module, "peft_config"):
         raise HeadcountError(
-            f"Cannot export {model.name}: it is not a plain Hugging Face model (merge adapters "
+            f"Cannot {what} {model.name}: it is not a plain Hugging Face model (merge adapters "
             "first)."
         )
-    folded = fold(model, gates[0])
-    with new_folder(target) as made, quiet_transformers(), exactly(model.module):
+    return module
+
+
+def write_checkpoint(
+    model: Model,
+    module: Any,
+    weights: dict[str, Tensor],
+    expected: Float[Tensor, "rows tokens vocab"],
+    target: Path,
+) -> float:
+    """Write `module` with these weights; the folder must load again and give the expected logits.
+
+    Returns how far its logits are from them, as a share of the largest. Without success nothing is
+    left.
+    """
+    with new_folder(target) as made, quiet_transformers():
         try:
             with config_kept(module):
-                module.save_pretrained(made, state_dict={**module.state_dict(), **folded})
+                module.save_pretrained(made, state_dict=weights)
             if model.tokenizer is not None:
                 model.tokenizer.save_pretrained(made)
             loader = loading_class(model.name, module.config.to_dict())
@@ -137,8 +161,14 @@ def export(model: Model, heads: Any, folder: str | Path) -> Path:
                 f"Cannot export {model.name}: transformers cannot save it and load it again "
                 f"({type(error).__name__}: {error})."
             ) from error
-        _check(model, gates, written)
-    return target
+        written.to(model.device)
+        differs = difference(written, expected)
+        if not differs <= 10 * tolerance(coarsest_dtype(model.module)):
+            raise HeadcountError(
+                f"The exported model differs from the gated one by {differs:.1e} of its largest "
+                "logit, so it was deleted."
+            )
+    return differs
 
 
 @contextmanager
@@ -174,15 +204,13 @@ def new_folder(target: Path) -> Iterator[Path]:
         raise
 
 
-def _check(model: Model, gates: Tensor, written: Any) -> None:
-    """Compare the logits of the written model with those of the gated model."""
-    written.to(model.device)
-    ids = probe_prompt(model.module, 2)
-    with gating(model.module, model.sites, gates):
-        expected = run(model.module, ids).float()
-    error = float((run(written, ids).float() - expected).abs().max() / expected.abs().max())
-    if not error <= 10 * tolerance(coarsest_dtype(model.module)):
-        raise HeadcountError(
-            f"The exported model differs from the gated one by {error:.1e} of its largest logit, "
-            "so it was deleted."
-        )
+def gated_logits(model: Model, gates: Float[Tensor, "heads"]) -> Float[Tensor, "rows tokens vocab"]:
+    """The logits of the gated model on a made-up prompt."""
+    with gating(model.module, model.sites, gates[None]):
+        return run(model.module, probe_prompt(model.module, 2)).float()
+
+
+def difference(written: Any, expected: Float[Tensor, "rows tokens vocab"]) -> float:
+    """How far the logits of a model are from those expected, relative to the largest."""
+    logits = run(written, probe_prompt(written, 2)).float()
+    return float((logits - expected).abs().max() / expected.abs().max())

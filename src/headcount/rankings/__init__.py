@@ -14,6 +14,7 @@ from headcount.rankings import (
     ensemble,
     patterns,
     probe,
+    reconstruction,
     retrieval,
     shapley,
 )
@@ -35,6 +36,13 @@ _enter("integrated-gradients", "Integrated gradients", **_derivatives, goal="bot
 )
 _single = {"count": ablation.count_single_heads, "check": ablation.check_single_heads}
 _enter("ablation", "Ablation", **_single, goal="mask")(ablation.ablation)
+_groups = {"count": ablation.count_whole_groups, "check": ablation.check_single_heads}
+_enter("group-ablation", "Ablation of groups", **_groups, goal="mask")(ablation.group_ablation)
+_rebuilt = {
+    "count": reconstruction.count_reconstruction,
+    "check": reconstruction.check_reconstruction,
+}
+_enter("reconstruction", "Reconstruction", **_rebuilt, goal="keep")(reconstruction.reconstruction)
 _enter("patching", "Patching", **_single, goal="mask")(ablation.patching)
 _restored = {"count": ablation.count_denoising, "check": ablation.check_single_heads}
 _enter("denoising", "Denoising", **_restored, goal="keep")(ablation.denoising)

@@ -123,7 +123,7 @@ def working_in(folder: Path) -> Iterator[None]:
             stack.enter_context(locked_folder(folder, wait=False))
         except BlockingIOError as error:
             raise HeadcountError(
-                f"Another run of headcount sparsify is at work in {folder}: wait until it ends, or "
+                f"Another run of headcount is at work in {folder}: wait until it ends, or "
                 "choose another folder."
             ) from error
         try:

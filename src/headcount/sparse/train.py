@@ -93,6 +93,7 @@ class Run:
     # The control's loss by step: the limit at a step is never stricter than it.
     reference: Sequence[tuple[int, float]] = ()
     teacher: Values | None = None  # weights of the teacher; None: those before training
+    label: str = ""  # what its progress is called
     # The next step depends on these and on the weights.
     step: int = 0
     average: Values = field(default_factory=dict)
@@ -104,7 +105,7 @@ class Run:
     def __post_init__(self) -> None:
         settings = self.settings
         self.sparse = self.limit is not None
-        self.label = "sparse" if self.sparse else "control"
+        self.label = self.label or ("sparse" if self.sparse else "control")
         self.multiplier = Multiplier(
             (self.limit or 0.0) - settings.margin, settings.rate, settings.multiplier
         )

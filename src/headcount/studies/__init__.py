@@ -33,6 +33,7 @@ PUBLISHED = {
     "steering": "the direction of right answers, added at the best heads, against random ones",
     "token-insertion": "meaningless and meaningful inserts: accuracy and attention",
     "silent-heads": "heads that do nothing on an input, found by cheap scores of activity",
+    "pruned": "smaller checkpoints: accuracy and loss against the share of the cache kept",
 }
 
 # The studies that `headcount demo --all` runs: one for each published main figure.

@@ -83,8 +83,46 @@ def attention_shape(model: Model, sequences: Sequence[Sequence[int]], *, progres
     return {"first": found[..., 0], "entropy": found[..., 1]}
 
 
+@torch.no_grad()
+def writes_together(
+    model: Model, sequences: Sequence[Sequence[int]], *, progress: bool
+) -> list[Float[np.ndarray, "heads heads"]]:
+    """For each site, the inner products of what every two heads write, summed over all tokens.
+
+    What a head writes is its output times its columns of the projection. A least-squares fit of
+    some heads to the whole block's output needs nothing else, whichever heads these are.
+    """
+    columns: dict[int, Tensor] = {}
+    totals: dict[int, Tensor] = {}
+
+    def run(indices: list[int]) -> list[int]:
+        now: dict[int, Tensor] = {}
+
+        def read(site: HeadSite, z: Tensor) -> None:
+            if site.index not in columns:
+                columns[site.index] = _columns_of(model, site, z)
+            heads = z[..., site.span].unflatten(-1, (site.heads, site.size)).float()
+            written = torch.einsum("rthi,hio->rtho", heads, columns[site.index])
+            now[site.index] = torch.einsum("rtho,rtgo->hg", written, written).double().cpu()
+
+        with reading(model, read):
+            run_through(model, [sequences[index] for index in indices])
+        for index, some in now.items():  # whole passes only: one that ran out of memory is repeated
+            totals[index] = totals.get(index, torch.zeros_like(some)) + some
+        return indices
+
+    each_length(model, sequences, run, label="what heads write", progress=progress)
+    return [totals[site.index].numpy() for site in model.sites]
+
+
 def _gram(model: Model, site: HeadSite, z: Tensor) -> Float[Tensor, "heads size size"]:
     """For each head, the inner products of what its numbers write: z · G · z is its square norm."""
+    by_head = _columns_of(model, site, z)
+    return by_head @ by_head.mT
+
+
+def _columns_of(model: Model, site: HeadSite, z: Tensor) -> Float[Tensor, "heads size out"]:
+    """What the projection makes of each number of each head; `z` is any input of it."""
     projection: Any = plain(model.module).get_submodule(site.module)
     alone = torch.eye(z.shape[-1], dtype=z.dtype, device=z.device)[None]  # (1, width, width)
     shape = {"rows": alone.shape, "flat": alone.shape[1:]}
@@ -98,7 +136,7 @@ def _gram(model: Model, site: HeadSite, z: Tensor) -> Float[Tensor, "heads size 
         ) from error
     output, bias = (to_rows(x, site.order, 1)[0].float() for x in each)  # (width, out)
     by_head: Tensor = (output - bias)[site.span].unflatten(0, (site.heads, site.size))
-    return by_head @ by_head.mT
+    return by_head
 
 
 class _Streams:

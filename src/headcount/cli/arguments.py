@@ -129,12 +129,15 @@ def _doctor(parser: Parser) -> None:
     "score every head for a task",
     "--task ioi --ranking integrated-gradients --top 20 --out scores.json",
     "--task antonym-in-context --ranking contrast --ranking-set forget=antonym-instruction",
+    "--unit kv --task needle --ranking streaming-gates --duo-attention patterns",
 )
 def _rank(parser: Parser) -> None:
     _model_and_task(parser)
     _ranking(parser, "name of a ranking, see headcount list")
     parser.option("--top", "N", "how many heads to print", 10)
     parser.option("--out", "FILE", "write the scores of all heads to this JSON file")
+    duo = "with --unit kv: write the scores into this folder, as DuoAttention reads them"
+    parser.option("--duo-attention", "FOLDER", duo)
     parser.flag("--stability", "tell how far prompts, seeds, BOS and others move the scores")
     _measuring(parser)
 
@@ -157,13 +160,14 @@ def _ablate(parser: Parser) -> None:
     "rank the heads, mask (or keep) more and more of them, and draw the curve",
     "--task ioi --ranking attribution --counts 0 1 2 4 8 16 --out out/ioi",
     "--task ioi --keep --ablation mean --metric logit_difference",
+    "--unit kv --keep --ablation streaming --task needle --ranking streaming-gates",
 )
 def _curve(parser: Parser) -> None:
     _model_and_task(parser)
     _ranking(parser, "name of a ranking, or a file of scores that rank --out wrote")
-    option, series = parser.option, ["top", "random", "matched", "bottom"]
+    option, series = parser.option, ["top", "random", "matched", "bottom", "anywhere"]
     option("--counts", "N", "numbers of heads (0 1 2 4 … up to half of all)", nargs="+")
-    which = "curves: top, random, matched (random heads of the same layers) or bottom heads"
+    which = "top, bottom, random, matched (random in the same layers) or anywhere (random of all)"
     option("--series", "SERIES", which, series[:3], nargs="+", choices=series)
     option("--seeds", "N", "random draws for each count", 5)
     parser.flag("--keep", "keep the chosen heads, and mask all others")
@@ -191,8 +195,7 @@ def _compare(parser: Parser) -> None:
     counts = "how many of the best heads are kept, masked and compared (from 1 to all)"
     option("--counts", "N", counts, nargs="+")
     option("--metric", "METRIC", "metric by which rankings are made and judged", "logprob")
-    ablation = "what replaces the output of a masked head: zero, mean, clean-mean, resampled "
-    option("--ablation", "ABLATION", f"{ablation}or corrupted", "zero")
+    option("--ablation", "ABLATION", "what replaces a masked head, as in headcount curve", "zero")
     option("--seeds", "N", "random starts, for rankings that have a setting of this name")
     _out(parser, "out/compare")
     _measuring(parser)
@@ -306,7 +309,7 @@ def _sparsify(parser: Parser) -> None:
     parser.add_argument("--compile", action=argparse.BooleanOptionalAction, help=compiled)
     option("--text-source", "TEXT", "where the text comes from, for the model's attribution")
     option("--text-licence", "TEXT", "licence of the text, for the model's attribution")
-    _loading(parser)
+    _loading(parser, unit=False)
     _quiet(parser)
 
 
@@ -362,7 +365,7 @@ def _folders(parser: Parser, of: str) -> None:
     parser.add_argument("folders", nargs="+", metavar="FOLDER", help=text)
 
 
-def _loading(parser: Parser) -> None:
+def _loading(parser: Parser, *, unit: bool = True) -> None:
     add = parser.add_argument_group("how the model is loaded").add_argument
     dtype = "float32, bfloat16, float16, or auto for that of the checkpoint (float32)"
     add("--dtype", default="float32", help=dtype)
@@ -372,6 +375,9 @@ def _loading(parser: Parser) -> None:
     add("--attention", metavar="KERNEL", help=kernels)
     add("--revision", metavar="NAME", help="branch, tag or commit of a hub model")
     add("--trust-remote-code", action="store_true", help="run code that comes with the model")
+    if unit:
+        units = "what is gated, and called 3.1: query heads, or key/value heads (head)"
+        add("--unit", choices=("head", "kv"), default="head", help=units)
 
 
 def _model(parser: Parser) -> None:
@@ -411,13 +417,12 @@ def _scope(parser: Parser, text: str) -> None:
 
 
 def _metric(parser: Parser) -> None:
-    add = parser.add_argument
-    ablations = ("zero", "mean", "clean-mean", "resampled", "corrupted")
     parser.option("--metric", "METRIC", "what is measured, see headcount list", "accuracy")
-    ablation = "what replaces the output of a head that is off: zero, its mean over the corrupted "
-    ablation += "or the clean prompts of the ranking split, its output on another prompt, or that "
-    ablation += "on the corrupted prompt (zero)"
-    add("--ablation", choices=ablations, default="zero", help=ablation)
+    ablation = "what replaces a head that is off: zero; mean or clean-mean, over the corrupted or "
+    ablation += "clean prompts of the ranking split; resampled, its output on another prompt; "
+    ablation += "corrupted, that on the corrupted prompt; or streaming:SINK:WINDOW, what it says "
+    ablation += "when it sees only so many first and recent tokens (streaming: 16 and 64)"
+    parser.option("--ablation", "ABLATION", ablation, "zero")
     _scope(parser, "with metrics of texts: heads are off at all tokens, or only at new ones")
     where = "with metrics of logits: the positions where heads are off: all; last, the last one of "
     where += "the prompt; answer, those that predict the target; or a slice of the prompt's "

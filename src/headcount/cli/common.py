@@ -24,7 +24,7 @@ if TYPE_CHECKING:  # commands without a model answer at once: torch takes second
     from headcount.lab import Lab
     from headcount.models.model import Model
 
-LOADING = ("dtype", "device", "device_map", "attention", "revision", "trust_remote_code")
+LOADING = ("dtype", "device", "device_map", "attention", "revision", "trust_remote_code", "unit")
 
 
 class Answer(NamedTuple):
@@ -51,7 +51,8 @@ def model_from(arguments: Namespace, name: str | None = None) -> Model:
     """Load the model that the arguments name, or the one of this name."""
     from headcount.models.model import load_model
 
-    chosen: dict[str, Any] = {option: getattr(arguments, option) for option in LOADING}
+    given = vars(arguments)  # not every command has all of these options
+    chosen: dict[str, Any] = {option: given[option] for option in LOADING if option in given}
     return load_model(arguments.model if name is None else name, **chosen)
 
 

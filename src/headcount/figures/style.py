@@ -111,10 +111,10 @@ def shown(figure: Figure) -> Figure:
     return pyplot.figure(FigureClass=lambda **_: figure)  # type: ignore[arg-type]
 
 
-def points_of(rows: Sequence[Row], series: str) -> Points:
-    """The points of one series in a tidy table."""
+def points_of(rows: Sequence[Row], series: str, x: str = "count") -> Points:
+    """The points of one series in a tidy table, along one of its columns."""
     wanted = [row for row in rows if row["series"] == series]
-    return [(row["count"], row["value"], row["low"], row["high"]) for row in wanted]
+    return [(row[x], row["value"], row["low"], row["high"]) for row in wanted]
 
 
 def draw_line(axes: Axes, points: Points, colour: str, *, band: float = 0.0, **style: Any) -> None:
@@ -139,6 +139,14 @@ def count_axis(axes: Axes, counts: Sequence[int], scale: str, **options: Any) ->
             ticks[count] = place
     axes.set_xticks(list(ticks), [str(count) for count in ticks])
     axes.minorticks_off()
+
+
+def share_axis(axes: Axes) -> None:
+    """Let the horizontal axis go from 0 to 100 %."""
+    from matplotlib.ticker import PercentFormatter
+
+    axes.set_xlim(-0.02, 1.02)
+    axes.xaxis.set_major_formatter(PercentFormatter(1, decimals=0))
 
 
 def mark_chance(axes: Axes, words: str = "at chance") -> None:

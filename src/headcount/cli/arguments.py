@@ -136,8 +136,7 @@ def _rank(parser: Parser) -> None:
     _ranking(parser, "name of a ranking, see headcount list")
     parser.option("--top", "N", "how many heads to print", 10)
     parser.option("--out", "FILE", "write the scores of all heads to this JSON file")
-    duo = "with --unit kv: write the scores into this folder, as DuoAttention reads them"
-    parser.option("--duo-attention", "FOLDER", duo)
+    parser.option("--duo-attention", "FOLDER", "for DuoAttention: write scores (with --unit kv)")
     parser.flag("--stability", "tell how far prompts, seeds, BOS and others move the scores")
     _measuring(parser)
 

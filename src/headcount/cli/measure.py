@@ -37,6 +37,7 @@ from headcount.rankings import RANKINGS, Ranking
 from headcount.rankings.duo_attention import check_for_duo_attention, write_duo_attention
 from headcount.rankings.stability import Stability
 from headcount.registry import make_settings
+from headcount.report.cache_budget import TITLE, in_words
 from headcount.report.curve_study import curve_study
 from headcount.stats import accuracy_interval, bootstrap
 from headcount.studies.masked_heads.study import check_functions
@@ -189,7 +190,8 @@ def curve(arguments: Namespace) -> Answer:
         result = request.result(lab)
     study = curve_study(result, model, task, asdict(chosen))
     paths = study.save(arguments.out, command_line(arguments))
-    text = "\n".join([str(result), *result.left_out, files_text(paths)])
+    budget = in_words(study.tables.get(TITLE, ()))
+    text = "\n".join([str(result), *result.left_out, *budget, files_text(paths)])
     return Answer(result.rows, text, result.notes)
 
 

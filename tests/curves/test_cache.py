@@ -20,8 +20,10 @@ from headcount.curves.cache import LONG, cache_bytes
 from headcount.metrics import get_metric
 from headcount.models.streaming import Streaming
 from headcount.rankings import Ranking
+from headcount.report import read_result
 from headcount.report.cache_budget import TITLE, in_words
 from headcount.report.curve_study import curve_study
+from headcount.report.page_texts import next_commands
 from headcount.studies.verify import verify
 
 QUIET = Lab(store=None, progress=False)
@@ -76,6 +78,8 @@ def test_a_folder_says_how_much_smaller_the_cache_is_at_equal_score(tmp_path: Pa
     assert float(rows[0]["smaller"]) == pytest.approx(row["smaller"])
     page = (tmp_path / "report.html").read_text(encoding="utf-8")
     assert "12 key/value heads in 3 layers" in page
+    further = [command for _, command in next_commands(read_result(tmp_path))]
+    assert any("--model needle-plant --unit kv --heads" in command for command in further)
     assert study.settings["ablation"] == "attention to the first 4 and the last 32 tokens"
 
 

@@ -83,6 +83,15 @@ def test_scores_and_stored_values_tell_the_two_units_apart(tmp_path: Path) -> No
         assert lab.measured["value"] == 2 * len(task.split("test"))
 
 
+def test_a_score_by_attention_is_the_largest_of_the_query_heads() -> None:
+    model, task = model_of("llama"), toy_task(8)
+    by_query = rank(model, task, "attention-previous", lab=Lab(store=None))
+    grouped = rank(model.by_key_value_heads(), task, "attention-previous", lab=Lab(store=None))
+    assert by_query.samples is not None
+    largest = by_query.samples.reshape(len(by_query.samples), 4, 2).max(-1)
+    np.testing.assert_array_equal(grouped.samples, largest)
+
+
 def test_a_file_of_scores_with_another_unit_is_refused() -> None:
     data = HeadScores(HeadLayout((2,), "kv"), np.ones(2), "by hand").to_json()
     assert data["unit"] == "kv"

@@ -1,6 +1,6 @@
 """Write the tables of findings on the pages of studies, from the committed results.
 
-python scripts/write_findings.py           # writes docs/studies/*.md and docs/rankings.md
+python scripts/write_findings.py           # writes the pages of PAGES
 python scripts/write_findings.py --check   # exit code 1 where a page does not fit its results
 
 A table stands between two marks of a page: `<!-- finding NAME: written by
@@ -21,7 +21,7 @@ from typing import Any
 
 DOCS = Path(__file__).parents[1] / "docs"
 RESULTS = DOCS / "results"
-PAGES = [*(DOCS / "studies").glob("*.md"), DOCS / "rankings.md"]
+PAGES = [*(DOCS / "studies").glob("*.md"), DOCS / "rankings.md", DOCS / "cache-budget.md"]
 MARKED = re.compile(
     r"(<!-- finding (\S+): written by scripts/write_findings\.py -->).*?(<!-- end of finding -->)",
     re.DOTALL,

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -71,6 +71,19 @@ class AttentionCall:
     def full(self) -> Tensor:
         """The output of all heads: (rows, queries, heads, width)."""
         return self.run(self.query, self.key, self.value, self.mask)
+
+    @property
+    def each(self) -> int:
+        """How many query heads share a key/value head."""
+        return self.query.shape[1] // self.key.shape[1]
+
+    def only(self, groups: Tensor, heads: Tensor) -> AttentionCall:
+        """The call with these key/value heads and their query heads alone."""
+        mask = self.mask
+        if mask is not None and mask.shape[1] > 1:
+            mask = mask[:, heads]
+        some = {"key": self.key[:, groups], "value": self.value[:, groups], "mask": mask}
+        return replace(self, query=self.query[:, heads], **some)
 
 
 Attending = Callable[[AttentionCall], Tensor]
@@ -167,35 +180,30 @@ class Streaming:
         """How many of a text's tokens stay in the cache of a head that streams."""
         return min(tokens, self.sink + self.window)
 
-    def attend(self, call: AttentionCall, groups: Tensor) -> Tensor:
-        """Streaming attention of some key/value heads: (rows, queries, their heads, width).
+    def attend(self, call: AttentionCall) -> Tensor:
+        """Streaming attention: (rows, queries, heads, width).
 
         For each piece of queries only the keys that some of them see are read. In a pass over a
         cache, queries are the last tokens.
         """
-        heads = query_heads(groups, call)
-        query, key, value = call.query[:, heads], call.key[:, groups], call.value[:, groups]
-        mask = call.mask
-        if mask is not None and mask.shape[1] > 1:
-            mask = mask[:, heads]
-        queries, keys = query.shape[2], key.shape[2]
+        queries, keys = call.query.shape[2], call.key.shape[2]
+        every = torch.arange(keys, device=call.query.device)
         outputs = []
         for start in range(0, queries, step := max(AT_ONCE, self.window)):
             stop = min(start + step, queries)
-            i = torch.arange(keys - queries + start, keys - queries + stop, device=query.device)
-            since = max(self.sink, int(i[0]) - self.window + 1)
-            until = int(i[-1]) + 1
-            j = torch.arange(until, device=query.device)
-            j = torch.cat((j[: self.sink], j[since:]))  # (some,)
-            seen = (j <= i[:, None]) & ((j < self.sink) | (j > i[:, None] - self.window))
+            first, end = keys - queries + start, keys - queries + stop
+            since = max(self.sink, first - self.window + 1)
+            i = every[first:end, None]  # (piece, 1)
+            j = torch.cat((every[: min(self.sink, end)], every[since:end]))  # (some,)
+            seen = (j <= i) & ((j < self.sink) | (j > i - self.window))
             seen = seen[None, None]  # (1, 1, piece, some)
-            if mask is not None:
-                own = mask[:, :, start:stop][..., j]
+            if call.mask is not None:
+                own = call.mask[:, :, start:stop][..., j]
                 if own.dtype == torch.bool:
                     seen = own & seen
                 else:
                     seen = own.masked_fill(~seen, torch.finfo(own.dtype).min)
-            some = query[:, :, start:stop], key[:, :, j], value[:, :, j]
+            some = call.query[:, :, start:stop], call.key[:, :, j], call.value[:, :, j]
             outputs.append(call.run(*some, seen))
         return torch.cat(outputs, 1)
 
@@ -219,10 +227,10 @@ def _refuse(name: str) -> Streaming:
     )
 
 
-def query_heads(groups: Tensor, call: AttentionCall) -> Tensor:
-    """The query heads of these key/value heads: those of one stand side by side."""
-    each = call.query.shape[1] // call.key.shape[1]
-    return (groups[:, None] * each + torch.arange(each, device=groups.device)).flatten()
+def _mixed(gates: Tensor, full: Tensor, local: Tensor) -> Tensor:
+    """g · full + (1 − g) · local, with gates of (rows or 1, heads, queries or 1)."""
+    share = gates.to(full.device, full.dtype).transpose(1, 2)[..., None]
+    return torch.lerp(local, full, share)
 
 
 @dataclass(eq=False)
@@ -244,22 +252,26 @@ class Mixing:
         if site is None:
             return call.full()
         gates = self._gates(site, call)  # (rows or 1, heads, queries or 1)
-        each = call.query.shape[1] // call.key.shape[1]
-        gated = (gates != 1).any(-1).any(0).view(-1, each).any(1)
-        if self.gates.requires_grad:
-            gated = torch.ones_like(gated)
-        groups = gated.nonzero()[:, 0]
         hides = self.always or call.key.shape[2] > self.streaming.sink + self.streaming.window
-        if not len(groups) or not (hides or self.gates.requires_grad):
+        if gates.requires_grad:
+            full = call.full()
+            return _mixed(gates, full, self.streaming.attend(call) if hides else full)
+        # Decided where the gates are: a GPU would have to be waited for.
+        gated = (gates != 1).any(-1).any(0).view(-1, call.each).any(1)  # (groups,)
+        if not hides or not gated.any():
             return call.full()
-        if not gates.requires_grad and bool((gates == 0).all()):
-            return self.streaming.attend(call, groups)
+        if (gates == 0).all():
+            return self.streaming.attend(call)
         full = call.full()
-        local = self.streaming.attend(call, groups) if hides else full
-        heads = query_heads(groups, call)
-        share = gates[:, heads].transpose(1, 2)[..., None].to(full)  # (rows, queries, some, 1)
-        mixed = torch.lerp(local, full[:, :, heads], share)
-        return mixed if len(groups) == len(gated) else full.index_copy(2, heads, mixed)
+        if gated.all():
+            return _mixed(gates, full, self.streaming.attend(call))
+        groups, heads = (
+            some.nonzero()[:, 0].to(full.device)
+            for some in (gated, gated.repeat_interleave(call.each))
+        )
+        local = self.streaming.attend(call.only(groups, heads))
+        mixed = _mixed(gates[:, heads.to(gates.device)], full[:, :, heads], local)
+        return full.index_copy(2, heads, mixed)
 
     def _site(self, module: nn.Module) -> HeadSite | None:
         """The site of the call that is running; None for attention that is no head site."""
@@ -278,7 +290,7 @@ class Mixing:
         heads, first = call.query.shape[1], sum(s.heads for s in self.sites[: site.index])
         if heads % site.heads:
             raise not_streaming(site.attention)
-        own = self.gates[:, first : first + site.heads].to(call.query.device)
+        own = self.gates[:, first : first + site.heads]
         own = own if own.ndim == 3 else own[..., None]
         for have, need, what in zip(
             own.shape[::2], call.query.shape[::2], ("rows", "tokens"), strict=True

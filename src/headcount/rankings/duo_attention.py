@@ -45,6 +45,13 @@ def write_duo_attention(model: Model, scores: HeadScores, folder: str | Path) ->
     """Write the scores into a folder that DuoAttention reads; return the paths of its two files.
 
     The numbers of first and recent tokens are those of the ranking's ablation, or the usual ones.
+
+    >>> from headcount import load_model, make_task, rank
+    >>> model = load_model("smollm2-135m-q4").by_key_value_heads()
+    >>> scores = rank(model, make_task("ioi", model, n=8), "random")
+    >>> files = write_duo_attention(model, scores, getfixture("tmp_path") / "patterns")
+    >>> [path.name for path in files], np.loadtxt(files[0], delimiter="\t").shape
+    (['full_attention_heads.tsv', 'config.json'], (30, 3))
     """
     check_for_duo_attention(model)
     folder, layers = Path(folder), len(model.layout.counts)

@@ -50,7 +50,7 @@ def write_duo_attention(model: Model, scores: HeadScores, folder: str | Path) ->
     >>> model = load_model("smollm2-135m-q4").by_key_value_heads()
     >>> scores = rank(model, make_task("ioi", model, n=8), "random")
     >>> files = write_duo_attention(model, scores, getfixture("tmp_path") / "patterns")
-    >>> [path.name for path in files], np.loadtxt(files[0], delimiter="\t").shape
+    >>> [path.name for path in files], np.loadtxt(files[0]).shape
     (['full_attention_heads.tsv', 'config.json'], (30, 3))
     """
     check_for_duo_attention(model)

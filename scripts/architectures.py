@@ -11,6 +11,7 @@ import re
 import sys
 import warnings
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
@@ -25,13 +26,16 @@ from tiny import (
     model_types,
     tiny_model,
 )
+from torch import nn
 
 from headcount.errors import HeadcountError
+from headcount.models.key_value import prove_streaming, read_key_values
 from headcount.models.proof import Proof, prove
 from headcount.models.sites import HeadSite
 
 TABLE = Path(__file__).resolve().parents[1] / "docs" / "architectures.md"
 LEFT_OUT = NOT_DECODER_ONLY_TEXT | CANNOT_BUILD
+Check = Callable[[nn.Module, tuple[HeadSite, ...]], object]
 
 PAGE = """\
 # Architectures
@@ -45,6 +49,10 @@ run on it, without any code for single architectures.
   projection, and (4) disturbing a query head inside the attention changes the slice of that head
   and no other. Independently of this, the tests silence heads inside the attention itself and get
   the same logits as with gates, in all of these but bitnet, where a norm comes in between.
+- **groups**: heads can also be gated by [key/value heads](cache-budget.md#key-value-heads), which
+  are read off transformers' attention functions and proven.
+- **stream**: an ablated head may see only the first and the recent tokens
+  ([streaming](cache-budget.md)); with windows that hide nothing, the logits are the model's own.
 - **refused**: the heads could not be proven, and headcount says so instead of guessing.
 - **no heads**: nothing in the model is softmax attention.
 - **left out**: not a decoder of text that runs by itself.
@@ -54,8 +62,8 @@ run on it, without any code for single architectures.
 Made with transformers {version} by `make architectures`. The sizes are those of the tiny models;
 those of real ones are read off their own tensors when they are loaded.
 
-| architecture | verdict | heads × size | notes |
-| --- | --- | --- | --- |
+| architecture | verdict | heads × size | groups | stream | notes |
+| --- | --- | --- | --- | --- | --- |
 {rows}
 """
 
@@ -67,18 +75,34 @@ class Row:
     name: str
     verdict: str
     heads: str = ""
+    groups: str = ""
+    streams: str = ""
     notes: str = ""
 
 
-def row(name: str, outcome: Proof | HeadcountError | None) -> Row:
+def row(name: str, outcome: Proof | HeadcountError | None, module: nn.Module | None = None) -> Row:
     """The line of an architecture; its outcome is a proof or a refusal, or nothing if left out."""
     if name in LEFT_OUT:
         return Row(name, "left out", notes=LEFT_OUT[name])
-    if isinstance(outcome, Proof):
-        return Row(name, "proven", geometry(outcome.sites), "; ".join(notes(outcome)))
+    if isinstance(outcome, Proof) and module is not None:
+        sites = outcome.sites
+        can = [
+            "yes" if holds(check, module, sites) else ""
+            for check in (read_key_values, prove_streaming)
+        ]
+        return Row(name, "proven", geometry(sites), *can, "; ".join(notes(outcome)))
     if name in NO_SOFTMAX_ATTENTION:
         return Row(name, "no heads", notes=NO_SOFTMAX_ATTENTION[name])
     return Row(name, "refused", notes=str(outcome))
+
+
+def holds(check: Check, module: nn.Module, sites: tuple[HeadSite, ...]) -> bool:
+    """Whether a model is not refused."""
+    try:
+        check(module, sites)
+    except HeadcountError:
+        return False
+    return True
 
 
 def geometry(sites: tuple[HeadSite, ...]) -> str:
@@ -113,9 +137,14 @@ def page(rows: list[Row]) -> str:
     totals = (
         f"**{count['proven']} of {softmax} architectures with softmax attention are proven "
         f"({count['proven'] / softmax:.0%})**,\n{count['refused']} are refused; "
-        f"{count['no heads']} have no heads; {count['left out']} are left out."
+        f"{count['no heads']} have no heads; {count['left out']} are left out. Of the proven ones "
+        f"{sum(bool(r.groups) for r in rows)} have\nkey/value heads that can be gated, and heads "
+        f"of {sum(bool(r.streams) for r in rows)} can stream."
     )
-    lines = "\n".join(f"| {r.name} | {r.verdict} | {r.heads} | {r.notes} |" for r in rows)
+    lines = "\n".join(
+        f"| {r.name} | {r.verdict} | {r.heads} | {r.groups} | {r.streams} | {r.notes} |"
+        for r in rows
+    )
     return PAGE.format(totals=totals, version=transformers.__version__, rows=lines)
 
 
@@ -124,7 +153,8 @@ def look(name: str) -> Row:
     if name in LEFT_OUT:
         return row(name, None)
     try:
-        return row(name, prove(tiny_model(name)))
+        module = tiny_model(name)
+        return row(name, prove(module), module)
     except HeadcountError as refusal:
         return row(name, refusal)
 

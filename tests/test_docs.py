@@ -27,6 +27,7 @@ SAID = {
     "add_ranking": r" +head +score .*\n( +\d+\.\d +\+\d+ +\+\d+ to \+\d+\n){10}… and .*\n",
     "add_metric": r"Reciprocal rank of the target: (0\.[89]|1\.0)\d; without four heads 0\.\d\d\n",
     "export_adapters": r"(\S+: next is ' \w+'; differs from the gates by \de[-+]0[067]\n){3}",
+    "cache_budget": r"series .* cache kept\n(TopK .*%\n){3}The .*\n(patterns/.*\n){2}",
     "add_study": r"<Study best-and-worst · smollm2-135m-q4: 1 claim \(1 supported\), 4.*\n.*\n",
 }
 
@@ -34,9 +35,13 @@ SAID = {
 @pytest.mark.real
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
 def test_an_example_runs_and_says_what_it_should(
-    path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    path: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setattr(headcount, "load_model", bundled)
+    monkeypatch.chdir(tmp_path)
     forget_new_names(monkeypatch)
     runpy.run_path(str(path), run_name="__main__")
     assert re.fullmatch(SAID[path.stem], capsys.readouterr().out)

@@ -127,6 +127,8 @@ class Lab:
         plan = self.plan or best_plan(model, work)
         if positions != "all":
             plan = plan.at_positions(model)
+        if sweep.streams:
+            plan = plan.streaming()
         metric: Any = sweep.metric
         job = MeasuringJob(
             gates,

@@ -283,6 +283,35 @@ def test_the_ranking_of_a_curve_has_settings(disk: Disk, run: Run) -> None:
     assert saved.parameters["metric"] == "logit_difference"
 
 
+def test_key_value_heads_stream(disk: Disk, run: Run, run_json: Callable[..., Any]) -> None:
+    """The first and the last token do not show what the needed heads, 0.1 and 1.0, look at."""
+    kv = disk.arguments("--unit", "kv", "--ranking", "ablation")
+    streaming = ("--ranking-set", "ablation=streaming:1:1", "metric=logit_difference")
+    ranked = run("rank", *kv, *streaming, "--top", "2", "--duo-attention", "patterns")
+    assert {line.split()[1] for line in ranked.splitlines()[1:3]} == {"0.0", "1.0"}
+    assert "patterns/full_attention_heads.tsv and patterns/config.json" in ranked
+    told = run(
+        "curve",
+        *(*kv, *streaming, "--keep", "--ablation", "streaming:1:1", "--metric", "choice"),
+        *("--counts", "0", "2", "4", "--series", "top", "anywhere", "--seeds", "2"),
+    )
+    points = list(csv.DictReader(Path("out/curve/curves.csv").read_text().splitlines()))
+    top = {int(p["count"]): p for p in points if p["series"] == "top"}
+    assert float(top[2]["value"]) == float(top[4]["value"]) == 1
+    assert float(top[0]["value"]) < 1
+    assert float(top[0]["cache"]) < float(top[2]["cache"]) < float(top[4]["cache"]) == 1
+    assert "TopK with 2 heads in full: the score is equal" in told
+    assert "all agree" in run("verify", "out/curve")
+    kept = run_json("ablate", *disk.arguments("--unit", "kv", "--heads", "0.1", "--keep"))
+    assert "only 1 kept" in kept
+
+
+def test_scores_for_duo_attention_are_of_key_value_heads(disk: Disk, refused: Run) -> None:
+    told = refused("rank", *disk.arguments("--duo-attention", "patterns"))
+    assert "tiny is ranked by query heads: rank key/value heads (--unit kv" in told
+    assert not Path("patterns").exists()
+
+
 def test_curve_from_a_scores_file(disk: Disk, run: Run, run_json: Callable[..., Any]) -> None:
     run("rank", *disk.arguments("--ranking", "random", "--out", "scores.json"))
     points = run_json(
@@ -581,7 +610,7 @@ def test_bad_tasks_and_options(
         (("ablate", "--heads", "first"), '"first" is not a head: write LAYER.HEAD'),
         (("ablate",), "This command needs --heads. See headcount ablate --help"),
         (("ablate", "--heads", "0.1", "--metric", "acuracy"), 'Did you mean "accuracy"?'),
-        (("ablate", "--heads", "0.1", "--ablation", "men"), '--ablation cannot be "men" (known:'),
+        (("ablate", "--heads", "0.1", "--ablation", "men"), 'There is no ablation "men" (known:'),
         (("ablate", "--heads", "0.1", "--ablation", "men"), 'Did you mean "mean"?'),
         (("ablate", "--heads"), "--heads needs at least one value."),
         (("ablate", "--heads", "0.1", "--positions", "first"), "Cannot gate at the positions"),

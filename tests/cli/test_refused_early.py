@@ -101,6 +101,14 @@ def test_no_path_holds_a_nul(refused: Refused, command: tuple[str, ...]) -> None
         (("rank", "--ranking-set", "metric=accuracy"), '"accuracy" has no derivative'),
         (("curve", "--ranking-set", "metric=accuracy"), '"accuracy" has no derivative'),
         (("rank", "--ranking-set", "ablation=men"), 'Did you mean "mean"?'),
+        (("rank", "--ranking-set", "ablation=streaming:4"), "is no streaming attention: write"),
+        (("ablate", "--heads", "0.1", "--ablation", "streaming:0:64"), "at least 1 first and 1"),
+        (("curve", "--ablation", "streaming:16:-1"), "not 16 and -1"),
+        (("compare", "--ablation", "streaming:1:2:3"), "is no streaming attention: write"),
+        (
+            ("rank", "--ranking", "streaming-gates", "--ranking-set", "ablation=zero"),
+            "leave the ablation at streaming:SINK:WINDOW, not zero",
+        ),
         (
             ("rank", "--ranking", "ablation", "--ranking-set", "ablation=men"),
             'Did you mean "mean"?',

@@ -110,7 +110,7 @@ def test_settings_go_with_names(model: Model) -> None:
 # The probe tells cognitive functions apart, retrieval needs the answer in the prompt, and gates
 # need more items than the toy task has, and contrastive ones a task to forget.
 PARTICULAR = ("probe", "attention-retrieval", "retrieval-score")
-PARTICULAR += ("budget-gates", "contrast", *ROLES)
+PARTICULAR += ("budget-gates", "streaming-gates", "contrast", *ROLES)
 ON_ANY_TASK = [name for name in RANKINGS if name not in PARTICULAR]
 
 

@@ -123,12 +123,14 @@ def _doctor(parser: Parser) -> None:
     "score every head for a task",
     "--task ioi --ranking integrated-gradients --top 20 --out scores.json",
     "--task antonym-in-context --ranking contrast --ranking-set forget=antonym-instruction",
+    "--unit kv --task needle --ranking streaming-gates --duo-attention patterns",
 )
 def _rank(parser: Parser) -> None:
     options.model_and_task(parser)
     options.ranking(parser, "name of a ranking, see headcount list")
     parser.option("--top", "N", "how many heads to print", 10)
     parser.option("--out", "FILE", "write the scores of all heads to this JSON file")
+    parser.option("--duo-attention", "FOLDER", "for DuoAttention: write scores (with --unit kv)")
     parser.flag("--stability", "tell how far prompts, seeds, BOS and others move the scores")
     options.measuring(parser)
 
@@ -151,13 +153,14 @@ def _ablate(parser: Parser) -> None:
     "rank the heads, mask (or keep) more and more of them, and draw the curve",
     "--task ioi --ranking attribution --counts 0 1 2 4 8 16 --out out/ioi",
     "--task ioi --keep --ablation mean --metric logit_difference",
+    "--unit kv --keep --ablation streaming --task needle --ranking streaming-gates",
 )
 def _curve(parser: Parser) -> None:
     options.model_and_task(parser)
     options.ranking(parser, "name of a ranking, or a file of scores that rank --out wrote")
-    option, series = parser.option, ["top", "random", "matched", "bottom"]
+    option, series = parser.option, ["top", "random", "matched", "bottom", "anywhere"]
     option("--counts", "N", "numbers of heads (0 1 2 4 … up to half of all)", nargs="+")
-    which = "curves: top, random, matched (random heads of the same layers) or bottom heads"
+    which = "top, bottom, random, matched (random in the same layers) or anywhere (random of all)"
     option("--series", "SERIES", which, series[:3], nargs="+", choices=series)
     option("--seeds", "N", "random draws for each count", 5)
     parser.flag("--keep", "keep the chosen heads, and mask all others")
@@ -185,8 +188,7 @@ def _compare(parser: Parser) -> None:
     counts = "how many of the best heads are kept, masked and compared (from 1 to all)"
     option("--counts", "N", counts, nargs="+")
     option("--metric", "METRIC", "metric by which rankings are made and judged", "logprob")
-    ablation = "what replaces the output of a masked head: zero, mean, clean-mean, resampled "
-    option("--ablation", "ABLATION", f"{ablation}or corrupted", "zero")
+    option("--ablation", "ABLATION", "what replaces a masked head, as in headcount curve", "zero")
     option("--seeds", "N", "random starts, for rankings that have a setting of this name")
     options.out(parser, "out/compare")
     options.measuring(parser)
@@ -315,7 +317,7 @@ def _sparsify(parser: Parser) -> None:
     parser.add_argument("--compile", action=argparse.BooleanOptionalAction, help=compiled)
     option("--text-source", "TEXT", "where the text comes from, for the model's attribution")
     option("--text-licence", "TEXT", "licence of the text, for the model's attribution")
-    options.loading(parser)
+    options.loading(parser, unit=False)
     options.quiet(parser)
 
 

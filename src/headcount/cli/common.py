@@ -27,7 +27,7 @@ if TYPE_CHECKING:  # commands without a model answer at once: torch takes second
     from headcount.lab import Lab
     from headcount.models.model import Model
 
-LOADING = ("dtype", "device", "device_map", "attention", "revision", "trust_remote_code")
+LOADING = ("dtype", "device", "device_map", "attention", "revision", "trust_remote_code", "unit")
 
 
 class Answer(NamedTuple):
@@ -64,7 +64,8 @@ def model_from(
         how = {option: getattr(arguments, option) for option in ("revision", "trust_remote_code")}
         model: Model = served.model(name, **how)
         return model
-    given = {option: getattr(arguments, option) for option in LOADING}
+    # Not every command has all of these options.
+    given = {option: getattr(arguments, option, None) for option in LOADING}
     given = {option: value for option, value in given.items() if value not in (None, False)}
     by_name = parse_settings(getattr(arguments, "model_set", ()))
     chosen = settings_of(join_settings(join_settings(loading or {}, given), by_name), name)

@@ -35,7 +35,7 @@ def compare(arguments: Namespace) -> Answer:
     """Let rankings compete on the test split, and tell how far they agree."""
     ready = _read_rankings(arguments.ranking)  # refuses before the model is loaded
     metric = get_logit_metric(arguments.metric)
-    check_ablation(arguments.ablation)
+    arguments.ablation = check_ablation(arguments.ablation)
     chosen = {
         name: {**_own(name, arguments), **_seeds(name, arguments.seeds)}
         for name, scores in ready.items()

@@ -23,6 +23,7 @@ from headcount.cli.common import (
 )
 from headcount.cli.parser import parse_settings
 from headcount.curves import CurveRequest, CurveSettings
+from headcount.engine.measure.ablations import check_ablation
 from headcount.engine.measure.head_sets import HeadSetEntry, HeadSets
 from headcount.engine.measure.positions import read_positions
 from headcount.engine.measure.sweep import Sweep, Values, whole_model
@@ -33,8 +34,10 @@ from headcount.metrics import get_metric
 from headcount.metrics.chance import chance_of
 from headcount.models.model import Model
 from headcount.rankings import RANKINGS, Ranking
+from headcount.rankings.duo_attention import check_for_duo_attention, write_duo_attention
 from headcount.rankings.stability import Stability
 from headcount.registry import make_settings
+from headcount.report.cache_budget import TITLE, in_words
 from headcount.report.curve_study import curve_study
 from headcount.stats import accuracy_interval, bootstrap
 from headcount.studies.masked_heads.study import check_functions
@@ -87,7 +90,11 @@ def rank(arguments: Namespace) -> Answer:
         raise HeadcountError(f"Cannot print the top {arguments.top} heads: ask for at least 1.")
     if arguments.out:
         check_place(arguments.out, file=True)
+    if arguments.duo_attention:
+        check_place(arguments.duo_attention)
     with lab_model_and_task(arguments, chosen) as (lab, model, task):
+        if arguments.duo_attention:
+            check_for_duo_attention(model)
         if arguments.stability:
             top = min(arguments.top, model.layout.total)
             asked = Stability(model, task, arguments.ranking, chosen, top=top)
@@ -104,6 +111,9 @@ def rank(arguments: Namespace) -> Answer:
     if arguments.out:
         scores.save(arguments.out)
         text += f"\n\nThe scores of all {scores.layout.total} heads: {arguments.out}"
+    if arguments.duo_attention:
+        files = write_duo_attention(model, scores, arguments.duo_attention)
+        text += f"\n\nFor DuoAttention: {' and '.join(map(str, files))}"
     return Answer(scores.to_json(), "\n\n".join([text, *notes]), notes)
 
 
@@ -134,6 +144,7 @@ def _best_heads(scores: HeadScores, top: int, clusters: np.ndarray) -> str:
 def ablate(arguments: Namespace) -> Answer | None:
     """Measure the model with all heads and under the head set, and the paired difference."""
     metric, positions = get_metric(arguments.metric), read_positions(arguments.positions)
+    check_ablation(arguments.ablation)
     with lab_model_and_task(arguments, vars(arguments)) as (lab, model, task):
         gates = gates_from(arguments, model)
         count = int((gates == float(arguments.keep)).sum())
@@ -180,7 +191,8 @@ def curve(arguments: Namespace) -> Answer:
         result = request.result(lab)
     study = curve_study(result, model, task, asdict(chosen))
     paths = study.save(arguments.out, command_line(arguments))
-    text = "\n".join([str(result), *result.left_out, files_text(paths)])
+    budget = in_words(study.tables.get(TITLE, ()))
+    text = "\n".join([str(result), *result.left_out, *budget, files_text(paths)])
     return Answer(result.rows, text, result.notes)
 
 

@@ -52,7 +52,7 @@ def doctor(arguments: Namespace) -> Answer:
     }
     lines = [
         f"{model.name}: {kind}",
-        f"{layout.total} heads in {len(layout.counts)} attention layers",
+        f"{layout.total} {layout.word}s in {len(layout.counts)} attention layers",
         "",
         *(f"  {line}" for line in geometry(model)),
         "",

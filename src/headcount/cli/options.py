@@ -15,7 +15,7 @@ def folders(parser: Parser, of: str) -> None:
     parser.add_argument("folders", nargs="+", metavar="FOLDER", help=text)
 
 
-def loading(parser: Parser) -> None:
+def loading(parser: Parser, *, unit: bool = True) -> None:
     """How a model is loaded."""
     add = parser.add_argument_group("how the model is loaded").add_argument
     dtype = "float32, bfloat16, float16, or auto for that of the checkpoint (float32)"
@@ -26,6 +26,9 @@ def loading(parser: Parser) -> None:
     add("--attention", metavar="KERNEL", help=kernels)
     add("--revision", metavar="NAME", help="branch, tag or commit of a hub model")
     add("--trust-remote-code", action="store_true", help="run code that comes with the model")
+    if unit:
+        units = "what is gated, and called 3.1: query heads, or key/value heads (head)"
+        add("--unit", choices=("head", "kv"), help=units)
 
 
 def model(parser: Parser) -> None:
@@ -73,13 +76,12 @@ def scope(parser: Parser, text: str) -> None:
 
 def metric(parser: Parser) -> None:
     """What is measured, and how heads are off."""
-    add = parser.add_argument
-    ablations = ("zero", "mean", "clean-mean", "resampled", "corrupted")
     parser.option("--metric", "METRIC", "what is measured, see headcount list", "accuracy")
-    ablation = "what replaces the output of a head that is off: zero, its mean over the corrupted "
-    ablation += "or the clean prompts of the ranking split, its output on another prompt, or that "
-    ablation += "on the corrupted prompt (zero)"
-    add("--ablation", choices=ablations, default="zero", help=ablation)
+    ablation = "what replaces a head that is off: zero; mean or clean-mean, over the corrupted or "
+    ablation += "clean prompts of the ranking split; resampled, its output on another prompt; "
+    ablation += "corrupted, that on the corrupted prompt; or streaming:SINK:WINDOW, what it says "
+    ablation += "when it sees only so many first and recent tokens (streaming: 16 and 64)"
+    parser.option("--ablation", "ABLATION", ablation, "zero")
     scope(parser, "with metrics of texts: heads are off at all tokens, or only at new ones")
     where = "with metrics of logits: the positions where heads are off: all; last, the last one of "
     where += "the prompt; answer, those that predict the target; or a slice of the prompt's "

@@ -336,7 +336,7 @@ def contest(
     ['attribution', 'random orders']
     """
     chosen, several = get_metric(metric), [tasks] if isinstance(tasks, Task) else list(tasks)
-    check_ablation(ablation)
+    ablation = check_ablation(ablation)
     if not rankings or len({*rankings}) < len(rankings):
         raise HeadcountError("Give each ranking of a contest once, and at least one.")
     if len({task.name for task in several}) < len(several):

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from jaxtyping import Float
 
+from headcount.curves.cache import CacheKept, cache_kept
 from headcount.engine.measure.ablations import check_ablation
 from headcount.engine.measure.cost import Counter
 from headcount.engine.measure.head_sets import HeadSetEntry, HeadSets, Pending, head_gates
@@ -82,6 +83,7 @@ class Curve:
     scores: HeadScores
     mode: Mode
     left_out: tuple[str, ...] = ()  # sentences about points that could not be made
+    cache: CacheKept | None = None  # how much of it is kept, where heads that are off stream
     at_chance: str = ""  # one sentence if the whole model is not clearly better than chance
 
     @property
@@ -119,8 +121,10 @@ class Curve:
 
     @property
     def rows(self) -> list[dict[str, Any]]:
-        """The tidy table: one row for each point."""
-        return [asdict(point) for point in self.points]
+        """The tidy table: one row for each point, with the share of the cache if heads stream."""
+        kept = {} if self.cache is None else self.cache.shares
+        more = {label: {"cache": share} for label, share in kept.items()}
+        return [asdict(p) | more.get((p.series, p.count), {}) for p in self.points]
 
     def to_frame(self) -> pandas.DataFrame:
         """The tidy table as a pandas data frame, with the columns ranking and ablation added.
@@ -164,10 +168,14 @@ class Curve:
         return figure_of(self._draw(None, None))
 
     def _draw(self, axes: Axes | None, title: str | None) -> Axes:
-        first = self.points[0]
+        first, layout = self.points[0], self.scores.layout
+        xlabel = f"Number of {layout.word}s {self._verb} (of {layout.total})"
+        if self.cache is not None:
+            xlabel = f"Share of the key/value cache kept, of {self.cache.tokens} tokens"
         return draw_curve(
             self.rows,
-            xlabel=f"Number of heads {self._verb} (of {self.scores.layout.total})",
+            xlabel=xlabel,
+            x="count" if self.cache is None else "cache",
             ylabel=self.metric.name,
             title=title or f"{first.task} · {first.model} · ranked by {self.scores.ranking}",
             note=f"ablation: {self.ablation}",
@@ -213,6 +221,10 @@ class Curve:
             f"{SERIES[p.series]:24}{p.count:6}{p.value:10.3f}  [{p.low:.3f}, {p.high:.3f}]"
             for p in self.points
         ]
+        if self.cache is not None:
+            lines[0] += f"{'cache kept':>16}"
+            for number, p in enumerate(self.points, start=1):
+                lines[number] += f"{self.cache.shares[p.series, p.count]:>10.0%}"
         return "\n".join([*lines, *filter(None, [self.at_chance])])
 
 
@@ -252,7 +264,7 @@ class CurveSettings:
         for name in self.series:
             if name not in SERIES:
                 raise unknown("series", name, SERIES)
-        check_ablation(self.ablation)
+        object.__setattr__(self, "ablation", check_ablation(self.ablation))
         if self.counts is not None:
             check_counts(self.counts)
         if self.seeds < 1:
@@ -372,7 +384,8 @@ class CurveRequest:
         ranking = self.ranking
         scores = ranking.result(lab) if isinstance(ranking, Ranking) else ranking
         table = HeadSets.build(self.model.layout, self.entries(fitting(scores, self.model)))
-        values = lab.measure(self._sweep(table))
+        sweep = self._sweep(table)
+        values = lab.measure(sweep)
         drawn = []
         for series, count in points:
             interval, draws = values.interval((series, count)), len(table.rows[series, count])
@@ -395,7 +408,8 @@ class CurveRequest:
         whole = values
         if not values.tells_chance:
             whole = lab.measure(whole_model(self.model, self.task, self.metric))
-        return Curve(tuple(drawn), values, scores, self.settings.mode, left_out, whole.at_chance)
+        about = left_out, cache_kept(sweep), whole.at_chance
+        return Curve(tuple(drawn), values, scores, self.settings.mode, *about)
 
 
 def curve(

@@ -24,7 +24,7 @@ from headcount.engine.measure.plan import Plan, default_tokens
 from headcount.engine.measure.runner import Runner
 from headcount.errors import HeadcountError
 from headcount.explorer.state import ExplorerState
-from headcount.models.gate import PerSite
+from headcount.models.gate import Ablations
 from headcount.models.model import Model
 from headcount.tasks import Encoded, Example, Task
 from headcount.tasks.encoding import continuation_ids, decoded, one_bos
@@ -71,7 +71,7 @@ class PromptPasses:
         return batch
 
     @cached_property
-    def ablations(self) -> PerSite | None:
+    def ablations(self) -> Ablations | None:
         """What gated heads give instead of their outputs."""
         tokens = default_tokens(self.model)
         made = make_ablation(self.ablation, self.model, [self.encoded], self.ranking, tokens)

@@ -17,7 +17,7 @@ from headcount.engine.write.settings import Decoding
 from headcount.engine.write.steps import Steps
 from headcount.explorer.inquiries import Inquiry
 from headcount.explorer.prompts import PromptPasses
-from headcount.models.gate import PerSite, gating
+from headcount.models.gate import Ablations, gating
 from headcount.tasks.encoding import decoded
 
 Say = Callable[[list[list[str]]], None]  # is given the tokens of every text so far
@@ -27,7 +27,7 @@ Say = Callable[[list[list[str]]], None]  # is given the tokens of every text so 
 class AblatedPrefix(Prefix):
     """An empty prefix, under whose gates heads give an ablation that is the same at all tokens."""
 
-    ablations: PerSite | None = None
+    ablations: Ablations | None = None
 
     def gating(
         self, sets: Int[np.ndarray, "rows"], *, prompt: bool

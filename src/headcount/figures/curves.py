@@ -33,9 +33,11 @@ def draw_curve(
     shares: bool = False,
     axes: Axes | None = None,
     at_chance: bool = False,
+    x: str = "count",
 ) -> Axes:
     """Draw a tidy table, with the intervals of its points as bands: one line for each series.
 
+    `x` is the column along which it is drawn: the count, or a share from 0 to 1.
     Draws into `axes`, or into a new figure. Values that are `shares` are drawn from 0 to 1. `note`
     is added to the small print about bands and the number of examples. `at_chance` marks the panel.
     """
@@ -46,14 +48,16 @@ def draw_curve(
     lines = SINGLE | {name: {"colour": colour, **look} for name, (colour, look) in others.items()}
     drawn = max(row.get("draws", 1) for row in rows)
     for name, look in lines.items():
-        points = sorted(style.points_of(rows, name))
+        points = sorted(style.points_of(rows, name, x))
         if points:
             draws = max(row.get("draws", 1) for row in rows if row["series"] == name)
             several = f" (mean of {draws} draws)" * (alone and draws > 1)
             label = f"{style.SERIES.get(name, name)}{several}"
             style.draw_line(axes, points, label=label, band=0.15, **{"markersize": 5, **look})
-    counts = sorted({row["count"] for row in rows})
-    style.count_axis(axes, counts, "symlog", linthresh=1)
+    if x == "count":
+        style.count_axis(axes, sorted({row["count"] for row in rows}), "symlog", linthresh=1)
+    else:
+        style.share_axis(axes)
     axes.set(xlabel=xlabel, ylabel=ylabel)
     if shares:
         axes.set_ylim(-0.03, 1.03)

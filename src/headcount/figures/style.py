@@ -111,10 +111,10 @@ def shown(figure: Figure) -> Figure:
     return pyplot.figure(FigureClass=lambda **_: figure)  # type: ignore[arg-type]
 
 
-def points_of(rows: Sequence[Row], series: str) -> Points:
-    """The points of one series in a tidy table."""
+def points_of(rows: Sequence[Row], series: str, x: str = "count") -> Points:
+    """The points of one series in a tidy table, along one of its columns."""
     wanted = [row for row in rows if row["series"] == series]
-    return [(row["count"], row["value"], row["low"], row["high"]) for row in wanted]
+    return [(row[x], row["value"], row["low"], row["high"]) for row in wanted]
 
 
 def draw_line(axes: Axes, points: Points, colour: str, *, band: float = 0.0, **style: Any) -> None:
@@ -148,6 +148,14 @@ def model_label(name: str, width: int = 60) -> str:
     'Llama-3.2-3B-\\nInstruct'
     """
     return fill(name.rpartition("/")[2], width)
+
+
+def share_axis(axes: Axes) -> None:
+    """Let the horizontal axis go from 0 to 100 %."""
+    from matplotlib.ticker import PercentFormatter
+
+    axes.set_xlim(-0.02, 1.02)
+    axes.xaxis.set_major_formatter(PercentFormatter(1, decimals=0))
 
 
 def mark_chance(axes: Axes, words: str = "at chance") -> None:

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from numbers import Integral
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from jaxtyping import Float, Int
 
 from headcount.errors import HeadcountError, counted
+
+Unit = Literal["head", "kv"]
+# What a layout counts: query heads, or key/value heads, each with all of its query heads.
+UNITS: dict[str, str] = {"head": "head", "kv": "key/value head"}
 
 
 @dataclass(frozen=True, order=True)
@@ -42,7 +46,8 @@ class Head:
 class HeadLayout:
     """How many heads each attention site has; the order in which all heads of a model are numbered.
 
-    A "layer" is an attention site: a block with two attentions has two, one without has none.
+    A "layer" is an attention site: a block with two attentions has two, one without has none. The
+    unit "kv" counts key/value heads, each of which stands for all of its query heads.
 
     >>> layout = HeadLayout((2, 3))
     >>> layout.total, list(map(str, layout))
@@ -54,6 +59,7 @@ class HeadLayout:
     """
 
     counts: tuple[int, ...]
+    unit: Unit = field(default="head", repr=False)
 
     def __post_init__(self) -> None:
         if any(count < 1 for count in self.counts):
@@ -75,7 +81,12 @@ class HeadLayout:
         return np.repeat(np.arange(len(self.counts)), self.counts)
 
     def __str__(self) -> str:
-        return f"{self.total} heads in {counted(len(self.counts), 'layer')}"
+        return f"{self.total} {self.word}s in {counted(len(self.counts), 'layer')}"
+
+    @property
+    def word(self) -> str:
+        """What is counted, in words: head, or key/value head."""
+        return UNITS[self.unit]
 
     def __iter__(self) -> Iterator[Head]:
         for layer, count in enumerate(self.counts):

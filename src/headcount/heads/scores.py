@@ -15,7 +15,7 @@ from headcount.errors import HeadcountError
 from headcount.figures.head_map import draw_head_map
 from headcount.figures.html import decimals, frame, picture, side_by_side, table
 from headcount.figures.style import figure_of, shown
-from headcount.heads.head import Head, HeadLayout
+from headcount.heads.head import UNITS, Head, HeadLayout
 from headcount.stats import Clusters, Resampling
 from headcount.system.files import read_json, replacing, write_json_rows
 from headcount.system.frames import data_frame
@@ -207,6 +207,7 @@ class HeadScores:
             "ranking": self.ranking,
             "parameters": dict(self.parameters),
             "heads_per_layer": list(self.layout.counts),
+            **({} if self.layout.unit == "head" else {"unit": self.layout.unit}),
             "values": [float(v) for v in self.values],
             "samples": None if self.samples is None else self.samples.tolist(),
             **({} if self.sets is None else {"sets": list(map(_numbers, self.sets))}),
@@ -222,7 +223,9 @@ class HeadScores:
             raise _no_scores("heads_per_layer must be a list of numbers of heads")
         if not isinstance(data.get("ranking"), str) or not isinstance(data.get("parameters"), dict):
             raise _no_scores("it needs the name of a ranking, and parameters")
-        layout = HeadLayout(tuple(counts))
+        if (unit := data.get("unit", "head")) not in list(UNITS):
+            raise _no_scores(f"its unit must be one of {', '.join(UNITS)}")
+        layout = HeadLayout(tuple(counts), unit)
         values = _matrix([data.get("values")], layout.total, "values")[0]
         if samples is not None:
             samples = _matrix(samples, layout.total, "samples")

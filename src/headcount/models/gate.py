@@ -17,8 +17,10 @@ from torch import Tensor, nn
 
 from headcount.errors import HeadcountError
 from headcount.models.sites import HeadSite, from_rows, plain, to_rows
+from headcount.models.streaming import Streaming
 
 PerSite = Sequence[Tensor | None]  # for each site: broadcasts to (rows, tokens, width)
+Ablations = PerSite | Streaming  # z₀ of each site, or how every pass computes it anew
 
 
 @contextmanager
@@ -27,7 +29,7 @@ def gating(
     sites: Sequence[HeadSite],
     gates: Float[Tensor, "rows heads"] | Float[Tensor, "rows heads tokens"],
     *,
-    ablations: PerSite | None = None,
+    ablations: Ablations | None = None,
     biases: PerSite | None = None,
     every_site: bool = False,
 ) -> Iterator[None]:
@@ -35,9 +37,10 @@ def gating(
 
     `gates` holds one number per row and head (in the order of `sites`), optionally one per token;
     a single row of gates applies to every row of the batch. `ablations` gives z₀ of each site, from
-    which b = (1 − g)·z₀ (zero where z₀ is not given); `biases` gives b itself (steering). Sites
-    whose gates are all 1 are not hooked unless `every_site` is set. Gates are read once, on first
-    use, unless they carry gradients.
+    which b = (1 − g)·z₀ (zero where z₀ is not given), or says that the attention function is to
+    compute z₀ in every pass (`Streaming`); `biases` gives b itself (steering). Sites whose gates
+    are all 1 are not hooked unless `every_site` is set. Gates are read once, on first use, unless
+    they carry gradients.
     """
     total = sum(site.heads for site in sites)
     if gates.ndim not in (2, 3) or gates.shape[1] != total:
@@ -45,6 +48,10 @@ def gating(
             f"Gates need shape (rows, {total}) or (rows, {total}, tokens), one number for each "
             f"head, not {tuple(gates.shape)}."
         )
+    if isinstance(ablations, Streaming):
+        with ablations.mixing(module, sites, gates):
+            yield
+        return
     by_module: dict[str, dict[int, _Gate]] = {}  # projection → run in the pass → gate
     first = 0
     for site in sites:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
@@ -11,9 +11,9 @@ from typing import Any, Literal
 import torch
 from torch import nn
 
-from headcount.errors import HeadcountError
+from headcount.errors import HeadcountError, unknown
 from headcount.figures.html import frame, table
-from headcount.heads import HeadLayout
+from headcount.heads import UNITS, HeadLayout, Unit
 from headcount.models.bundled import full_name
 from headcount.models.fast_paths import FastPaths
 from headcount.models.fingerprint import (
@@ -23,6 +23,12 @@ from headcount.models.fingerprint import (
     settings_of,
 )
 from headcount.models.forward_modes import PASSES, exactly
+from headcount.models.key_value import (
+    KeyValueHeads,
+    by_key_value_head,
+    prove_streaming,
+    read_key_values,
+)
 from headcount.models.load import load_pretrained
 from headcount.models.proof import Proof, prove, require_language_model
 from headcount.models.prove_fast_paths import prove_fast_paths, prove_late, prove_scored_logits
@@ -58,6 +64,8 @@ class Model:
     memory: Memory | None = field(default=None, repr=False)  # what is remembered of its proofs
     # Which ways of decoding were proven on this model, by name.
     proven: dict[str, bool] = field(default_factory=dict, repr=False)
+    # The same model gated by query heads, if this one is gated by key/value heads.
+    by_query: Model | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         known = None if self.memory is None else self.memory.checksum
@@ -117,6 +125,11 @@ class Model:
         }
 
     @property
+    def unit(self) -> Unit:
+        """What the layout counts: query heads, or key/value heads (`by_key_value_heads`)."""
+        return "head" if self.by_query is None else "kv"
+
+    @property
     def sites(self) -> tuple[HeadSite, ...]:
         """The head sites, in the order in which they run."""
         return self.proof.sites
@@ -124,7 +137,39 @@ class Model:
     @cached_property
     def layout(self) -> HeadLayout:
         """How many heads each site has."""
-        return HeadLayout(tuple(site.heads for site in self.sites))
+        return HeadLayout(tuple(site.heads for site in self.sites), self.unit)
+
+    @cached_property
+    def key_values(self) -> tuple[KeyValueHeads, ...]:
+        """The key/value heads of each layer, proven on first access; refused where none are seen.
+
+        The first access must not be under gates.
+        """
+        if self.by_query is not None:
+            return self.by_query.key_values
+        return read_key_values(self.module, self.sites)
+
+    def by_key_value_heads(self) -> Model:
+        """The same model, gated by key/value heads: each stands for all of its query heads.
+
+        Whatever takes a model then works with key/value heads in place of heads, under names such
+        as "3.1".
+
+        >>> from headcount import load_model
+        >>> print(load_model("smollm2-135m-q4").by_key_value_heads().layout)
+        90 key/value heads in 30 layers
+        """
+        if self.by_query is not None:
+            return self
+        proof = replace(self.proof, sites=by_key_value_head(self.sites, self.key_values))
+        origin = None if self.origin is None else {**self.origin, "unit": "kv"}
+        return replace(self, proof=proof, origin=origin, by_query=self)
+
+    def require_streaming(self) -> None:
+        """Refuse a model whose heads cannot be let stream; tried once."""
+        if not self.proven.get("streaming"):
+            prove_streaming(self.module, (self.by_query or self).sites)
+            self.proven["streaming"] = True
 
     @cached_property
     def fast_paths(self) -> FastPaths:
@@ -286,6 +331,7 @@ class Model:
             "dtype": str(self.dtype).removeprefix("torch."),
             **({} if whole else {"device": self.device.type}),
             "kernel": self.kernel,
+            **({} if self.unit == "head" else {"unit": self.unit}),
         }
 
     @property
@@ -325,17 +371,21 @@ def load_model(
     attention: str | None = None,
     revision: str | None = None,
     trust_remote_code: bool = False,
+    unit: Unit = "head",
 ) -> Model:
     """Load a causal LM and prove its head sites.
 
     `spec` is a Hugging Face hub id, a local folder, a `.gguf` file, a bundled model's name, or
-    `sparse:NAME` for a sparse model that comes with headcount.
+    `sparse:NAME` for a sparse model that comes with headcount. With the unit "kv", the model is
+    gated by key/value heads (`Model.by_key_value_heads`).
 
     >>> from headcount import load_model
     >>> model = load_model("smollm2-135m-q4")
     >>> model.layout.total
     270
     """
+    if unit not in UNITS:
+        raise unknown("unit", str(unit), UNITS)
     chosen: dict[str, Any] = {
         "dtype": dtype,
         "device": device,
@@ -349,7 +399,8 @@ def load_model(
         memory = Memory(loaded.model, prove)
     origin = {"spec": full_name(str(spec)), **chosen}
     proof = memory.known.proof
-    return Model(loaded.model, loaded.tokenizer, loaded.name, proof, loaded.files, origin, memory)
+    model = Model(loaded.model, loaded.tokenizer, loaded.name, proof, loaded.files, origin, memory)
+    return model.by_key_value_heads() if unit == "kv" else model
 
 
 def check_model(model: Any) -> Model:

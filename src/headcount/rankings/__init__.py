@@ -18,14 +18,22 @@ from headcount.rankings import (
     retrieval,
     shapley,
 )
-from headcount.rankings.causal_gates import budget, contrast, fit
+from headcount.rankings.causal_gates import budget, contrast, fit, streaming
 from headcount.rankings.random_draws import random_ranking
 from headcount.rankings.ranking import RANKINGS, Ranking, fitting, rank
 
 __all__ = ["JOINT", "RANKINGS", "Ranking", "fitting", "rank"]
 
 # These measure or learn what heads do together, at many times the cost of those of single heads.
-JOINT = ("shapley", "iterative", "greedy", "ensemble", "budget-gates", "contrast")
+JOINT = (
+    "shapley",
+    "iterative",
+    "greedy",
+    "ensemble",
+    "budget-gates",
+    "contrast",
+    "streaming-gates",
+)
 
 _enter = RANKINGS.register
 _enter("random", "Random", count=lambda *_: None, goal="both")(random_ranking)
@@ -56,6 +64,13 @@ _ensemble = {"count": ensemble.count_ensemble, "check": ensemble.check_ensemble}
 _enter("ensemble", "Ensemble", **_ensemble)(ensemble.ensemble)
 _budget = {"config": budget.BudgetSettings, "count": budget.count_budget_gates}
 _enter("budget-gates", "Gates with a budget", **_budget)(budget.budget_gates)
+_streaming = {"config": streaming.StreamingGateSettings, "goal": "keep"}
+_enter(
+    "streaming-gates",
+    "Streaming gates",
+    count=streaming.count_streaming_gates,
+    **_streaming,
+)(streaming.streaming_gates)
 _probe = {"config": probe.ProbeSettings, "count": probe.count_probe, "goal": "neither"}
 _enter("probe", "Probe", **_probe, context=probe.probe_context)(probe.probe)
 _retrieval = {"count": patterns.count_retrieval, "goal": "neither"}

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import torch
+from jaxtyping import Float
 from torch import Tensor
 
 from headcount.engine.measure.cost import Counter
@@ -46,8 +47,11 @@ def attention_induction(
     def reduce(site: HeadSite, weights: Tensor, indices: Sequence[int]) -> Tensor:
         return weights[:, :, first + length, first + 1].float().mean(-1)
 
-    samples = attend(model, [(*front, *text) for text in texts], reduce, progress=lab.progress)
-    return HeadScores.averaged(model.layout, samples, "attention-induction")
+    sequences_of_ids = [(*front, *text) for text in texts]
+    samples = attend(query_heads_of(model), sequences_of_ids, reduce, progress=lab.progress)
+    return HeadScores.averaged(
+        model.layout, largest_of_group(model, samples), "attention-induction"
+    )
 
 
 def attention_previous(model: Model, task: Task, *, lab: Lab) -> HeadScores:
@@ -63,8 +67,8 @@ def attention_previous(model: Model, task: Task, *, lab: Lab) -> HeadScores:
     def reduce(site: HeadSite, weights: Tensor, indices: Sequence[int]) -> Tensor:
         return weights.diagonal(-1, 2, 3).float().mean(-1)
 
-    samples = attend(model, prompts, reduce, progress=lab.progress)
-    return HeadScores.averaged(model.layout, samples, "attention-previous")
+    samples = attend(query_heads_of(model), prompts, reduce, progress=lab.progress)
+    return HeadScores.averaged(model.layout, largest_of_group(model, samples), "attention-previous")
 
 
 def attention_retrieval(model: Model, task: Task, *, lab: Lab) -> HeadScores:
@@ -85,8 +89,28 @@ def attention_retrieval(model: Model, task: Task, *, lab: Lab) -> HeadScores:
         return torch.stack(rows)
 
     texts = [(*example.prompt, *example.target[:-1]) for example in examples]
-    samples = attend(model, texts, reduce, progress=lab.progress)
-    return HeadScores.averaged(model.layout, samples, "attention-retrieval")
+    samples = attend(query_heads_of(model), texts, reduce, progress=lab.progress)
+    return HeadScores.averaged(
+        model.layout, largest_of_group(model, samples), "attention-retrieval"
+    )
+
+
+def query_heads_of(model: Model) -> Model:
+    """The model gated by query heads, each of which has one attention pattern."""
+    return model.by_query or model
+
+
+def largest_of_group(
+    model: Model, samples: Float[np.ndarray, "samples heads"]
+) -> Float[np.ndarray, "samples units"]:
+    """The largest score of the query heads of each key/value head; the same without groups."""
+    if model.by_query is None:
+        return samples
+    borders = zip(
+        model.layout.counts, np.split(samples, model.by_query.layout.starts[1:], 1), strict=True
+    )
+    grouped = [of_site.reshape(len(samples), count, -1).max(-1) for count, of_site in borders]
+    return np.concatenate(grouped, axis=1)
 
 
 def count_induction(counter: Counter, model: Model, task: Task, settings: Settings) -> None:

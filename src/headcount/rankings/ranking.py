@@ -16,6 +16,7 @@ from headcount.heads import HeadScores
 from headcount.lab import Lab, check_asked, lab_for
 from headcount.metrics import METRICS, get_metric
 from headcount.models.model import Model
+from headcount.models.streaming import Streaming
 from headcount.registry import Factory, Registry, check_made, own_code
 from headcount.store import Store
 from headcount.system.files import digest
@@ -39,7 +40,10 @@ class Ranking:
     @classmethod
     def of(cls, model: Model, task: Task, name: str, **settings: Any) -> Ranking:
         """The request with all settings of the ranking; refuses settings that it does not have."""
-        return cls(model, task, name, RANKINGS[name].bind(**settings))
+        bound = RANKINGS[name].bind(**settings)
+        if streaming := Streaming.read(str(bound.get("ablation"))):
+            bound["ablation"] = str(streaming)  # with its sink and window, for keys and results
+        return cls(model, task, name, bound)
 
     @cached_property
     def examples(self) -> list[Encoded]:
@@ -165,10 +169,10 @@ def rank(
 def fitting(scores: HeadScores, model: Model) -> HeadScores:
     """Return scores that fit the model; refuse those of a model with other layers or heads."""
     if scores.layout != model.layout:
+        other = "model" if scores.layout.unit == model.layout.unit else "unit (--unit)"
         raise HeadcountError(
-            f'The scores "{scores.ranking}" belong to another model: they are for '
-            f"{scores.layout.total} heads in {len(scores.layout.counts)} layers, and {model.name} "
-            f"has {model.layout.total} in {len(model.layout.counts)}."
+            f'The scores "{scores.ranking}" belong to another {other}: they are for '
+            f"{scores.layout}, and {model.name} has {model.layout}."
         )
     return scores
 

@@ -23,7 +23,7 @@ from headcount.heads import HeadScores
 from headcount.lab import Lab
 from headcount.models.model import Model
 from headcount.models.sites import HeadSite
-from headcount.rankings.patterns import answer_positions
+from headcount.rankings.patterns import answer_positions, largest_of_group, query_heads_of
 from headcount.tasks import Encoded, Task
 
 UNIFORM = "uniform reader"  # the score of a head whose most attended position is any, by chance
@@ -47,8 +47,9 @@ def retrieval_score(model: Model, task: Task, *, lab: Lab) -> HeadScores:
 
     texts = [(*example.prompt, *example.target[:-1]) for example in examples]
     late = [len(example.target) for example in examples]
-    samples = attend_late(model, texts, late, reduce, progress=lab.progress)
-    scores = HeadScores.averaged(model.layout, samples, "retrieval-score")
+    by_query = query_heads_of(model)
+    samples = attend_late(by_query, texts, late, reduce, progress=lab.progress)
+    scores = HeadScores.averaged(model.layout, largest_of_group(model, samples), "retrieval-score")
     return replace(scores, parameters={**scores.parameters, UNIFORM: uniform_reader(copied)})
 
 

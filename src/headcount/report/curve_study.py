@@ -10,6 +10,7 @@ from headcount.claims import Claim, judge
 from headcount.curves import Curve
 from headcount.metrics.chance import Chance
 from headcount.models.model import Model
+from headcount.report.cache_budget import TITLE, cache_at_equal_score
 from headcount.report.estimates import Estimates, plain_facts
 from headcount.report.head_rows import head_rows
 from headcount.report.study import Study
@@ -59,6 +60,7 @@ def curve_study(
         },
         model={model.name: model.facts},
         scores=scores,
+        tables=found.tables,
         heads=head_rows(model.name, task.name, scores, clusters=task.split("ranking").clusters),
         notes=[*found.notes, *curve.left_out],
         values=values,
@@ -77,14 +79,18 @@ def _values(curve: Curve, task: Task) -> ValueTable:
 
 def _facts(curve: Curve, comparisons: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     chance = curve.values.chance
+    total = curve.scores.layout.total
+    every, none = (0, total) if curve.mode == "mask" else (total, 0)
+    ends = {"ends": [["top", every], ["top", none]]}
     return {
         "metric": curve.metric.name,
         "binary": curve.metric.binary,
-        "whole": ["top", 0 if curve.mode == "mask" else curve.scores.layout.total],
+        "whole": ["top", every],
         "chance": None if chance is None else asdict(chance),
         "at_chance": curve.at_chance,
         "unmatched": {p.count: p.unmatched for p in curve.points if p.unmatched},
         "comparisons": [dict(comparison) for comparison in comparisons],
+        **({} if curve.cache is None else {"cache": curve.cache.to_json() | ends}),
     }
 
 
@@ -93,6 +99,7 @@ def estimate_curve(values: ValueTable, facts: Mapping[str, Any]) -> Estimates:
     rows, notes, claims = [], [], []
     first = next(values.facts())
     items = Resampling(values.clusters(**first))
+    shares = facts.get("cache", {}).get("shares", {})
     for about in values.facts():
         table = values.get(**about)
         estimate = items.estimate(table)
@@ -100,6 +107,7 @@ def estimate_curve(values: ValueTable, facts: Mapping[str, Any]) -> Estimates:
         if [about["series"], about["count"]] == facts["whole"] and facts["chance"]:
             notes.append(Chance(**facts["chance"]).sentence(found, facts["metric"]))
         unmatched = facts["unmatched"].get(str(about["count"]), 0.0)
+        share = shares.get(about["series"], {}).get(str(about["count"]))
         rows.append(
             {
                 **about,
@@ -109,6 +117,7 @@ def estimate_curve(values: ValueTable, facts: Mapping[str, Any]) -> Estimates:
                 "n": table.shape[1],
                 "draws": len(table),
                 "unmatched": unmatched * (about["series"] == "matched"),
+                **({} if share is None else {"cache": share}),
             }
         )
     at_chance = next(filter(None, notes), facts["at_chance"])
@@ -121,4 +130,5 @@ def estimate_curve(values: ValueTable, facts: Mapping[str, Any]) -> Estimates:
         claim = Claim.of(asked["claim"], None, gap, judge(gap, below=asked["below"]))
         claims.append(claim.because(at_chance, "not comparable") if at_chance else claim)
     words = f"Intervals: {items.words}; the ranking is held fixed."
-    return Estimates(rows, claims, notes=[*filter(None, [at_chance]), words])
+    tables = {TITLE: cache_at_equal_score(values, facts)} if shares else {}
+    return Estimates(rows, claims, tables, [*filter(None, [at_chance]), words])

@@ -83,6 +83,8 @@ def next_commands(result: Result, *, brief: bool = False) -> list[tuple[str, str
         return commands
     _, task, heads = best
     model = shlex.quote(_model(result.run))
+    if any(facts.get("unit") == "kv" for facts in result.run["model"].values()):
+        model += " --unit kv"  # the names are those of key/value heads
     if result.study == "token-insertion":  # its scores say which heads change, not which matter
         layer, _, head = heads[0].partition(".")
         drawn = f"headcount run token-insertion --model {model} --layer {layer} --head {head}"

@@ -21,15 +21,13 @@ import torch
 from torch import Tensor, nn
 
 from headcount.errors import HeadcountError
-from headcount.system.transformers_compat import replaced
+from headcount.system.transformers_compat import CHANGED_SCORES, replaced
 
 SPARSE = "sparse"  # the kernel's name in transformers
 # Queries × keys (of all rows and heads) at once: few, to fit a CPU's cache; many, to fill a GPU.
 AT_ONCE = {"cpu": 1 << 22}
 AT_ONCE_ELSEWHERE = 1 << 27
 SHUT = torch.finfo(torch.float32).min  # the score of a key that the mask hides
-# Arguments with which models change scores, which this kernel does not support.
-NOT_OURS = ("softcap", "s_aux", "position_bias")
 # Constants of lowbias32, a 32-bit hash in which each input bit flips half of the output bits.
 FIRST = 0x7FEB352D
 SECOND = 0x846CA68B - (1 << 32)
@@ -142,7 +140,7 @@ def _bias(module: nn.Module) -> float:
 
 def refuse_others(module: nn.Module, dropout: float, kwargs: dict[str, Any]) -> None:
     """Refuse arguments that change attention in a way that this file does not compute."""
-    for name in NOT_OURS:
+    for name in CHANGED_SCORES:
         if kwargs.get(name) is not None:
             raise HeadcountError(
                 f"{type(module).__name__} changes its attention scores ({name}), which sparse "

@@ -14,6 +14,8 @@ from typing import Any
 
 CONVERSION = "DISABLE_SAFETENSORS_CONVERSION"
 LOGGERS = ("transformers", "huggingface_hub", "accelerate", "peft")
+# Arguments with which models change attention scores, which none of our kernels computes.
+CHANGED_SCORES = ("softcap", "s_aux", "position_bias")
 
 
 @contextlib.contextmanager

@@ -8,6 +8,8 @@ clean-mean  the same mean over the prompts themselves, not the corrupted ones
 resampled   the head's output on one other prompt, of the ranking split and of the same template and
             length, position by position
 corrupted   the head's output on the example's corrupted prompt, position by position
+streaming   what the head says when it sees only the first and the most recent tokens; computed in
+            every pass, so it depends on the gates before it (`streaming:SINK:WINDOW`)
 """
 
 from __future__ import annotations
@@ -26,13 +28,14 @@ from headcount.engine.measure.batch import Batch, make_batches
 from headcount.engine.measure.forward import measuring, score
 from headcount.engine.read.collect import reading
 from headcount.errors import HeadcountError, unknown
-from headcount.models.gate import PerSite
+from headcount.models.gate import Ablations, PerSite
 from headcount.models.memory import within_memory
 from headcount.models.model import Model
+from headcount.models.streaming import Streaming
 from headcount.system.files import digest
 from headcount.tasks.encoding import Encoded, require_corrupted
 
-AblationName = Literal["zero", "mean", "clean-mean", "resampled", "corrupted"]
+AblationName = Literal["zero", "mean", "clean-mean", "resampled", "corrupted", "streaming"]
 ABLATIONS: tuple[str, ...] = get_args(AblationName)
 OVER_RANKING = ("mean", "clean-mean", "resampled")  # those that read the ranking split
 
@@ -47,13 +50,19 @@ class Ablation:
     name: str
     description: str
     identity: str
-    provide: Callable[[Batch], PerSite | None] = field(repr=False)
+    provide: Callable[[Batch], Ablations | None] = field(repr=False)
 
 
-def check_ablation(name: str) -> None:
-    """Refuse an unknown ablation."""
-    if name not in ABLATIONS:
+def check_ablation(name: str) -> str:
+    """The ablation with all its settings; an unknown one is refused.
+
+    >>> check_ablation("mean"), check_ablation("streaming")
+    ('mean', 'streaming:16:64')
+    """
+    streaming = Streaming.read(name)
+    if streaming is None and name not in ABLATIONS:
         raise unknown("ablation", name, ABLATIONS)
+    return name if streaming is None else str(streaming)
 
 
 def make_ablation(
@@ -63,6 +72,8 @@ def make_ablation(
     check_ablation(name)
     if name == "zero":
         return Ablation("zero", "zero", "zero", lambda batch: None)
+    if (streaming := Streaming.read(name)) is not None:
+        return _streaming(model, streaming, examples)
     if name == "corrupted":
         require_corrupted(examples)
 
@@ -77,6 +88,15 @@ def make_ablation(
     if name == "resampled":
         return _resampled(model, examples, ranking)
     return _mean(model, examples, ranking, tokens, corrupted=name == "mean")
+
+
+def _streaming(model: Model, streaming: Streaming, examples: Sequence[Encoded]) -> Ablation:
+    """Attention to the first and the most recent tokens, on a model that is proven to allow it."""
+    model.require_streaming()
+    words = f"attention to the first {streaming.sink} and the last {streaming.window} tokens"
+    if all(streaming.kept(example.length) == example.length for example in examples):
+        words += ", which are all that these prompts have"
+    return Ablation(str(streaming), words, str(streaming), lambda batch: streaming)
 
 
 def _resampled(model: Model, examples: Sequence[Encoded], ranking: Sequence[Encoded]) -> Ablation:

@@ -57,6 +57,15 @@ class Plan:
         paths = replace(self.fast_paths, cache=False)
         return replace(self, fast_paths=paths, compile=False, late=late)
 
+    def streaming(self) -> Plan:
+        """The plan where ablated heads attend anew in every pass.
+
+        Their attention runs in the block where a pass starts, late passes lay out tokens otherwise,
+        and a compiled block keeps the attention that it was compiled with.
+        """
+        paths = replace(self.fast_paths, attention=False)
+        return replace(self, fast_paths=paths, compile=False, late=False)
+
     def late_start(self, positions: str, prompt: int, target: int) -> int:
         """How many tokens of a text run once for all head sets, because no gate acts on them."""
         start = acting(positions, prompt, target).start if self.late else 0

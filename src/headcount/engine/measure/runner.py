@@ -28,10 +28,11 @@ from headcount.models.fast_paths import (
     spread_cache,
 )
 from headcount.models.forward_modes import empty_cache
-from headcount.models.gate import PerSite, gating
+from headcount.models.gate import Ablations, gating
 from headcount.models.late import LATE_TOKENS, at_positions, late_gates, late_inputs, read_only
 from headcount.models.model import Model
 from headcount.models.sites import accepted, coarsest_dtype
+from headcount.models.streaming import Streaming
 
 PIECE = 4096  # tokens on which an MLP runs at once, in passes that fill a cache
 WASTE = 0.1  # share of a pass that a head set may compute needlessly to run together with others
@@ -43,7 +44,7 @@ class _Segment:
 
     ids: Int[Tensor, "rows tokens"]
     scored: int  # logits are computed at this many last positions; the prefix needs none, so 1
-    ablations: PerSite | None
+    ablations: Ablations | None
     recording: Recording | None = None
 
 
@@ -60,7 +61,7 @@ class Runner:
         model: Model,
         batch: Batch,
         plan: Plan,
-        ablations: PerSite | None,
+        ablations: Ablations | None,
         positions: str = "all",
     ) -> None:
         self.model, self.batch, self.plan = model, batch, plan
@@ -203,7 +204,7 @@ class Runner:
         module, sites = model.module, model.sites
         with ExitStack() as stack:
             z0 = _repeat(segment.ablations, folds, 1 if self.late else 0)
-            if self.compile and paths.trunk is not None:
+            if self.compile and paths.trunk is not None and not isinstance(z0, Streaming):
                 on_device = gates.to(model.device)
                 stack.enter_context(static_gating(module, sites, on_device, z0, model.dtype))
                 first = paths.trunk.block_of[start] + (1 if segment.recording is not None else 0)
@@ -233,25 +234,27 @@ class Runner:
         return logits.unflatten(1, (folds, -1)).transpose(0, 1).flatten(0, 1) if late else logits
 
 
-def _slice(ablations: PerSite | None, rows: slice, columns: slice) -> PerSite | None:
+def _slice(ablations: Ablations | None, rows: slice, columns: slice) -> Ablations | None:
     """The ablations of these rows and columns; an ablation for all positions is not cut."""
-    if ablations is None:
-        return None
+    if ablations is None or isinstance(ablations, Streaming):
+        return ablations
     return [
         None if z is None else z[rows] if z.shape[1] == 1 else z[rows, columns] for z in ablations
     ]
 
 
-def _repeat(ablations: PerSite | None, folds: int, axis: int) -> PerSite | None:
+def _repeat(ablations: Ablations | None, folds: int, axis: int) -> Ablations | None:
     """Repeat ablations along their rows (axis 0) or tokens (axis 1), where they have several."""
-    if ablations is None or folds == 1:
+    if ablations is None or folds == 1 or isinstance(ablations, Streaming):
         return ablations
     copies = (folds, 1, 1) if axis == 0 else (1, folds, 1)
     return [z if z is None or z.shape[axis] == 1 else z.repeat(copies) for z in ablations]
 
 
-def _equal_rows(ablations: PerSite | None, prefix: int) -> bool:
+def _equal_rows(ablations: Ablations | None, prefix: int) -> bool:
     """Whether all rows have equal ablations in the prefix, so that it can run once for all rows."""
+    if isinstance(ablations, Streaming):
+        return True
     starts = [z[:, :prefix] for z in ablations or () if z is not None and z.shape[1] > 1]
     return all(torch.equal(start, start[:1].expand_as(start)) for start in starts)
 

@@ -24,6 +24,7 @@ from headcount.metrics.answers import AnswerRows, answer_rows
 from headcount.metrics.chance import Chance, chance_of
 from headcount.metrics.text import TextMetric
 from headcount.models.model import Model
+from headcount.models.streaming import Streaming
 from headcount.registry import own_code
 from headcount.stats import Interval, accuracy_interval, bootstrap, paired_difference
 from headcount.system.frames import data_frame
@@ -123,10 +124,15 @@ class Sweep(OnHeadSets):
             return []
         return self.model.encode(self.task.split("ranking"))
 
+    @property
+    def streams(self) -> bool:
+        """Whether ablated heads attend anew in every pass."""
+        return Streaming.read(self.ablation) is not None
+
     @cached_property
     def gated_lengths(self) -> Int[np.ndarray, "rows"]:
         """How many tokens of each row run once for each head set."""
-        if self.positions != "all" and self.model.late:
+        if self.positions != "all" and self.model.late and not self.streams:
             return late_lengths(self.rows, self.positions)
         return np.array([row.length for row in self.rows])
 

@@ -23,8 +23,9 @@ from headcount.engine.read.collect import each_length, run_through
 from headcount.errors import HeadcountError
 from headcount.models.model import Model
 from headcount.models.sites import HeadSite, plain
-from headcount.sparse.attention import NOT_OURS, SPARSE, prepared, scale_of
+from headcount.sparse.attention import SPARSE, prepared, scale_of
 from headcount.system.transformers_compat import (
+    CHANGED_SCORES,
     attention_function,
     kernel_of,
     other_attention,
@@ -67,7 +68,7 @@ def late_attention(
     now = _pass
     if now is None:
         raise HeadcountError(f"The kernel {LATE} runs inside headcount's own passes only.")
-    changed = [name for name in NOT_OURS if kwargs.get(name) is not None]
+    changed = [name for name in CHANGED_SCORES if kwargs.get(name) is not None]
     if changed or dropout:
         why = f"changes its attention scores ({', '.join(changed) or 'dropout'})"
         raise _refused(type(module).__name__, why)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from typing import Any
 
@@ -61,6 +61,7 @@ PER_PROMPT = (
 def describe(models: Sequence[Model], config: Config) -> Description:
     """One request for each task and model, and one more where orders are validated."""
     check_models(models, "heads-kept")
+    config = replace(config, ablations=tuple(map(check_ablation, config.ablations)))
     tasks = dict.fromkeys(config.tasks)
     cases = {
         (key, model.name): make_case(key, model, config)

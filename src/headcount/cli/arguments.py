@@ -82,7 +82,7 @@ def _enter(commands: Any, name: str, home: str, summary: str, examples: tuple[st
     lines = [f"  {parser.prog} {words}".rstrip() for words in examples]
     parser.epilog = "\n".join([f"example{'s' * (len(lines) > 1)}:", *lines])
     parser.set_defaults(command=home, parser=parser)
-    if name != "run":  # the studies of `run` have this option
+    if name not in ("run", "explore"):  # the studies of `run` have this option
         parser.add_argument("--json", action="store_true", help="print the answer as JSON")
     return parser
 
@@ -144,10 +144,11 @@ def _rank(parser: Parser) -> None:
     "measure a task with given heads switched off, or with only them",
     "--task ioi --heads 3.4 11.2 --metric logprob",
     "--task ioi --heads 3.4 --positions answer",
+    "--task ioi --heads head-set.json",
 )
 def _ablate(parser: Parser) -> None:
     _model_and_task(parser)
-    _heads(parser)
+    _heads(parser, required=True)
     _metric(parser)
     _measuring(parser)
 
@@ -263,7 +264,7 @@ def _generate(parser: Parser) -> None:
     _model(parser)
     option = parser.option
     option("--prompt", "TEXT", "one text or several, each in quotes", nargs="+", required=True)
-    option("--heads", "LAYER.HEAD", "heads to switch off, such as 3.4 11.2", [], nargs="*")
+    _heads(parser)
     _scope(parser, "switch the heads off at all tokens, or only at new ones")
     option("--max-new-tokens", "N", "largest number of new tokens for each prompt", 32)
     option("--temperature", "X", "temperature of sampling; 0 takes the likeliest token", 0.0)
@@ -279,7 +280,7 @@ def _generate(parser: Parser) -> None:
 )
 def _export(parser: Parser) -> None:
     _model(parser)
-    _heads(parser)
+    _heads(parser, required=True)
     parser.option("--out", "FOLDER", "folder to write, which must not exist yet", required=True)
     _loading(parser)
 
@@ -314,10 +315,11 @@ def _sparsify(parser: Parser) -> None:
     "explore:explore",
     "switch heads off on a local web page, and watch the model think",
     "",
-    "--task ioi --scores scores.json",
+    "--task ioi --scores scores.json --heads 20.0 23.0",
 )
 def _explore(parser: Parser) -> None:
     _model_and_task(parser)
+    _heads(parser)
     option = parser.option
     files = "files of scores that rank --out wrote, or of learned gates, to colour the map by"
     option("--scores", "FILE", files, [], nargs="+")
@@ -400,10 +402,12 @@ def _out(parser: Parser, folder: str) -> None:
     parser.option("--out", "FOLDER", "folder for the results", folder)
 
 
-def _heads(parser: Parser) -> None:
-    heads = "heads to switch off; 3.4 is head 4 of layer 3, both counted from 0"
-    parser.option("--heads", "LAYER.HEAD", heads, nargs="+", required=True)
+def _heads(parser: Parser, *, required: bool = False) -> None:
+    heads = "heads to switch off; 3.4 is head 4 of layer 3, both counted from 0; or the .json file "
+    heads += "of a head set, as the explorer and HeadSet.save write it"
+    parser.option("--heads", "LAYER.HEAD", heads, [], nargs="*", required=required)
     parser.flag("--keep", "keep these heads, and switch all others off")
+    parser.option("--gate", "X", "number by which heads that are off are multiplied", 0.0)
 
 
 def _scope(parser: Parser, text: str) -> None:

@@ -12,13 +12,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from headcount.errors import HeadcountError
+from headcount.heads import HeadSet
 from headcount.store import Store
 from headcount.system.files import to_json
 
 if TYPE_CHECKING:  # commands without a model answer at once: torch takes seconds to import
-    import numpy as np
-    from jaxtyping import Float
-
     from headcount.claims import Claim
     from headcount.engine.measure.cost import Request
     from headcount.lab import Lab
@@ -55,10 +53,20 @@ def model_from(arguments: Namespace, name: str | None = None) -> Model:
     return load_model(arguments.model if name is None else name, **chosen)
 
 
-def gates_from(arguments: Namespace, model: Model) -> Float[np.ndarray, "heads"]:
-    """The head set that the arguments name: these heads are off, or with --keep all others."""
-    heads = [model.layout.parse(text) for text in " ".join(arguments.heads).split()]
-    return model.layout.gates(**{"keep" if getattr(arguments, "keep", False) else "off": heads})
+def heads_from(arguments: Namespace, *, needed: bool = False) -> HeadSet:
+    """The head set that the arguments name, or that of a file; needs no model."""
+    words, keep, gate = arguments.heads, arguments.keep, arguments.gate
+    if any(word.endswith((".json", ".json.gz")) for word in words):
+        if len(words) > 1 or keep or gate:
+            raise HeadcountError(
+                "A file of a head set says all of it: leave out further heads, --keep and --gate."
+            )
+        found = HeadSet.load(words[0])
+    else:
+        found = HeadSet(" ".join(words), keep=keep, gate=gate)
+    if needed and not (found.heads or found.keep):
+        raise HeadcountError("No head is off, so this is the whole model: name heads with --heads.")
+    return found
 
 
 @contextmanager

@@ -95,7 +95,10 @@ export const explorer = (root, { ask, keep, given, links = true }) => {
       "seed"];
     if (seen.some((name) => before[name] !== state[name])) think();
     const other = before.prompt !== state.prompt;
-    if (other) OF_PROMPT.forEach((name) => scores.delete(name));
+    if (other) {
+      OF_PROMPT.forEach((name) => scores.delete(name));
+      why.drawScores();
+    }
     if (before.selected !== state.selected || (state.selected && other)) explain();
     if (before.colour !== state.colour || other) colour();
   };

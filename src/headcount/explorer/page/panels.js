@@ -12,7 +12,7 @@ const panel = (name, title, ...children) =>
 export const meter = (stop) => {
   const bar = make("progress", { "aria-label": "progress" });
   const left = make("span", { class: "note" });
-  const halt = make("button", { type: "button", class: "tool", onclick: stop });
+  const halt = make("button", { type: "button", class: "tool", onclick: stop }, "Stop");
   const element = make("span", { class: "meter", hidden: true }, bar, left, halt);
   let since = null; // when the first was done, and how many
   return {

@@ -223,9 +223,30 @@ def test_the_widget_s_module_runs_alone_in_a_browser(
         page.wait_for_selector(".cell[data-head='2.1']")
         page.locator(".cell[data-head='2.1']").click()
         assert page.evaluate("() => model.state.heads") == ["2.1"]
+        # JupyterLab refuses Enter in a cell's output, unless it does not hear of it.
+        page.evaluate(
+            """() => document.getElementById("here").addEventListener("beforeinput", (event) => {
+              if (event.inputType === "insertLineBreak") event.preventDefault();
+            })"""
+        )
+        page.get_by_label("Heads, in words").fill("layer 1")
+        page.get_by_label("Heads, in words").press("Enter")
+        page.wait_for_function("() => model.asked.some((one) => one.kind === 'choose')")
         page.evaluate("() => model.fromPython({ ...model.state, heads: ['0.0', '0.1'] })")
         page.get_by_text("2 heads off: 0.0 0.1").wait_for()
         page.wait_for_function("() => model.asked.some((one) => one.kind === 'probabilities')")
         assert page.get_by_role("button", name="Copy a link").count() == 0  # no address of its own
         assert page.locator("#here").get_attribute("data-lm-suppress-shortcuts") == "true"
         assert wrong == []
+
+
+def test_the_page_says_how_soon_it_answers_as_measured() -> None:
+    root = Path(__file__).parents[2]
+    found = json.loads((root / "benchmarks/results/explorer.json").read_text())
+    page = (root / "docs/explorer.md").read_text(encoding="utf-8")
+    asked = ("click to probabilities with one random draw", "click to probabilities with all five")
+    for layer in (0, 10, 20):
+        times = [found[f"{a}, first head in layer {layer}, ms"] for a in (*asked, "click to text")]
+        cells = " | ".join(f"{one['median']:.0f}" for one in times)
+        assert f"| layer {layer} | {cells} |" in page
+    assert f"load {found['machine']['load_at_start']}" in page

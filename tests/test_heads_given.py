@@ -108,6 +108,38 @@ def test_heads_in_a_wrong_form_are_one_sentence(heads: Any, words: str) -> None:
         gates_by_label(heads, LAYOUT)
 
 
+def test_a_head_set_is_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "set.json"
+    for one in (HeadSet("0.1", keep=True, layout=LAYOUT), HeadSet([], gate=0.5), HeadSet("9.9")):
+        one.save(path)
+        assert HeadSet.load(path) == one
+        assert HeadSet.load(path).layout == one.layout
+    HeadSet("0.1", layout=LAYOUT).save(path)
+    assert as_gates(HeadSet.load(path), LAYOUT).tolist() == [1, 0, 1, 1]
+    with pytest.raises(HeadcountError, match="with 4 heads in 2 layers, and this model has 6"):
+        as_gates(HeadSet.load(path), HeadLayout((3, 3)))
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"format": "headcount scores 1"}, 'its format is not "headcount head set 1"'),
+        ({"heads": "0.1"}, "list of names"),
+        ({"heads": [0.1]}, "list of names"),
+        ({"heads": ["x"]}, '"x" is not a head'),
+        ({"keep": 1}, "keep must be true or false"),
+        ({"gate": "0"}, "gate must be a number"),
+        ({"gate": True}, "gate must be a number"),
+        ({"gate": float("nan")}, "gate must be a number"),
+        ({"gate": 10**400}, "gate must be a number"),
+        ({"heads_per_layer": [0]}, "heads_per_layer"),
+    ],
+)
+def test_a_file_that_is_no_head_set_is_refused(changes: dict[str, Any], words: str) -> None:
+    with pytest.raises(HeadcountError, match=words):
+        HeadSet.from_json({**HeadSet("0.1").to_json(), **changes})
+
+
 def test_a_head_set_refuses_what_it_would_ignore() -> None:
     with pytest.raises(HeadcountError, match="Heads are given as names"):
         as_gates({"0.1": 0.5}, LAYOUT)

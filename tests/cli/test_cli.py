@@ -26,7 +26,7 @@ from planted import Plant, plant
 from tasks.tiny_tokenizers import byte_level, word_level
 from tiny import tiny_model
 
-from headcount import HeadScores, wrap
+from headcount import HeadScores, HeadSet, wrap
 from headcount.cli import demo, main
 from headcount.cli.arguments import build_parser
 from headcount.cli.parser import Parser
@@ -233,6 +233,26 @@ def test_ablate_keeps(disk: Disk, run_json: Callable[..., Any]) -> None:
         *disk.arguments("--heads", "1.2", "--metric", "logit_difference", "--ablation", "mean"),
     )
     assert off["difference"]["value"] > 0.1
+
+
+def test_ablate_and_export_take_the_file_of_a_head_set(
+    disk: Disk, run: Run, run_json: Callable[..., Any]
+) -> None:
+    layout = disk.plant.model.layout
+    HeadSet("0.1 1.0", keep=True, layout=layout).save("kept.json")
+    HeadSet("0.1", gate=0.5, layout=layout).save("damped.json")
+    how = ("--metric", "logprob")
+    for file, label, words in (
+        ("kept.json", "only 2 kept", ("--heads", "0.1", "1.0", "--keep")),
+        ("damped.json", "1 times 0.5", ("--heads", "0.1", "--gate", "0.5")),
+    ):
+        from_file = run_json("ablate", *disk.arguments("--heads", file, *how))
+        assert from_file == run_json("ablate", *disk.arguments(*words, *how))
+        assert from_file[label]["value"] < from_file["all heads"]["value"] - 1e-3
+    none = run_json("ablate", *disk.arguments("--heads", "--keep", *how))
+    assert "only 0 kept" in none
+    arguments = [word for word in disk.arguments("--heads", "damped.json") if word != "--quiet"]
+    assert "tiny with 1 head times 0.5: out" in run("export", *arguments, "--out", "out")
 
 
 def test_an_interval_from_one_cluster_is_null(
@@ -612,7 +632,12 @@ def test_bad_tasks_and_options(
         (("ablate", "--heads", "0.1", "--metric", "acuracy"), 'Did you mean "accuracy"?'),
         (("ablate", "--heads", "0.1", "--ablation", "men"), 'There is no ablation "men" (known:'),
         (("ablate", "--heads", "0.1", "--ablation", "men"), 'Did you mean "mean"?'),
-        (("ablate", "--heads"), "--heads needs at least one value."),
+        (("ablate", "--heads"), "this is the whole model: name heads with --heads"),
+        (("ablate", "--heads", "other.json"), "other.json is not a file of a head set: its format"),
+        (("ablate", "--heads", "set.json"), "for a model with 2 heads in 1 layer, and this model"),
+        (("ablate", "--heads", "0.1", "set.json"), "A file of a head set says all of it"),
+        (("ablate", "--keep", "--heads", "set.json"), "leave out further heads, --keep and --gate"),
+        (("curve", "--ranking", "set.json"), "it is a head set, which --heads and HeadSet.load"),
         (("ablate", "--heads", "0.1", "--positions", "first"), "Cannot gate at the positions"),
         (("curve", "--positions", "1:2:3"), "Cannot gate at the positions '1:2:3': give one of"),
         # curve
@@ -647,6 +672,7 @@ def test_bad_arguments(disk: Disk, refused: Run, arguments: tuple[str, ...], wor
     Path("other.json").write_text(
         '{"heads_per_layer": [2], "values": [1, 2], "ranking": "m", "parameters": {}}'
     )
+    HeadSet("0.1", layout=HeadLayout((2,))).save("set.json")
     command, *rest = arguments
     assert words in refused(command, *disk.arguments(*rest))
 

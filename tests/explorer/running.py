@@ -12,7 +12,7 @@ from typing import Any
 from tiny import tiny_model
 from toy import toy_task, toy_tokenizer
 
-from headcount import wrap
+from headcount import HeadcountError, wrap
 from headcount.explorer.inquiries import ENDS
 from headcount.explorer.launch import ExplorerServer
 from headcount.explorer.scores import Scores
@@ -24,7 +24,8 @@ TOKEN = "a-token-of-the-tests"
 
 def tiny_session(model: Model | None = None, **options: Any) -> ExplorerSession:
     model = model or wrap(tiny_model("llama", num_hidden_layers=3), toy_tokenizer(), name="tiny")
-    return ExplorerSession(model, toy_task(24), options.pop("scores", Scores()), store=None)
+    scores = options.pop("scores", Scores())
+    return ExplorerSession(model, toy_task(24), scores, store=None, **options)
 
 
 @contextmanager
@@ -36,7 +37,10 @@ def serving(session: ExplorerSession | None = None, port: int = 0) -> Iterator[E
 def answers(session: ExplorerSession, kind: str, **asked: Any) -> list[tuple[str, Any]]:
     """All events of one inquiry."""
     events: Queue[tuple[str, Any]] = Queue()
-    session.ask("page", kind, asked, lambda name, data: events.put((name, data)))
+    try:
+        session.ask("page", kind, asked, lambda name, data: events.put((name, data)))
+    except HeadcountError as error:  # at once, as the server and the widget tell it
+        return [("refused", {"text": str(error)})]
     told = [events.get(timeout=60)]
     while told[-1][0] not in ENDS:
         told.append(events.get(timeout=60))

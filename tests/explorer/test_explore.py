@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import socket
 import subprocess
 import sys
 import time
@@ -18,7 +20,7 @@ from tiny import tiny_model
 from toy import toy_task, toy_tokenizer
 
 import headcount.cli.explore
-from headcount import HeadcountError, HeadLayout, HeadScores, explore, wrap
+from headcount import HeadcountError, HeadLayout, HeadScores, HeadSet, explore, wrap
 from headcount.cli import main
 from headcount.explorer import launch
 from headcount.explorer.launch import ExplorerServer
@@ -62,6 +64,39 @@ def test_ctrl_c_ends_it_without_a_traceback(
     assert capsys.readouterr().err.endswith("The explorer has ended.\n")
 
 
+@pytest.mark.usefixtures("model")
+def test_a_port_that_is_taken_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        assert main(["explore", "--no-browser", "--port", str(port), "--no-store"]) == 0
+    said = capsys.readouterr().err
+    assert f"Port {port} is taken; " in said
+    other = re.search(r"; (\d+) is the next", said)
+    assert other
+    assert f"http://127.0.0.1:{other[1]}/" in said
+
+
+@pytest.mark.usefixtures("model")
+def test_it_starts_with_the_head_set_of_a_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: list[Any] = []
+    monkeypatch.setattr(
+        ExplorerServer, "wait", lambda server: started.append(server.session.first_state())
+    )
+    path = tmp_path / "set.json"
+    HeadSet("0.1 2.2", gate=0.5).save(path)
+    how = ["--no-browser", "--port", "0", "--no-store"]
+    assert main(["explore", "--heads", str(path), *how]) == 0
+    assert main(["explore", "--heads", "1.1", "--keep", *how]) == 0
+    assert [(one.heads, one.keep, one.gate) for one in started] == [
+        (("0.1", "2.2"), False, 0.5),
+        (("1.1",), True, 0.0),
+    ]
+
+
 def test_scores_of_another_model_are_refused_with_both_names(
     model: Model, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -81,6 +116,7 @@ def test_scores_of_another_model_are_refused_with_both_names(
         (["--port", "99999"], "from 0 to 65535"),
         (["--port", "x"], '--port takes a whole number, not "x"'),
         (["--scores"], "--scores needs at least one value"),
+        (["--json"], 'There is no option "--json"'),
     ],
 )
 def test_bad_input_is_one_sentence_and_exit_code_2(words: list[str], said: str) -> None:
@@ -108,8 +144,9 @@ def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch, model: Mode
 
 def test_python_starts_a_page_outside_notebooks(model: Model) -> None:
     scores = HeadScores(model.layout, np.arange(12.0), "by hand")
-    with explore(model, toy_task(), scores=[scores], browser=False) as page:
+    with explore(model, toy_task(), scores=[scores], heads=["2.2"], browser=False) as page:
         assert page.link.startswith("http://127.0.0.1:")
+        assert page.session.first_state().heads == ("2.2",)
         assert page.session.first_state().colour == "by hand"
 
 
@@ -186,9 +223,30 @@ def test_the_widget_s_module_runs_alone_in_a_browser(
         page.wait_for_selector(".cell[data-head='2.1']")
         page.locator(".cell[data-head='2.1']").click()
         assert page.evaluate("() => model.state.heads") == ["2.1"]
+        # JupyterLab refuses Enter in a cell's output, unless it does not hear of it.
+        page.evaluate(
+            """() => document.getElementById("here").addEventListener("beforeinput", (event) => {
+              if (event.inputType === "insertLineBreak") event.preventDefault();
+            })"""
+        )
+        page.get_by_label("Heads, in words").fill("layer 1")
+        page.get_by_label("Heads, in words").press("Enter")
+        page.wait_for_function("() => model.asked.some((one) => one.kind === 'choose')")
         page.evaluate("() => model.fromPython({ ...model.state, heads: ['0.0', '0.1'] })")
         page.get_by_text("2 heads off: 0.0 0.1").wait_for()
         page.wait_for_function("() => model.asked.some((one) => one.kind === 'probabilities')")
         assert page.get_by_role("button", name="Copy a link").count() == 0  # no address of its own
         assert page.locator("#here").get_attribute("data-lm-suppress-shortcuts") == "true"
         assert wrong == []
+
+
+def test_the_page_says_how_soon_it_answers_as_measured() -> None:
+    root = Path(__file__).parents[2]
+    found = json.loads((root / "benchmarks/results/explorer.json").read_text())
+    page = (root / "docs/explorer.md").read_text(encoding="utf-8")
+    asked = ("click to probabilities with one random draw", "click to probabilities with all five")
+    for layer in (0, 10, 20):
+        times = [found[f"{a}, first head in layer {layer}, ms"] for a in (*asked, "click to text")]
+        cells = " | ".join(f"{one['median']:.0f}" for one in times)
+        assert f"| layer {layer} | {cells} |" in page
+    assert f"load {found['machine']['load_at_start']}" in page

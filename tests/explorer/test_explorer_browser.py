@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-import json
+import re
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from explorer.running import TOKEN, serving, tiny_session, visiting
 from report.browser import chromium
 from tiny import tiny_model
 from toy import toy_tokenizer
 
-from headcount import wrap
+from headcount import HeadSet, wrap
 from headcount.explorer import texts
 from headcount.explorer.inquiries import Inquiry
 from headcount.explorer.launch import ExplorerServer
@@ -103,12 +104,21 @@ def test_heads_are_typed_in_words(page: Any) -> None:
     box.fill("layer 2, 0.1")
     box.press("Enter")
     settled(page, "0.1 2.0 2.1 2.2 2.3")
-    box.fill("top 2")
+    assert page.get_by_label("Colour by").input_value() == "known|activity"
+    box.fill("top 2")  # along what colours the map, as the slider does
     box.press("Enter")
-    page.get_by_text("Choose a ranking to colour the map by first").wait_for()
-    box.fill("random 3")
-    box.press("Enter")
-    page.get_by_text("3 heads off").wait_for()
+    page.get_by_text("2 heads off").wait_for()
+    two = off(page)
+    page.get_by_label("Top K").fill("2")
+    assert off(page) == two
+    drawn = set()
+    for _ in range(4):
+        page.get_by_role("button", name="All on").click()
+        box.fill("random 3")
+        box.press("Enter")
+        page.get_by_text("3 heads off").wait_for()
+        drawn.add(off(page))
+    assert len(drawn) > 1
 
 
 def test_sliders_follow_a_ranking_and_set_the_gate(page: Any) -> None:
@@ -143,9 +153,14 @@ def test_a_ranking_that_takes_too_long_is_stopped(
         time.sleep(0.5)
         pause(inquiry)
 
+    colours = page.get_by_label("Colour by")
+    colours.locator("option[value='rank|integrated-gradients']").wait_for(state="attached")
     monkeypatch.setattr(Inquiry, "pause", slowly)
-    before = page.get_by_label("Colour by").input_value()
-    page.get_by_label("Colour by").select_option("rank|integrated-gradients")
+    before = colours.input_value()
+    assert "about " in colours.locator("option[value='rank|facilitation']").inner_text()
+    assert colours.locator("option[value='rank|contrast']").count() == 0  # it needs a setting
+    colours.select_option("rank|integrated-gradients")
+    page.get_by_text(re.compile(r"^\d+ of \d+")).wait_for()
     page.get_by_role("button", name="Stop").click()
     page.get_by_text("The ranking integrated-gradients was stopped.").wait_for()
     assert page.get_by_label("Colour by").input_value() == before
@@ -162,6 +177,72 @@ def test_keep_only_and_the_ablations(page: Any) -> None:
     page.get_by_text("give it as many").wait_for()
     page.get_by_label("Ablation").select_option("mean")
     settled(page, "0.1")
+
+
+def test_no_head_kept_is_said_so(page: Any) -> None:
+    page.get_by_label("keep only these").check()
+    page.get_by_text("No head is kept: all are off.").wait_for()
+    page.get_by_text("There is no other choice of as many heads").wait_for()
+    page.get_by_role("button", name="Command line").click()
+    page.get_by_text("--heads --keep --metric").wait_for()
+
+
+def test_a_prompt_that_cannot_be_read_greys_what_is_older(page: Any) -> None:
+    page.get_by_label("Colour by").select_option("known|activity")
+    head(page, "1.2").click()
+    settled(page, "1.2")
+    page.locator(".why .token").first.wait_for()
+    page.get_by_label("Prompt", exact=True).fill("pe " * 2000)
+    page.get_by_label("Prompt", exact=True).blur()
+    page.get_by_text("The prompt has 6,000 characters").wait_for()
+    for panel in (".prompt", ".writing", ".why"):
+        page.wait_for_selector(f"{panel}.stale")
+    page.wait_for_function("() => getComputedStyle(document.querySelector('.next')).opacity < 0.5")
+    assert page.locator(".cell.unknown").count() == 12  # no activity of the prompt before
+    assert "activity" not in page.locator(".why .scores").inner_text()
+    page.get_by_role("button", name="Next example").click()
+    settled(page, "1.2")
+    page.wait_for_selector(".why:not(.stale)")
+    assert page.locator(".stale").count() == 0
+    assert page.locator(".cell.unknown").count() == 0
+
+
+def test_no_head_to_measure_is_refused_at_once(page: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(texts, "pieces", lambda *given: (time.sleep(0.2), pieces(*given))[1])
+    page.get_by_role("button", name="Write").click()
+    page.get_by_role("button", name="Measure this head set").click()
+    page.get_by_text("No head is off, so this is the whole model: choose").wait_for(timeout=2000)
+    head(page, "1.2").click()
+    settled(page, "1.2")
+    assert page.locator(".busy.wrong").count() == 0
+
+
+def test_the_line_under_the_map_is_true_after_every_change(page: Any) -> None:
+    page.get_by_label("Colour by").select_option("known|activity")
+    page.wait_for_function("() => document.querySelector('.legend').innerText")
+    head(page, "1.2").click()
+    tip = page.locator(".pointed")
+    assert "Head 1.2 · in the head set · activity" in tip.inner_text()
+    page.keyboard.press("Control+z")
+    assert "in the head set" not in tip.inner_text()
+    page.get_by_label("Colour by").select_option("rank|random")
+    head(page, "1.2").hover()
+    page.wait_for_function("() => document.querySelector('.legend').innerText.includes('random')")
+    assert "Head 1.2 · random" in tip.inner_text()
+
+
+def test_a_head_that_writes_nothing_says_so(browser: Any) -> None:
+    module = tiny_model("llama")
+    with torch.no_grad():
+        module.model.layers[1].self_attn.o_proj.weight[:, 32:48] = 0
+    model = wrap(module, toy_tokenizer(), name="silent")
+    with serving(tiny_session(model)) as server, visiting(browser, server) as visit:
+        settled(visit.page, "")
+        head(visit.page, "1.2").click(modifiers=["Control"])
+        visit.page.get_by_text("It writes nothing there: its output is 0.").wait_for()
+        assert "Writes towards" not in visit.page.locator(".why").inner_text()
+        head(visit.page, "1.1").click(modifiers=["Control"])
+        visit.page.get_by_text("Writes towards").wait_for()
 
 
 def test_a_text_under_corrupted_says_why_there_is_none(page: Any) -> None:
@@ -272,7 +353,19 @@ def test_the_same_leaves_as_command_python_file_picture_and_page(page: Any, tmp_
         path = tmp_path / name
         download.value.save_as(path)
         assert path.read_bytes().startswith(start)
-    assert json.loads((tmp_path / "Head set as a file").read_text())["heads"] == ["0.1"]
+    file = tmp_path / "Head set as a file"
+    assert HeadSet.load(file) == HeadSet("0.1")
+    HeadSet("0.2 2.1", keep=True, gate=0.5).save(file)
+    with page.expect_file_chooser() as chooser:
+        page.get_by_role("button", name="Open a head set").click()
+    chooser.value.set_files(file)
+    page.get_by_text("Only 2 heads kept, all others times 0.5: 0.2 2.1").wait_for()
+    file.write_text('{"format": "other"}')
+    with page.expect_file_chooser() as chooser:
+        page.get_by_role("button", name="Open a head set").click()
+    chooser.value.set_files(file)
+    page.get_by_text("This is not a file of a head set").wait_for()
+    assert off(page) == "0.2 2.1"
 
 
 def test_a_link_restores_the_state_and_has_no_token(browser: Any, server: ExplorerServer) -> None:
@@ -300,6 +393,10 @@ def test_a_link_restores_the_state_and_has_no_token(browser: Any, server: Explor
     with visiting(browser, server, link) as visit:  # another browser does not
         visit.page.get_by_text("open the link that was printed").wait_for()
         assert visit.page.locator(".cell").count() == 0
+        visit.page.get_by_label("Ablation").select_option("mean", force=True)
+        gate = visit.page.get_by_label("Gate")
+        gate.evaluate("(one) => one.focus()")
+        assert gate.evaluate("(one) => one.getRootNode().activeElement !== one")  # out of reach
 
 
 def test_a_link_of_another_model_shows_what_fits(browser: Any, server: ExplorerServer) -> None:
@@ -369,7 +466,8 @@ def test_keyboard_alone_is_enough_and_a_reader_is_told(page: Any) -> None:
         page.keyboard.press(key)
     settled(page, "1.1")
     named = grid.get_attribute("aria-activedescendant")
-    assert page.locator(f'[id="{named}"]').get_attribute("aria-label") == "head 1.1"
+    said = page.locator(f'[id="{named}"]').get_attribute("aria-label")
+    assert re.match(r"Head 1\.1 · in the head set · \w+ −?\d\.\d", said)
     assert page.locator(f'[id="{named}"]').get_attribute("aria-checked") == "true"
     assert page.locator(".said[role=status]").inner_text() == "1 head off: 1.1"
     page.keyboard.press("Shift+ ")
@@ -394,8 +492,13 @@ def test_it_fits_a_narrow_window_in_light_and_dark(
     with visiting(browser, server, **narrow, has_touch=True) as visit:
         page = visit.page
         settled(page, "")
+        assert head(page, "1.2").bounding_box()["width"] >= 24
         head(page, "1.2").tap()
         settled(page, "1.2")
+        page.get_by_label("clicks only select").check()
+        head(page, "2.2").tap()
+        page.get_by_text("Head 2.2 of the whole model").wait_for()
+        assert off(page) == "1.2"
         assert page.evaluate("() => document.documentElement.scrollWidth") <= 360
         paper = page.evaluate("() => getComputedStyle(document.body).backgroundColor")
         assert (paper == "rgb(20, 24, 28)") == (scheme == "dark")

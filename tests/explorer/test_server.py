@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import http.client
 import json
+import signal
 import socket
+import threading
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -160,6 +163,31 @@ def test_a_port_in_use_gives_way_to_the_next() -> None:
 def test_a_port_that_is_none_is_refused() -> None:
     with pytest.raises(HeadcountError, match="from 0 to 65535"):
         free_port(70_000)
+
+
+def test_a_signal_ends_it_without_a_traceback(capfd: pytest.CaptureFixture[str]) -> None:
+    """Python takes a thread for ended whose `join` a signal has interrupted."""
+    main = threading.main_thread().ident
+    assert main is not None
+    with serving() as started:
+        state = vars(started.session.first_state())
+        answering = threading.Thread(
+            target=ask, args=(started, {"kind": "text", "state": state, "new": 64})
+        )
+        answering.start()
+        threading.Timer(0.3, signal.pthread_kill, (main, signal.SIGINT)).start()
+        with pytest.raises(KeyboardInterrupt):
+            started.wait()
+    assert started._ended.is_set()
+    answering.join()
+    time.sleep(0.3)
+    assert capfd.readouterr().err == ""
+
+
+def test_a_request_that_is_too_long_says_so(server: ExplorerServer) -> None:
+    status, text, _ = ask(server, {"kind": "start", "state": {"prompt": "a" * 300_000}})
+    assert status == 400
+    assert "more than 256 kB" in text
 
 
 def test_a_server_ends_and_another_takes_its_port() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
@@ -13,10 +14,11 @@ import numpy as np
 import pytest
 import torch
 from explorer.running import answers, tiny_session
+from markupsafe import escape
 from tiny import tiny_model
 from toy import toy_task, toy_tokenizer
 
-from headcount import HeadcountError, HeadScores, generate, wrap
+from headcount import HeadcountError, HeadLayout, HeadScores, HeadSet, generate, wrap
 from headcount.explorer.inquiries import MOST_WAITING, Inquiries, Inquiry
 from headcount.explorer.prompts import PromptPasses
 from headcount.explorer.reading import activity, writes
@@ -28,6 +30,7 @@ from headcount.explorer.weights import weights_in_words
 from headcount.models.gate import gating
 from headcount.rankings.causal_gates import fit
 from headcount.rankings.causal_gates.result import CausalGates
+from headcount.report.page import short
 from headcount.sparse.make_sparse import make_sparse
 
 
@@ -243,6 +246,9 @@ def test_the_weights_of_a_4_bit_file_are_said_to_be_such(session: ExplorerSessio
     [
         ("probabilities", {"prompt": ""}, {}, "has no tokens"),
         ("probabilities", {"prompt": "pe " * 300}, {}, "reads at most 64"),
+        ("probabilities", {"prompt": "a" * 4001}, {}, "4,001 characters"),
+        ("probabilities", {"target": "a" * 201}, {}, "at most 200 characters"),
+        ("probabilities", {"foils": ["a"] * 9}, {}, "at most 8 foils"),
         ("probabilities", {"foils": [" ko"], "target": " ko"}, {}, "start with the same token"),
         ("probabilities", {"ablation": "corrupted", "corrupted": "pe"}, {}, "give it as many"),
         ("probabilities", {"ablation": "corrupted", "corrupted": ""}, {}, "needs a corrupted"),
@@ -269,6 +275,115 @@ def test_what_cannot_be_answered_is_refused_in_a_sentence(
     end, data = answers(session, kind, state={**state, **changes}, **asked)[-1]
     assert end == "refused"
     assert said in data["text"]
+
+
+@pytest.mark.parametrize(
+    "kind", ["start", "example", "choose", "same", "rank", "trial", "findings", "costs"]
+)
+def test_a_prompt_that_is_too_long_blocks_nothing_else(
+    session: ExplorerSession, state: dict[str, Any], kind: str
+) -> None:
+    asked = {"text": "layer 1", "number": 2, "ranking": "random", "metric": "accuracy"}
+    long = {**state, "prompt": "a" * 5000, "foils": ["a"] * 9}
+    found = data_of(answers(session, kind, state=long, **asked))
+    if kind == "findings":
+        assert "The prompt has 5,000 characters" in found["html"]
+
+
+def test_what_needs_no_computing_is_refused_at_once(
+    session: ExplorerSession, state: dict[str, Any]
+) -> None:
+    held = threading.Event()
+    busy = session.inquiries.ask("page", "rank", 0, lambda _: held.wait(60), lambda *_: None)
+    none = {**state, "heads": [], "colour": "activity"}
+    for kind, said in (("trial", "No head is off"), ("curve", "goes along a ranking")):
+        assert said in answers(session, kind, state=none)[0][1]["text"]
+    assert session.inquiries.busy
+    held.set()
+    busy.cancel()
+
+
+def test_activity_is_ranked_as_it_colours_the_map(
+    session: ExplorerSession, state: dict[str, Any]
+) -> None:
+    asked = {**state, "colour": "activity"}
+    values = data_of(answers(session, "activity", state=asked))["values"]
+    chosen = data_of(answers(session, "choose", state=asked, text="top 3"))["heads"]
+    best = sorted(np.argsort(-np.array(values), kind="stable")[:3])
+    assert chosen == [str(session.model.layout.head(int(number))) for number in best]
+
+
+def test_random_heads_in_words_are_drawn_anew(
+    session: ExplorerSession, state: dict[str, Any]
+) -> None:
+    drawn = [
+        data_of(answers(session, "choose", state=state, text="random 5", draw=n))["heads"]
+        for n in (1, 2, 1)
+    ]
+    assert drawn[0] == drawn[2] != drawn[1]
+
+
+def test_only_rankings_that_can_run_are_offered(session: ExplorerSession) -> None:
+    costs = data_of(answers(session, "costs"))
+    assert {"random", "attribution", "patching"} <= set(costs)
+    assert not {"contrast", "probe"} & set(costs)  # they need a setting, or another task
+    assert costs["facilitation"].startswith("about ")
+
+
+def test_a_choice_without_an_alternative_says_so(
+    session: ExplorerSession, state: dict[str, Any]
+) -> None:
+    for changes, same in (
+        ({}, False),
+        ({"heads": [], "keep": True}, True),
+        ({"heads": [str(head) for head in session.model.layout]}, True),
+    ):
+        found = data_of(answers(session, "probabilities", state={**state, **changes}))
+        assert found["same"] is same
+
+
+def test_findings_have_the_text_and_the_range_of_the_draws(
+    session: ExplorerSession, state: dict[str, Any]
+) -> None:
+    written = data_of(answers(session, "text", state=state, new=4))
+    page = data_of(answers(session, "findings", state=state))["html"]
+    assert escape("".join(written["set"])) in page
+    draws = data_of(answers(session, "probabilities", state=state))["rows"][0]["random"]
+    assert f"({short(min(draws))} to {short(max(draws))})" in page
+    other = data_of(answers(session, "findings", state={**state, "heads": ["0.0"]}))["html"]
+    assert "(one draw)" not in other
+
+
+def test_a_session_starts_with_a_head_set_and_reads_another() -> None:
+    layout = HeadLayout((4, 4, 4))
+    started = tiny_session(heads=HeadSet("0.1", keep=True, gate=0.5, layout=layout))
+    state = data_of(answers(started, "start"))["state"]
+    assert (state["heads"], state["keep"], state["gate"]) == (("0.1",), True, 0.5)
+    file = data_of(answers(started, "same", state=state))["file"]
+    assert HeadSet.from_json(file) == started.heads
+    opened = data_of(answers(started, "open", text=json.dumps(file)))
+    assert opened == {"heads": ("0.1",), "keep": True, "gate": 0.5}
+    other = HeadSet("0.1", layout=HeadLayout((2,))).to_json()
+    for text, said in (
+        ("[", "not a file of a head set"),
+        (json.dumps(other), "for a model with 2 heads"),
+        (json.dumps({**file, "gate": 5}), "The gate is a number from 0 to 2, not 5"),
+    ):
+        assert said in answers(started, "open", text=text)[0][1]["text"]
+    started.close()
+    with pytest.raises(HeadcountError, match="for a model with 2 heads"):
+        tiny_session(heads=HeadSet("0.1", layout=HeadLayout((2,))))
+
+
+def test_a_session_that_ended_says_so() -> None:
+    queue, held, ends = Inquiries(), threading.Event(), []
+    queue.ask("a", "rank", 3, lambda _: held.wait(10), lambda *_: None)
+    queue.ask("a", "text", 3, lambda _: None, lambda event, _: ends.append(event))
+    threading.Timer(0.1, held.set).start()
+    queue.close()
+    assert ends == ["cancelled"]
+    queue.ask("a", "text", 3, lambda _: None, lambda _, data: ends.append(data["text"]))
+    assert ends[-1] == "The explorer has ended."
 
 
 def test_a_crash_is_a_sentence_and_the_next_inquiry_is_answered(
@@ -376,7 +491,10 @@ def test_a_session_without_a_task_still_shows_prompts() -> None:
     for kind in ("trial", "curve", "rank", "compare", "example"):
         end, data = answers(alone, kind, state=state)[-1]
         assert end == "refused"
-        assert "--task" in data["text"]
+        assert 'explore(model, "ioi")' in data["text"]
+    same = data_of(answers(alone, "same", state=state))
+    assert same["command"] == "headcount generate --model tiny '--prompt=pe pai' --heads 0.1"
+    assert "ioi" not in same["python"]
     end, data = answers(alone, "probabilities", state={**state, "ablation": "mean"})[-1]
     assert "A mean is taken over the prompts of a task" in data["text"]
     alone.close()

@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from headcount.cli.common import Answer, model_from
+from headcount.cli.common import Answer, head_set, model_from
 from headcount.curves.curve import DRAWN, CurveRequest, CurveSettings
 from headcount.errors import HeadcountError, counted
 from headcount.explorer.weights import weights_in_words
-from headcount.heads import HeadLayout, HeadScores, HeadSet
+from headcount.heads import HeadLayout, HeadScores
 from headcount.metrics import get_metric
 from headcount.models.adapter_folder import INDEX, AdapterFolder, export_adapters
 from headcount.models.model import Model
@@ -23,7 +23,7 @@ from headcount.system.folders import check_place
 
 FEW = 8  # adapters that are printed
 # Options that a checkpoint has no use for.
-OF_ADAPTERS = ("scores", "counts", "series", "seeds", "epsilon", "max_rank", "base", "unloaded")
+OF_ADAPTERS = ("scores", "counts", "series", "seeds", "max_rank", "base", "unloaded")
 
 
 def one_head_set(arguments: Namespace) -> list[list[str]]:
@@ -51,21 +51,18 @@ def write_adapters(arguments: Namespace) -> Answer:
         )
     if arguments.counts and not arguments.scores:
         raise HeadcountError("--counts takes the best heads of a ranking: give --scores as well.")
-    given = [HeadSet(" ".join(words)) for words in arguments.heads]  # refuses what is no head
+    given = [head_set(words, arguments) for words in arguments.heads]  # refuses what is no head
     scores = HeadScores.load(arguments.scores) if arguments.scores else None
     names = {"counts": arguments.counts or [8, 16, 32], "seeds": arguments.seeds}
     names |= {"series": arguments.series} if arguments.series else {}
-    names |= {"epsilon": arguments.epsilon, "mode": "keep" if arguments.keep else "mask"}
+    names |= {"epsilon": arguments.gate, "mode": "keep" if arguments.keep else "mask"}
     settings = make_settings("export", CurveSettings, names)
     if arguments.unloaded:
         how = {name: getattr(arguments, name) for name in ("revision", "trust_remote_code")}
         model = unloaded_model(arguments.model, **how)
     else:
         model = model_from(arguments)
-    chosen: dict[Any, Any] = {
-        number: HeadSet(one.heads, keep=arguments.keep, gate=arguments.epsilon)
-        for number, one in enumerate(given)
-    }
+    chosen: dict[Any, Any] = dict(enumerate(given))
     left_out: tuple[str, ...] = ()
     if scores is not None:
         chosen, left_out = head_sets_of(model, scores, settings)

@@ -71,7 +71,7 @@ def _enter(commands: Any, name: str, home: str, summary: str, examples: tuple[st
     lines = [f"  {parser.prog} {words}".rstrip() for words in examples]
     parser.epilog = "\n".join([f"example{'s' * (len(lines) > 1)}:", *lines])
     parser.set_defaults(command=home, parser=parser)
-    if name != "run":  # the studies of `run` have this option
+    if name not in ("run", "explore"):  # the studies of `run` have this option
         parser.add_argument("--json", action="store_true", help="print the answer as JSON")
     return parser
 
@@ -140,10 +140,11 @@ def _rank(parser: Parser) -> None:
     "measure a task with given heads switched off, or with only them",
     "--task ioi --heads 3.4 11.2 --metric logprob",
     "--task ioi --heads 3.4 --positions answer",
+    "--task ioi --heads head-set.json",
 )
 def _ablate(parser: Parser) -> None:
     options.model_and_task(parser)
-    options.heads(parser)
+    options.heads(parser, required=True)
     options.metric(parser)
     options.measuring(parser)
 
@@ -259,7 +260,7 @@ def _generate(parser: Parser) -> None:
     options.model(parser)
     option = parser.option
     option("--prompt", "TEXT", "one text or several, each in quotes", nargs="+", required=True)
-    option("--heads", "LAYER.HEAD", "heads to switch off, such as 3.4 11.2", [], nargs="*")
+    options.heads(parser)
     options.scope(parser, "switch the heads off at all tokens, or only at new ones")
     option("--max-new-tokens", "N", "largest number of new tokens for each prompt", 32)
     option("--temperature", "X", "temperature of sampling; 0 takes the likeliest token", 0.0)
@@ -341,10 +342,11 @@ def _convert(parser: Parser) -> None:
     "explore:explore",
     "switch heads off on a local web page, and watch the model think",
     "",
-    "--task ioi --scores scores.json",
+    "--task ioi --scores scores.json --heads 20.0 23.0",
 )
 def _explore(parser: Parser) -> None:
     options.model_and_task(parser)
+    options.heads(parser)
     option = parser.option
     files = "files of scores that rank --out wrote, or of learned gates, to colour the map by"
     option("--scores", "FILE", files, [], nargs="+")

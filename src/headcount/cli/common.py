@@ -14,14 +14,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from headcount.cli.parser import parse_settings
 from headcount.errors import HeadcountError, unknown
+from headcount.heads import HeadSet
 from headcount.registry import join_settings, settings_of
 from headcount.store import Store
 from headcount.system.files import to_json
 
 if TYPE_CHECKING:  # commands without a model answer at once: torch takes seconds to import
-    import numpy as np
-    from jaxtyping import Float
-
     from headcount.claims import Claim
     from headcount.engine.measure.cost import Request
     from headcount.lab import Lab
@@ -75,10 +73,24 @@ def model_from(
     return load_model(name, **chosen)
 
 
-def gates_from(arguments: Namespace, model: Model) -> Float[np.ndarray, "heads"]:
-    """The head set that the arguments name: these heads are off, or with --keep all others."""
-    heads = [model.layout.parse(text) for text in " ".join(arguments.heads).split()]
-    return model.layout.gates(**{"keep" if getattr(arguments, "keep", False) else "off": heads})
+def heads_from(arguments: Namespace, *, needed: bool = False) -> HeadSet:
+    """The head set that the arguments name, or that of a file; needs no model."""
+    found = head_set(arguments.heads, arguments)
+    if needed and not (found.heads or found.keep):
+        raise HeadcountError("No head is off, so this is the whole model: name heads with --heads.")
+    return found
+
+
+def head_set(words: Sequence[str], arguments: Namespace) -> HeadSet:
+    """The head set of these names, or of the file, with --keep and --gate."""
+    keep, gate = arguments.keep, arguments.gate
+    if any(word.endswith((".json", ".json.gz")) for word in words):
+        if len(words) > 1 or keep or gate:
+            raise HeadcountError(
+                "A file of a head set says all of it: leave out further heads, --keep and --gate."
+            )
+        return HeadSet.load(words[0])
+    return HeadSet(" ".join(words), keep=keep, gate=gate)
 
 
 @contextmanager

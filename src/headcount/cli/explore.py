@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from argparse import Namespace
 
-from headcount.cli.common import model_from
+from headcount.cli.common import heads_from, model_from
 from headcount.cli.parser import parse_settings
 from headcount.tasks import task_factory
 
@@ -21,6 +21,7 @@ def explore(arguments: Namespace) -> None:
 
     settings = parse_settings(arguments.set)
     make = task_factory(arguments.task, **settings)
+    heads = heads_from(arguments)
     free_port(arguments.port).close()  # refuses a wrong port before a model is loaded
     model = model_from(arguments)
     scores = Scores.read(arguments.scores, model.name, model.layout)
@@ -28,8 +29,11 @@ def explore(arguments: Namespace) -> None:
     _ = model.fast_paths
     store = None if arguments.no_store else arguments.store or "default"
     names = {"model": arguments.model, "task": arguments.task}
-    session = ExplorerSession(model, make(model.tokenizer), scores, store, names, settings)
+    task = make(model.tokenizer)
+    session = ExplorerSession(model, task, scores, store, names, settings, heads)
     with ExplorerServer(session, arguments.port) as server:
+        if server.port != arguments.port and arguments.port:
+            _say(f"Port {arguments.port} is taken; {server.port} is the next free one.")
         _say(f"The explorer is at\n\n  {server.link}\n\nKeep the link to yourself. Ctrl-C ends it.")
         _say(
             "From another machine, first forward the port there: "

@@ -15,7 +15,7 @@ from headcount.cli.common import (
     announce,
     command_line,
     files_text,
-    gates_from,
+    heads_from,
     lab_from,
     model_from,
     table,
@@ -145,10 +145,13 @@ def ablate(arguments: Namespace) -> Answer | None:
     """Measure the model with all heads and under the head set, and the paired difference."""
     metric, positions = get_metric(arguments.metric), read_positions(arguments.positions)
     check_ablation(arguments.ablation)
+    heads = heads_from(arguments, needed=True)
+    done = f"times {heads.gate:g}" if heads.gate else "off"
+    named = f"{len(heads)} {done}"
+    if heads.keep:
+        named = f"only {len(heads)} kept" + f", others {done}" * bool(heads.gate)
     with lab_model_and_task(arguments, vars(arguments)) as (lab, model, task):
-        gates = gates_from(arguments, model)
-        count = int((gates == float(arguments.keep)).sum())
-        named = f"only {count} kept" if arguments.keep else f"{count} off"
+        gates = heads.gates(model.layout)
         entries = [HeadSetEntry("all heads", np.ones_like(gates)), HeadSetEntry(named, gates)]
         head_sets = HeadSets.build(model.layout, entries)
         how = arguments.ablation, arguments.scope, positions

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from headcount.cli.adapters import one_head_set, write_adapters
-from headcount.cli.common import Answer, gates_from, model_from
+from headcount.cli.common import Answer, heads_from, model_from
 from headcount.cli.parser import chosen_settings, parse_settings
 from headcount.engine.write.decode import generate as decode
 from headcount.engine.write.settings import Decoding
@@ -98,9 +98,9 @@ def generate(arguments: Namespace) -> Answer:
     names = ("max_new_tokens", "scope", "temperature", "seed")
     chosen: dict[str, Any] = {name: getattr(arguments, name) for name in names}
     make_settings("generate", Decoding, chosen)  # refuses before a model is loaded
+    heads = heads_from(arguments)
     model = model_from(arguments)
-    gates = gates_from(arguments, model)
-    texts = decode(model, arguments.prompt, gates, progress=not arguments.quiet, **chosen)
+    texts = decode(model, arguments.prompt, heads, progress=not arguments.quiet, **chosen)
     whole = [prompt + text.text for prompt, text in zip(arguments.prompt, texts, strict=True)]
     return Answer([asdict(text) for text in texts], "\n".join(whole))
 
@@ -111,13 +111,14 @@ def export(arguments: Namespace) -> Answer:
         return write_adapters(arguments)
     (arguments.heads,) = one_head_set(arguments)
     check_place(check_new(arguments.out))  # refuses before a model is loaded
+    heads = heads_from(arguments, needed=True)
     model = model_from(arguments)
-    gates = gates_from(arguments, model)
-    folder = export_model(model, gates, arguments.out)
-    off = int((gates == 0).sum())
+    folder = export_model(model, heads, arguments.out)
+    gated = counted(int((heads.gates(model.layout) != 1).sum()), "head")
+    how = f"with {gated} times {heads.gate:g}" if heads.gate else f"without {gated}"
     return Answer(
-        {"folder": folder, "heads_off": off},
-        f"{model.name} without {counted(off, 'head')}: {folder}\n"
+        {"folder": folder, "heads_off": int((heads.gates(model.layout) == 0).sum())},
+        f"{model.name} {how}: {folder}\n"
         "It was loaded again, and computes the same logits as the gated model.",
     )
 

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from headcount.cli.export_options import add_server
 from headcount.cli.parser import Parser
 
 MODEL = "a hub id, folder, .gguf file or bundled name"
 STORE = "file of the stored measurements (HEADCOUNT_STORE, or store.sqlite in the cache folder)"
+
+HEADS = (
+    "heads to switch off; 3.4 is head 4 of layer 3, both counted from 0; or the .json file of a "
+)
+HEADS += "head set, as the explorer and HeadSet.save write it"
 
 
 def folders(parser: Parser, of: str) -> None:
@@ -62,11 +66,16 @@ def out(parser: Parser, folder: str) -> None:
     parser.option("--out", "FOLDER", "folder for the results", folder)
 
 
-def heads(parser: Parser) -> None:
+def heads(parser: Parser, *, required: bool = False) -> None:
     """The heads to switch off, or to keep."""
-    heads = "heads to switch off; 3.4 is head 4 of layer 3, both counted from 0"
-    parser.option("--heads", "LAYER.HEAD", heads, nargs="+", required=True)
+    parser.option("--heads", "LAYER.HEAD", HEADS, [], nargs="*", required=required)
+    others(parser)
+
+
+def others(parser: Parser) -> None:
+    """What is done with the heads."""
     parser.flag("--keep", "keep these heads, and switch all others off")
+    parser.option("--gate", "X", "number by which heads that are off are multiplied", 0.0)
 
 
 def scope(parser: Parser, text: str) -> None:
@@ -111,4 +120,18 @@ def measuring(parser: Parser) -> None:
     ray += "with auto the one to which this machine belongs"
     add("--ray", nargs="?", const="local", metavar="ADDRESS", help=ray)
     add("--workers", type=int, metavar="N", help="how many workers (one for each GPU)")
-    add_server(parser)
+    server(parser)
+
+
+def server(parser: Parser) -> None:
+    """A server that measures in place of this process."""
+    title = "a server of adapters, such as vLLM (docs/serving.md)"
+    add = parser.add_argument_group(title).add_argument
+    url = "measure there; the model is not loaded here (a key: HEADCOUNT_SERVER_KEY)"
+    add("--server", metavar="URL", help=url)
+    folder = "the folder of adapters that export --as adapter wrote (adapters)"
+    add("--adapters", metavar="FOLDER", default="adapters", help=folder)
+    write = "write adapters that the folder lacks, where the server looks for them"
+    add("--write-adapters", action="store_true", help=write)
+    precision = "how the server computes, such as bfloat16: part of the store's keys (auto)"
+    add("--precision", metavar="NAME", default="auto", help=precision)

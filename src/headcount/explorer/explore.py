@@ -11,7 +11,7 @@ from typing import Any
 from headcount.errors import HeadcountError
 from headcount.explorer.scores import Scores
 from headcount.explorer.session import ExplorerSession
-from headcount.heads import HeadScores
+from headcount.heads import HeadScores, HeadSet
 from headcount.models.model import Model, check_model
 from headcount.rankings import fitting
 from headcount.system.progress import in_notebook
@@ -34,6 +34,7 @@ def explore(
     task: str | Path | Task | None = "ioi",
     *,
     scores: Iterable[HeadScores | str | Path] = (),
+    heads: HeadSet | Iterable[str] = (),
     widget: bool | None = None,
     browser: bool = True,
 ) -> Any:
@@ -42,7 +43,8 @@ def explore(
     In a notebook this is a widget, whose `state` can be read and set: `widget.state["heads"]`,
     `widget.state = {"heads": ["3.4"]}`. Elsewhere, or with `widget=False`, it is a local page,
     served until `close()`; its `link` opens in the browser unless `browser` is False. `scores`
-    colour the map, also from files; further ones are computed on request.
+    colour the map, also from files; further ones are computed on request. `heads` are those that
+    are off at the start, such as `HeadSet.load("head-set.json")`.
 
     >>> from headcount import explore, load_model
     >>> page = explore(load_model("smollm2-135m-q4"), widget=False, browser=False)
@@ -62,7 +64,8 @@ def explore(
     made = None if task is None else make_task(task, model)
     name = {} if isinstance(task, Task) or task is None else {"task": str(task)}
     spec = {} if model.origin is None else {"model": str(model.origin["spec"])}
-    session = ExplorerSession(model, made, known, names=name | spec)
+    first = heads if isinstance(heads, HeadSet) else HeadSet(heads)
+    session = ExplorerSession(model, made, known, names=name | spec, heads=first)
     if as_widget:
         from headcount.explorer.widget import ExplorerWidget
 

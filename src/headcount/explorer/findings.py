@@ -12,6 +12,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from headcount import __version__
+from headcount.errors import HeadcountError
 from headcount.explorer.state import ExplorerState
 from headcount.explorer.trials import Trial, TriedCurve, short_name
 from headcount.explorer.weights import weights_in_words
@@ -92,20 +93,33 @@ def _map(session: ExplorerSession, state: ExplorerState) -> Markup | None:
     scores, layout = session.scores.known.get(state.colour), session.model.layout
     if scores is None:
         return None
-    axes = draw_head_map(scores.values.tolist(), layout.counts)
+    axes = draw_head_map(scores.values.tolist(), layout.counts, across=True)
     heads = [layout.head(number) for number in state.chosen(layout)]
-    axes.plot([h.index for h in heads], [h.layer for h in heads], "x", color="black", markersize=4)
+    axes.plot([h.layer for h in heads], [h.index for h in heads], "x", color="black", markersize=4)
     return Markup(picture(figure_of(axes)))
 
 
 def _prompt(session: ExplorerSession, state: ExplorerState) -> dict[str, Any]:
-    passes, layout = session.passes(state), session.model.layout
-    controls, note = state.controls(layout, draws=5)
-    under = passes.under(np.concatenate([state.gates(layout)[None], controls]))
-    found = passes.table(under[0], under[1:])
-    rows = [{**row, "random": float(np.mean(row["random"]))} for row in found["rows"]]
+    """The next token of the prompt, and the text if one was written; or why there is none."""
+    try:
+        passes, layout = session.passes(state), session.model.layout
+        controls, note = state.controls(layout, draws=5)
+        under = passes.under(np.concatenate([state.gates(layout)[None], controls]))
+    except HeadcountError as error:
+        return {"refused": str(error)}
+    rows = passes.table(under[0], under[1:])["rows"]
     rows.sort(key=lambda row: (row["role"] == "", -row["whole"]))
-    return {"rows": rows[:14], "note": note, "difference": found["difference"]}
+    return {"rows": rows[:14], "note": note, "texts": _texts(session, state), "refused": ""}
+
+
+def _texts(session: ExplorerSession, state: ExplorerState) -> dict[str, str]:
+    """What was written last, if it was under this state."""
+    then, texts = session.written or (None, {})
+    determining = ("prompt", "head_set", "ablation", "seed")
+    if then is None or any(getattr(then, n) != getattr(state, n) for n in determining):
+        return {}
+    names = {"whole": "whole model", "set": "head set", "random": "random heads (one draw)"}
+    return {name: "".join(texts[key]) for key, name in names.items()}
 
 
 @cache

@@ -83,13 +83,16 @@ class Inquiries:
             gone = [one for one in self._waiting if one.cancelled.is_set()]
             self._waiting = [one for one in self._waiting if one not in gone]
             full = len(self._waiting) >= MOST_WAITING
-            if not full:
+            closed = self._closed
+            if not (full or closed):
                 self._waiting.append(inquiry)
                 self._waiting.sort(key=lambda one: one.urgency)  # equal ones keep their order
             self._changed.notify()
         for older in gone:
             older.emit("cancelled", {})
-        if full:
+        if closed:
+            emit("refused", {"text": "The explorer has ended."})
+        elif full:
             emit("refused", {"text": "Too many requests are waiting: try again in a moment."})
         return inquiry
 
@@ -112,9 +115,12 @@ class Inquiries:
         """Cancel everything, and end the thread."""
         with self._changed:
             self._closed = True
-            for inquiry in (*self._waiting, *self._doing):
+            waiting, self._waiting = self._waiting, []
+            for inquiry in self._doing:
                 inquiry.cancel()
             self._changed.notify()
+        for inquiry in waiting:
+            inquiry.emit("cancelled", {})
         self._thread.join(timeout=10)
 
     def _next(self, urgency: int) -> Inquiry | None:

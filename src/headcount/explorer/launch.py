@@ -45,24 +45,29 @@ class ExplorerServer:
             timeout_graceful_shutdown=1,
         )
         self._server = uvicorn.Server(config)
-        self._thread = threading.Thread(
-            target=self._server.run, kwargs={"sockets": [self._socket]}, daemon=True
-        )
-        self._thread.start()
-        while not self._server.started and self._thread.is_alive():
-            self._thread.join(timeout=0.02)
+        # Not `Thread.join`, which takes a thread for ended after an exception from a signal.
+        self._ended = threading.Event()
+        threading.Thread(target=self._serve, daemon=True).start()
+        while not (self._server.started or self._ended.wait(0.02)):
+            pass
+
+    def _serve(self) -> None:
+        try:
+            self._server.run(sockets=[self._socket])
+        finally:
+            self._ended.set()
 
     def wait(self) -> None:
         """Serve until the server ends, or Ctrl-C."""
-        while self._thread.is_alive():
-            self._thread.join(timeout=0.5)
+        while not self._ended.wait(0.5):
+            pass
 
     def close(self) -> None:
-        """End the server and its session."""
-        self._server.should_exit = True
-        self._thread.join(timeout=5)
-        self._socket.close()
+        """End the session, so that no answer is open, and then the server with its socket."""
         self.session.close()
+        self._server.should_exit = True
+        if self._ended.wait(5):
+            self._socket.close()
 
     def __enter__(self) -> ExplorerServer:
         return self

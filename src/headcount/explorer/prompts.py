@@ -31,6 +31,9 @@ from headcount.tasks.encoding import continuation_ids, decoded, one_bos
 from headcount.tasks.task import HALF_PAIR, NOT_UNICODE, quoted
 
 MOST_TOKENS = 256  # of a prompt
+MOST_CHARACTERS = 4000  # of a prompt: a longer one is not even cut into tokens
+MOST_TEXT = 200  # characters of an answer
+MOST_FOILS = 8
 SHOWN = 10  # next tokens
 
 
@@ -166,6 +169,10 @@ def read_prompt(model: Model, state: ExplorerState) -> tuple[Encoded, Answers]:
         raise HeadcountError(f"{model.name} has no tokenizer to read a prompt with.")
     prompt = _prompt_ids(model, state.prompt, "The prompt")
     texts = [text for text in (state.target, *state.foils) if text]
+    if len(state.foils) > MOST_FOILS:
+        raise HeadcountError(f"Give at most {MOST_FOILS} foils, not {len(state.foils)}.")
+    if any(len(text) > MOST_TEXT for text in texts):
+        raise HeadcountError(f"An answer has at most {MOST_TEXT} characters: shorten it.")
     first = {text: continuation_ids(model.tokenizer, text)[0] for text in texts}
     model.check_known([*first.values()], "An answer")
     target = first.get(state.target)
@@ -189,6 +196,11 @@ def read_prompt(model: Model, state: ExplorerState) -> tuple[Encoded, Answers]:
 
 
 def _prompt_ids(model: Model, text: str, what: str) -> tuple[int, ...]:
+    if len(text) > MOST_CHARACTERS:
+        raise HeadcountError(
+            f"{what} has {len(text):,} characters, and the explorer reads at most "
+            f"{MOST_CHARACTERS:,}: shorten it."
+        )
     if HALF_PAIR.search(text):
         raise HeadcountError(f"{what} is {NOT_UNICODE}: write it as Unicode text.")
     ids = one_bos(model.tokenizer, tuple(map(int, model.tokenizer.encode(text))))

@@ -66,7 +66,8 @@ def application(session: ExplorerSession, token: str, port: int) -> App:
             return refusal("This page does not know the token: open the link that was printed.")
         asked = await _read(request)
         if asked is None:
-            return refusal("This is no request of the explorer's page.", 400)
+            most = f"it has more than {MOST_BYTES // 1024} kB"
+            return refusal(f"This is no request of the explorer's page, or {most}.", 400)
         return await _answer(session, asked)
 
     routes: list[Any] = [Route(path, page) for path in PAGES]

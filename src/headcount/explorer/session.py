@@ -7,7 +7,10 @@ Whatever computes runs in the session's one thread.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+import json
+import re
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -23,14 +26,16 @@ from headcount.explorer.reading import activity, why
 from headcount.explorer.scores import Scores
 from headcount.explorer.state import ExplorerState, choose
 from headcount.explorer.texts import write
-from headcount.explorer.trials import Pausing, Trials
+from headcount.explorer.trials import Trials, lab_that_pauses
 from headcount.explorer.weights import weights_in_words
+from headcount.heads import HeadScores, HeadSet
 from headcount.lab import Lab, lab_for
 from headcount.metrics import get_metric
 from headcount.models.model import Model
 from headcount.rankings import RANKINGS, Ranking
 from headcount.sparse.make_sparse import gate_bias
 from headcount.store import Store
+from headcount.system.progress import duration
 from headcount.tasks import Task
 
 DRAWS = 5  # random head sets beside the head set on a prompt
@@ -42,11 +47,12 @@ PROMPT = "The capital of France is"  # where there is no task
 
 # How urgent an inquiry is: a click before a text, a text before what takes minutes.
 URGENCY = {
-    **dict.fromkeys(("start", "probabilities", "choose", "same", "example"), 0),
+    **dict.fromkeys(("start", "probabilities", "choose", "open", "same", "example"), 0),
     **dict.fromkeys(("why", "activity", "compare", "findings"), 1),
     "text": 2,
-    **dict.fromkeys(("trial", "rank", "curve"), 3),
+    **dict.fromkeys(("costs", "trial", "rank", "curve"), 3),
 }
+OF_TASK = ("example", "compare", "trial", "rank", "curve")
 
 
 @dataclass(eq=False)
@@ -62,12 +68,16 @@ class ExplorerSession:
     store: Any = "default"
     names: Mapping[str, str] = field(default_factory=dict)  # model and task as a user names them
     settings: Mapping[str, Any] = field(default_factory=dict)  # of the task, as the user chose them
+    heads: HeadSet = field(default_factory=lambda: HeadSet(()))  # with which a page starts
 
     def __post_init__(self) -> None:
+        self.first_state()  # refuses a head set of another model
         self.inquiries = Inquiries()
         self.trials = None if self.task is None else Trials(self.model, self.task)
         self._passes: dict[Any, PromptPasses] = {}
         self._texts: dict[Any, list[str]] = {}
+        self._costs_in_words: dict[str, str] = {}
+        self.written: tuple[ExplorerState, dict[str, list[str]]] | None = None  # the last text
 
     def close(self) -> None:
         """End the thread."""
@@ -78,10 +88,30 @@ class ExplorerSession:
         if kind not in URGENCY:
             raise unknown("inquiry", kind[:40], URGENCY)
         state = ExplorerState.of(asked.get("state", {}), self.model.layout)
+        self._check(kind, state)
         answer: Callable[..., None] = getattr(self, f"_{kind}")
         return self.inquiries.ask(
             page, kind, URGENCY[kind], lambda inquiry: answer(inquiry, state, asked), emit
         )
+
+    def _check(self, kind: str, state: ExplorerState) -> None:
+        """Refuse at once, whatever is being computed, what needs no computing to be refused."""
+        if kind in OF_TASK and self.task is None:
+            raise HeadcountError(
+                "This session has no task: start headcount explore with --task ioi, or in Python "
+                'explore(model, "ioi").'
+            )
+        if kind == "trial" and not (state.heads or state.keep):
+            raise HeadcountError("No head is off, so this is the whole model: choose heads first.")
+        if kind == "curve" and state.colour not in self.scores.known:
+            raise HeadcountError("A curve goes along a ranking: colour the map by one first.")
+        if kind == "why" and not state.selected:
+            raise HeadcountError("Select a head first.")
+        if kind == "text" and state.ablation == "corrupted":
+            raise HeadcountError(
+                "A corrupted prompt has no outputs for new tokens: choose the ablation zero or "
+                "mean to let the model write."
+            )
 
     @cached_property
     def lab(self) -> Lab:
@@ -94,14 +124,24 @@ class ExplorerSession:
     def first_state(self) -> ExplorerState:
         """The state that a new page shows: the whole model on the first example of the task."""
         colour = next(iter(self.scores.known), ACTIVITY)
-        given = self.example(0) if self.task else {"prompt": PROMPT}
-        return replace(ExplorerState(colour=colour), **given)
+        given = {"prompt": PROMPT} if self.task is None else self.example(self.task, 0)
+        return ExplorerState(colour=colour, **given, **self._given(self.heads))
 
-    def example(self, number: int) -> dict[str, Any]:
-        """The prompt and the answers of one example of the task's test split."""
-        if self.task is None:
-            raise HeadcountError("This session has no task: start with --task.")
-        examples = self.task.split("test").examples
+    def _given(self, heads: HeadSet) -> dict[str, Any]:
+        """A head set as settings of a state; refuses one of another model, or one that is none."""
+        heads.gates(self.model.layout)
+        chosen: dict[str, Any] = {
+            "heads": tuple(map(str, heads)),
+            "keep": heads.keep,
+            "gate": heads.gate,
+        }
+        ExplorerState(**chosen).checked(self.model.layout)
+        return chosen
+
+    @staticmethod
+    def example(task: Task, number: int) -> dict[str, Any]:
+        """The prompt and the answers of one example of a task's test split."""
+        examples = task.split("test").examples
         one = examples[number % len(examples)]
         return {
             "prompt": one.prompt,
@@ -139,7 +179,6 @@ class ExplorerSession:
                 "task": task and {"name": task.name, "examples": examples},
                 "state": self.first_state().settings(),
                 "scores": {**self.scores.to_json(task), **bundled},
-                "rankings": [] if task is None else [*RANKINGS.entries],
                 "edges": gate_bias(model.module) is not None,
                 "metrics": [{"key": m, "name": get_metric(m).name} for m in metrics],
                 "trials": [] if self.trials is None else [t.to_json() for t in self.trials.tried],
@@ -153,24 +192,20 @@ class ExplorerSession:
     ) -> None:
         passes, layout = self.passes(state), self.model.layout
         controls, note = state.controls(layout, DRAWS)
-        about = {"tokens": passes.tokens, "note": note, "count": len(state.heads)}
-        whole = passes.whole
+        gates = state.gates(layout)
+        same = bool((controls == gates).all())  # there is no other choice of as many heads
+        about = {"tokens": passes.tokens, "note": note, "count": len(state.heads), "same": same}
+        _ = passes.whole
         inquiry.check()
-        both = passes.under(np.stack([state.gates(layout), controls[0]]))
-        rows = [*both]
-        inquiry.emit("probabilities", about | passes.table(rows[0], np.stack(rows[1:])))
-        if (controls == controls[0]).all() or whole is rows[0]:
+        rows = passes.under(np.stack([gates, controls[0]]))
+        inquiry.emit("probabilities", about | passes.table(rows[0], rows[1:]))
+        if (controls == controls[0]).all():
             return
         inquiry.check()
-        rows += [*passes.under(controls[1:])]
-        inquiry.emit("probabilities", about | passes.table(rows[0], np.stack(rows[1:])))
+        rows = np.concatenate([rows, passes.under(controls[1:])])
+        inquiry.emit("probabilities", about | passes.table(rows[0], rows[1:]))
 
     def _text(self, inquiry: Inquiry, state: ExplorerState, asked: Mapping[str, Any]) -> None:
-        if state.ablation == "corrupted":
-            raise HeadcountError(
-                "A corrupted prompt has no outputs for new tokens: choose the ablation zero or "
-                "mean to let the model write."
-            )
         new = asked.get("new", 24)
         if type(new) is not int or not 1 <= new <= MOST_NEW:
             raise HeadcountError(f"A text has 1 to {MOST_NEW} new tokens.")
@@ -187,7 +222,8 @@ class ExplorerSession:
             inquiry.check()
             first = texts[0] if whole is None else whole
             rest = texts[1:] if whole is None else texts
-            inquiry.emit("text", {"whole": first, "set": rest[0], "random": rest[1]})
+            self.written = state, {"whole": first, "set": rest[0], "random": rest[1]}
+            inquiry.emit("text", self.written[1])
 
         texts = write(passes, gates, new, say, inquiry)
         if whole is None:
@@ -196,30 +232,49 @@ class ExplorerSession:
                 del self._texts[old]
 
     def _why(self, inquiry: Inquiry, state: ExplorerState, asked: Mapping[str, Any]) -> None:
-        if not state.selected:
-            raise HeadcountError("Select a head first.")
         head = self.model.layout.parse(state.selected)
         zero = replace(state, ablation="zero")
         inquiry.emit("why", why(self.passes(zero), head))
 
     def _activity(self, inquiry: Inquiry, state: ExplorerState, asked: Mapping[str, Any]) -> None:
+        found = self._colour(state)
+        assert found is not None
+        values = [float(f"{value:.6g}") for value in found.values]
+        note = str(found.parameters["note"])
+        inquiry.emit("colour", {"name": state.colour, "values": values, "note": note})
+
+    def _colour(self, state: ExplorerState) -> HeadScores | None:
+        """The scores that colour the map; those on one prompt are computed."""
+        if state.colour in self.scores.known:
+            return self.scores.known[state.colour]
         if state.colour == EDGES:
-            shares = open_edges(self.model, [state.prompt], progress=False)
-            values, note = shares, "share of open edges on this prompt"
-        else:
+            values = open_edges(self.model, [state.prompt], progress=False)
+            note = "share of open edges on this prompt"
+        elif state.colour == ACTIVITY:
             values = activity(self.passes(replace(state, ablation="zero")))
             note = "norm of what a head writes, mean over the tokens of this prompt"
-        inquiry.emit("colour", {"name": state.colour, "values": rounded(values), "note": note})
+        else:
+            return None
+        return HeadScores(self.model.layout, values, state.colour, {"note": note})
 
     def _choose(self, inquiry: Inquiry, state: ExplorerState, asked: Mapping[str, Any]) -> None:
-        text = str(asked.get("text", ""))[:4000]
-        scores = self.scores.known.get(state.colour)
-        heads = choose(text, self.model.layout, scores, state.seed)
-        inquiry.emit("heads", {"heads": heads})
+        text, draw = str(asked.get("text", ""))[:4000], asked.get("draw")
+        scores = self._colour(state) if re.search("top|bottom", text.lower()) else None
+        seed = (state.seed, draw) if type(draw) is int and draw >= 0 else state.seed
+        inquiry.emit("heads", {"heads": choose(text, self.model.layout, scores, seed)})
+
+    def _open(self, inquiry: Inquiry, state: ExplorerState, asked: Mapping[str, Any]) -> None:
+        """The head set in a file, whose text the page has read."""
+        try:
+            data = json.loads(str(asked.get("text")))
+        except (ValueError, RecursionError):
+            data = None
+        inquiry.emit("heads", self._given(HeadSet.from_json(data)))
 
     def _example(self, inquiry: Inquiry, state: ExplorerState, asked: Mapping[str, Any]) -> None:
         number = asked.get("number", 0)
-        inquiry.emit("example", self.example(number if type(number) is int else 0))
+        assert self.task is not None
+        inquiry.emit("example", self.example(self.task, number if type(number) is int else 0))
 
     def _same(self, inquiry: Inquiry, state: ExplorerState, asked: Mapping[str, Any]) -> None:
         inquiry.emit("same", self.same(state, str(asked.get("metric", "accuracy"))[:80]))
@@ -227,43 +282,52 @@ class ExplorerSession:
     def same(self, state: ExplorerState, metric: str) -> dict[str, Any]:
         """The same as a command line, as Python, and as a file of the head set."""
         model = self.names.get("model", self.model.name)
-        task = self.names.get("task", "ioi" if self.task is None else self.task.name)
-        head_set = {"model": self.model.name, "heads": list(state.heads), "keep": state.keep}
-        head_set |= {"gate": state.gate, "ablation": state.ablation}
+        task = self.names.get("task", "" if self.task is None else self.task.name)
+        layout = self.model.layout
+        heads = HeadSet(state.heads, keep=state.keep, gate=state.gate, layout=layout)
         return {
             "command": state.command(model, task, metric, self.settings),
             "python": state.python(model, task, metric, self.settings),
-            "file": {"format": "headcount head set 1", **head_set},
+            "file": heads.to_json(),
         }
 
+    def _costs(self, inquiry: Inquiry, state: ExplorerState, asked: Mapping[str, Any]) -> None:
+        """Each ranking that can run on the task, and about how long it takes."""
+        if self.task is not None and not self._costs_in_words:
+            found = {}
+            for name in RANKINGS.entries:
+                inquiry.pause()
+                with suppress(HeadcountError):  # it asks for another task, or for settings
+                    cost = self.lab.cost([Ranking.of(self.model, self.task, name)])
+                    seconds = cost.seconds() if cost.tokens else 0
+                    found[name] = f"about {duration(seconds)}" if seconds >= 1 else ""
+            self._costs_in_words = found
+        inquiry.emit("costs", self._costs_in_words)
+
     def _rank(self, inquiry: Inquiry, state: ExplorerState, asked: Mapping[str, Any]) -> None:
-        task, name = self._task(), str(asked.get("ranking", ""))
+        task, name = self.task, str(asked.get("ranking", ""))
+        assert task is not None
         if name not in RANKINGS.entries:
             raise unknown("ranking", name[:40], RANKINGS.entries)
-        lab = replace(self.lab, executor=Pausing(inquiry))
+        lab = lab_that_pauses(self.lab, inquiry, self.model)
         found = Ranking.of(self.model, task, name).result(lab)
         self.scores.add(name, found)
         inquiry.emit("scores", self.scores.to_json(task, only=name))
 
     def _trial(self, inquiry: Inquiry, state: ExplorerState, asked: Mapping[str, Any]) -> None:
-        self._task()
         assert self.trials is not None
         metric = str(asked.get("metric", "accuracy"))[:80]
         trial = self.trials.measure(state, metric, self.lab, inquiry)
         inquiry.emit("trial", trial.to_json())
 
     def _curve(self, inquiry: Inquiry, state: ExplorerState, asked: Mapping[str, Any]) -> None:
-        self._task()
-        scores = self.scores.known.get(state.colour)
-        if scores is None:
-            raise HeadcountError("A curve goes along a ranking: colour the map by one first.")
         assert self.trials is not None
         metric = str(asked.get("metric", "accuracy"))[:80]
+        scores = self.scores.known[state.colour]
         curve = self.trials.curve(state, scores, metric, self.lab, inquiry)
         inquiry.emit("curve", curve.to_json())
 
     def _compare(self, inquiry: Inquiry, state: ExplorerState, asked: Mapping[str, Any]) -> None:
-        self._task()
         assert self.trials is not None
         one, other = asked.get("one"), asked.get("other")
         if not (isinstance(one, int) and isinstance(other, int)):
@@ -274,20 +338,7 @@ class ExplorerSession:
         metric = str(asked.get("metric", "accuracy"))[:80]
         inquiry.emit("findings", {"html": findings_page(self, state, metric)})
 
-    def _task(self) -> Task:
-        if self.task is None:
-            raise HeadcountError("This session has no task: start with --task, such as ioi.")
-        return self.task
-
-
-def rounded(values: Any) -> list[float]:
-    """Numbers with the six digits that a page needs."""
-    return [float(f"{value:.6g}") for value in values]
-
 
 def page_id(given: Any) -> str:
     """A short name for a page, whatever it calls itself."""
     return hashlib.sha256(str(given)[:200].encode()).hexdigest()[:16]
-
-
-__all__: Sequence[str] = ["ExplorerSession", "page_id", "rounded"]

@@ -22,9 +22,6 @@ from headcount.heads import HeadLayout, HeadScores, HeadSet
 from headcount.rankings.random_draws import draw_matched
 
 ABLATIONS = ("zero", "mean", "corrupted")
-MOST_CHARACTERS = 4000  # of a prompt
-MOST_TEXT = 200  # characters of an answer or a name
-MOST_FOILS = 8
 MOST_GATE = 2.0
 
 KINDS: dict[str, tuple[type, ...]] = {"bool": (bool,), "float": (int, float), "int": (int,)}
@@ -73,21 +70,14 @@ class ExplorerState:
         return cls(**{**given, **lists}).checked(layout)
 
     def checked(self, layout: HeadLayout) -> ExplorerState:
-        """The state with its heads in order; refuses what does not fit the model."""
+        """The state with its heads in order; refuses what does not fit the model.
+
+        Texts are checked where they are read, so that one that is too long blocks nothing else.
+        """
         if self.ablation not in ABLATIONS:
             raise unknown("ablation", self.ablation[:40], ABLATIONS)
         if not 0 <= self.gate <= MOST_GATE:
             raise HeadcountError(f"The gate is a number from 0 to 2, not {self.gate:g}.")
-        for name in ("prompt", "corrupted"):
-            if len(getattr(self, name)) > MOST_CHARACTERS:
-                raise HeadcountError(
-                    f"The {name} has {len(getattr(self, name)):,} characters, and the explorer "
-                    f"reads at most {MOST_CHARACTERS:,}: shorten it."
-                )
-        if len(self.foils) > MOST_FOILS:
-            raise HeadcountError(f"Give at most {MOST_FOILS} foils, not {len(self.foils)}.")
-        if any(len(text) > MOST_TEXT for text in (self.target, self.colour, *self.foils)):
-            raise HeadcountError(f"An answer has at most {MOST_TEXT} characters: shorten it.")
         if self.selected:
             layout.parse(self.selected)
         heads = {layout.parse(head) for head in self.heads}
@@ -135,32 +125,35 @@ class ExplorerState:
         return np.stack(rows), note
 
     def command(self, model: str, task: str, metric: str, settings: Mapping[str, Any]) -> str:
-        """The command line that measures this head set on the task."""
-        if not self.heads:
-            return "# headcount ablate needs at least one head: choose heads first"
-        if self.gate:
-            return f"# headcount ablate switches heads off: for the gate {self.gate:g} use Python"
-        words = ["headcount", "ablate", "--model", model, "--task", task, "--heads", *self.heads]
-        words += ["--keep"] * self.keep
-        words += ["--metric", metric, "--ablation", self.ablation]
-        words += ["--set", *(f"{name}={value}" for name, value in settings.items())] * bool(
-            settings
-        )
-        return shlex.join(words)
+        """The command line that measures this head set on the task or, without one, writes."""
+        if not (self.heads or self.keep):
+            return "# This is the whole model: choose heads first."
+        if not task and self.ablation != "zero":
+            return f"# Without a task no command has the ablation {self.ablation}."
+        words = ["headcount", "ablate" if task else "generate", "--model", model]
+        words += ["--task", task] if task else [f"--prompt={self.prompt}"]
+        words += ["--heads", *self.heads, *["--keep"] * self.keep]
+        words += ["--gate", f"{self.gate:g}"] * bool(self.gate)
+        words += ["--metric", metric, "--ablation", self.ablation] if task else []
+        chosen = [f"{name}={value}" for name, value in settings.items()]
+        return shlex.join([*words, *["--set"] * bool(chosen), *chosen])
 
     def python(self, model: str, task: str, metric: str, settings: Mapping[str, Any]) -> str:
-        """The same in Python, with the gate."""
+        """The same in Python."""
         chosen = "".join(f", {name}={value!r}" for name, value in settings.items())
         how = f"keep={self.keep}, gate={self.gate:g}"
         lines = [
             "from headcount import HeadSet, evaluate, generate, load_model, make_task",
             f"model = load_model({model!r})",
             f"heads = HeadSet({' '.join(self.heads)!r}, {how})",
-            f"task = make_task({task!r}, model{chosen})",
-            f"values = evaluate(model, task, {{'whole': [], 'set': heads}}, metric={metric!r}, "
-            f"ablation={self.ablation!r})",
-            "print(values.interval('set'), values.difference('set', 'whole'))",
         ]
+        if task:
+            lines += [
+                f"task = make_task({task!r}, model{chosen})",
+                f"values = evaluate(model, task, {{'whole': [], 'set': heads}}, metric={metric!r}, "
+                f"ablation={self.ablation!r})",
+                "print(values.interval('set'), values.difference('set', 'whole'))",
+            ]
         if self.ablation == "zero" and self.prompt:
             lines.append(f"print(generate(model, [{self.prompt!r}], heads)[0].text)")
         return "\n".join(lines)
@@ -170,7 +163,7 @@ def choose(
     text: str,
     layout: HeadLayout,
     scores: HeadScores | None = None,
-    seed: int = 0,
+    seed: int | Sequence[int] = 0,
 ) -> list[str]:
     """The heads that a text names: `top 8`, `bottom 8`, `random 8`, `layer 3`, or `3.4 11.2`.
 
@@ -196,7 +189,11 @@ def choose(
 
 
 def _named(
-    word: str, number: int, layout: HeadLayout, scores: HeadScores | None, seed: int
+    word: str,
+    number: int,
+    layout: HeadLayout,
+    scores: HeadScores | None,
+    seed: int | Sequence[int],
 ) -> Sequence[int]:
     if word == "layer":
         if number >= len(layout.counts):

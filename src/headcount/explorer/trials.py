@@ -13,6 +13,7 @@ from headcount.curves import Curve, CurveRequest, CurveSettings
 from headcount.engine.measure.executor import Job, Local, Unit
 from headcount.engine.measure.head_sets import HeadSetEntry, HeadSets
 from headcount.engine.measure.measuring import MeasuringJob
+from headcount.engine.measure.plan import best_plan, default_tokens
 from headcount.engine.measure.sweep import Sweep, Values
 from headcount.errors import HeadcountError
 from headcount.explorer.inquiries import Inquiry
@@ -58,6 +59,13 @@ class Pausing(Local):
             self.inquiry.emit("progress", {"done": sum(sizes[:number]), "of": of})
             do(unit.work, partial(keep_and_pause, unit))
         self.inquiry.emit("progress", {"done": of, "of": of})
+
+
+def lab_that_pauses(lab: Lab, inquiry: Inquiry, model: Model) -> Lab:
+    """The lab with pauses between passes; on a CPU these are short, since a click waits for one."""
+    on_cpu = model.device.type == "cpu"
+    plan = best_plan(model, tokens=default_tokens(model) // 4) if on_cpu else None
+    return replace(lab, executor=Pausing(inquiry), plan=plan)
 
 
 def _size(job: Job, unit: Unit) -> int:
@@ -145,8 +153,6 @@ class Trials:
 
     def measure(self, state: ExplorerState, metric: str, lab: Lab, inquiry: Inquiry) -> Trial:
         """Measure a head set, the whole model, and random heads of the same layers."""
-        if not (state.heads or state.keep):
-            raise HeadcountError("No head is off, so this is the whole model: choose heads first.")
         settings = (metric, state.head_set, state.ablation, state.seed)
         for known in self.tried:  # measured before: no second point of the same head set
             own = known.state
@@ -164,7 +170,7 @@ class Trials:
         sets = HeadSets.build(layout, entries)
         chosen = get_logit_metric(metric)
         sweep = Sweep(self.model, self.task, chosen, sets, "test", state.ablation)
-        values = replace(lab, executor=Pausing(inquiry)).measure(sweep)
+        values = lab_that_pauses(lab, inquiry, self.model).measure(sweep)
         trial = Trial(len(self.tried) + 1, state, values, note)
         self.tried.append(trial)
         return trial
@@ -212,7 +218,7 @@ class Trials:
         )
         chosen = get_logit_metric(metric)
         request = CurveRequest(self.model, self.task, scores, chosen, settings)
-        curve = request.result(replace(lab, executor=Pausing(inquiry)))
+        curve = request.result(lab_that_pauses(lab, inquiry, self.model))
         self.curves.append(TriedCurve(state, metric, curve))
         return self.curves[-1]
 

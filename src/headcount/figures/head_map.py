@@ -15,16 +15,22 @@ if TYPE_CHECKING:
 
 @figure_of_texts
 def draw_head_map(
-    values: Sequence[float], counts: Sequence[int], *, title: str = "", axes: Axes | None = None
+    values: Sequence[float],
+    counts: Sequence[int],
+    *,
+    title: str = "",
+    axes: Axes | None = None,
+    across: bool = False,
 ) -> Axes:
     """One cell per head: blue above zero, orange below, stronger the farther from it.
 
-    `values` are in the order of all heads; `counts` are the heads of each layer. Draws into `axes`,
-    or into a new figure.
+    `values` are in the order of all heads; `counts` are the heads of each layer. Layers go from top
+    to bottom or, with `across`, from left to right. Draws into `axes`, or into a new figure.
     """
     from matplotlib.colors import LinearSegmentedColormap
 
     picture = by_layer(values, counts)  # (layers, heads)
+    picture = picture.T if across else picture
     if axes is None:
         cell = 0.13 if max(picture.shape) <= 40 else 0.07
         size = (max(2.4, cell * picture.shape[1] + 1.4), max(1.6, cell * picture.shape[0] + 0.8))
@@ -33,7 +39,8 @@ def draw_head_map(
     shades = LinearSegmentedColormap.from_list("scores", [ORANGE, "white", BLUE])
     image = axes.imshow(picture, cmap=shades, vmin=-most, vmax=most, aspect="auto")
     axes.figure.colorbar(image, ax=axes)
-    axes.set(xlabel="head", ylabel="layer")
+    names = ("layer", "head") if across else ("head", "layer")
+    axes.set(xlabel=names[0], ylabel=names[1])
     whole_ticks(axes)
     if title:
         axes.set_title(title, fontsize=10)

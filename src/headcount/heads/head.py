@@ -7,12 +7,16 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from numbers import Integral
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 from jaxtyping import Float, Int
 
 from headcount.errors import HeadcountError, counted
+from headcount.system.files import read_json, write_json
+
+FORMAT = "headcount head set 1"  # of the file of a head set
 
 Unit = Literal["head", "kv"]
 # What a layout counts: query heads, or key/value heads, each with all of its query heads.
@@ -137,6 +141,7 @@ class HeadSet:
     heads   names ("3.4"), objects of type `Head`, or one text of names ("3.4 11.2"); kept sorted
     keep    mask all other heads instead of these
     gate    the number by which masked heads are multiplied
+    layout  that of the model for which they were chosen: models with another one are refused
 
     >>> HeadSet("0.1 1.0").gates(HeadLayout((2, 2)))
     array([1., 0., 0., 1.], dtype=float32)
@@ -147,9 +152,15 @@ class HeadSet:
     heads: tuple[Head, ...]
     keep: bool = False
     gate: float = 0.0
+    layout: HeadLayout | None = field(default=None, compare=False, repr=False)
 
     def __init__(
-        self, heads: str | Head | Iterable[str | Head], *, keep: bool = False, gate: float = 0.0
+        self,
+        heads: str | Head | Iterable[str | Head],
+        *,
+        keep: bool = False,
+        gate: float = 0.0,
+        layout: HeadLayout | None = None,
     ) -> None:
         if isinstance(heads, str):
             heads = heads.replace(",", " ").split()
@@ -161,6 +172,7 @@ class HeadSet:
         object.__setattr__(self, "heads", tuple(sorted(parsed)))
         object.__setattr__(self, "keep", keep)
         object.__setattr__(self, "gate", float(gate))
+        object.__setattr__(self, "layout", layout)
         if not np.isfinite(self.gate):
             raise HeadcountError(f"The gate of a head set is a number such as 0, not {gate}.")
 
@@ -179,8 +191,57 @@ class HeadSet:
 
     def gates(self, layout: HeadLayout) -> Float[np.ndarray, "heads"]:
         """One gate for each head of a model; refuses heads that the model does not have."""
+        if self.layout not in (None, layout):
+            raise HeadcountError(
+                f"This head set was chosen for a model with {self.layout}, and this model has "
+                f"{layout}."
+            )
         named = np.isin(np.arange(layout.total), [layout.number(head) for head in self.heads])
         return np.where(named == self.keep, 1, self.gate).astype(np.float32)
+
+    def to_json(self) -> dict[str, Any]:
+        """A JSON object that `from_json` reads back."""
+        counts = {} if self.layout is None else {"heads_per_layer": list(self.layout.counts)}
+        heads = list(map(str, self.heads))
+        return {"format": FORMAT, **counts, "heads": heads, "keep": self.keep, "gate": self.gate}
+
+    @classmethod
+    def from_json(cls, data: Any) -> HeadSet:
+        """Read what `to_json` wrote; refuses anything else, with the first thing that is wrong.
+
+        >>> HeadSet.from_json(HeadSet("0.1", keep=True).to_json())
+        HeadSet(heads=(Head(layer=0, index=1),), keep=True, gate=0.0)
+        """
+        if not isinstance(data, Mapping) or data.get("format") != FORMAT:
+            raise _no_head_set(f'its format is not "{FORMAT}"')
+        heads, keep, gate = (data.get(name) for name in ("heads", "keep", "gate"))
+        if not isinstance(heads, list) or not all(isinstance(head, str) for head in heads):
+            raise _no_head_set('its heads must be a list of names such as "3.4"')
+        if isinstance(gate, bool) or not isinstance(gate, int | float) or not abs(gate) < 1e9:
+            raise _no_head_set("gate must be a number")
+        if not isinstance(keep, bool):
+            raise _no_head_set("keep must be true or false")
+        counts = data.get("heads_per_layer", [])
+        if not isinstance(counts, list) or any(type(n) is not int or n < 1 for n in counts):
+            raise _no_head_set("heads_per_layer must be a list of numbers of heads")
+        layout = HeadLayout(tuple(counts)) if counts else None
+        return cls(heads, keep=keep, gate=gate, layout=layout)
+
+    def save(self, path: str | Path) -> None:
+        """Write the head set as a JSON file, which `--heads` on the command line reads, too."""
+        write_json(path, self.to_json())
+
+    @classmethod
+    def load(cls, path: str | Path) -> HeadSet:
+        """Read a head set that `save`, or the explorer, wrote."""
+        try:
+            return cls.from_json(read_json(path, "a head set"))
+        except HeadcountError as error:
+            raise HeadcountError(str(error).replace("This is", f"{path} is", 1)) from error
+
+
+def _no_head_set(reason: str) -> HeadcountError:
+    return HeadcountError(f"This is not a file of a head set: {reason}.")
 
 
 def check_gates(gates: Any, layout: HeadLayout) -> Float[np.ndarray, "sets heads"]:

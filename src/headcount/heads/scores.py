@@ -15,6 +15,7 @@ from headcount.errors import HeadcountError
 from headcount.figures.head_map import draw_head_map
 from headcount.figures.html import decimals, frame, picture, side_by_side, table
 from headcount.figures.style import figure_of, shown
+from headcount.heads.head import FORMAT as HEAD_SET
 from headcount.heads.head import UNITS, Head, HeadLayout
 from headcount.stats import Clusters, Resampling
 from headcount.system.files import read_json, replacing, write_json_rows
@@ -218,6 +219,8 @@ class HeadScores:
         """Read what `to_json` wrote; refuses anything else, with the first thing that is wrong."""
         if not isinstance(data, Mapping):
             raise _no_scores("it is no JSON object")
+        if data.get("format") == HEAD_SET:
+            raise _no_scores("it is a head set, which --heads and HeadSet.load take")
         counts, samples = data.get("heads_per_layer"), data.get("samples")
         if not _are(counts, int) or not counts or min(counts) < 1:
             raise _no_scores("heads_per_layer must be a list of numbers of heads")

@@ -128,7 +128,7 @@ export const headGrid = (label) => {
     const every = counts.length > 60 ? 10 : counts.length > 16 ? 5 : 1;
     grid.style.gridTemplateColumns = `1.9rem repeat(${counts.length}, minmax(0, 1fr))`;
     grid.style.maxWidth = `${counts.length * 34 + 40}px`;
-    grid.style.minWidth = `${counts.length * 8 + 40}px`;
+    grid.style.minWidth = `calc(${counts.length} * var(--cell, 8px) + 40px)`;
     grid.replaceChildren();
     Object.assign(self, { cells: [], columns });
     for (let row = 0; row < most; row += 1) {

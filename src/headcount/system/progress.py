@@ -28,10 +28,11 @@ def watched() -> bool:
 
 
 def in_notebook() -> bool:
-    """Whether this process is a notebook's kernel; IPython may be imported elsewhere too."""
-    ipython = sys.modules.get("IPython")
+    """Whether this process is a notebook's kernel; IPython or marimo may be imported elsewhere."""
+    ipython, marimo = sys.modules.get("IPython"), sys.modules.get("marimo")
     shell = ipython.get_ipython() if ipython is not None else None
-    return getattr(shell, "kernel", None) is not None
+    in_marimo = marimo is not None and marimo.running_in_notebook()
+    return getattr(shell, "kernel", None) is not None or in_marimo
 
 
 def duration(seconds: float) -> str:

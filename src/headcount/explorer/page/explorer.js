@@ -4,13 +4,14 @@
 import {
   copyButton, counted, drawLegend, headGrid, isRole, make, paint, place, role, shown, spanOf,
 } from "./heads.js";
-import { taskPanel, textPanel, nextPanel, whyPanel, picture } from "./panels.js";
+import { meter, taskPanel, textPanel, nextPanel, whyPanel, picture } from "./panels.js";
 
 export const FIRST_STATE = {
   heads: [], keep: false, gate: 0, ablation: "zero", prompt: "", corrupted: "", target: "",
   foils: [], colour: "", selected: "", seed: 0,
 };
 const ABLATIONS = ["zero", "mean", "corrupted"];
+const OF_PROMPT = ["activity", "open edges"]; // scores on one prompt, and not on the task
 
 // A state as the part of a link behind #; what has its first value is left out.
 export const toLink = (state) => {
@@ -93,10 +94,13 @@ export const explorer = (root, { ask, keep, given, links = true }) => {
     const seen = ["heads", "keep", "gate", "ablation", "prompt", "corrupted", "target", "foils",
       "seed"];
     if (seen.some((name) => before[name] !== state[name])) think();
-    if (before.selected !== state.selected || (state.selected && before.prompt !== state.prompt)) {
-      explain();
+    const other = before.prompt !== state.prompt;
+    if (other) {
+      OF_PROMPT.forEach((name) => scores.delete(name));
+      why.drawScores();
     }
-    if (before.colour !== state.colour || before.prompt !== state.prompt) colour();
+    if (before.selected !== state.selected || (state.selected && other)) explain();
+    if (before.colour !== state.colour || other) colour();
   };
   const step = (from, to) => {
     if (!from.length) return;
@@ -117,10 +121,12 @@ export const explorer = (root, { ask, keep, given, links = true }) => {
   const score = () => scores.get(state.colour) ?? { name: state.colour, values: [], note: "" };
 
   // What the model thinks: first the probabilities, then the text.
+  // What a panel shows of an earlier state is grey until the answer, and after a refusal.
+  const outdated = (panel) => panel.element.classList.add("stale");
   let frame = 0;
   const think = () => {
     running.get("text")?.();
-    text.stale();
+    [next, text].forEach(outdated);
     cancelAnimationFrame(frame);
     frame = requestAnimationFrame(async () => {
       tell("computing …");
@@ -139,11 +145,12 @@ export const explorer = (root, { ask, keep, given, links = true }) => {
   };
   const explain = async () => {
     if (!state.selected) return;
+    outdated(why);
     await inquire("why", {}, (name, data) => why.show(data));
   };
   const colour = async () => {
     drawMap();
-    if (!["activity", "open edges"].includes(state.colour)) return;
+    if (!OF_PROMPT.includes(state.colour)) return;
     await inquire("activity", {}, (name, data) => {
       scores.set(data.name, data);
       why.drawScores();
@@ -153,17 +160,15 @@ export const explorer = (root, { ask, keep, given, links = true }) => {
   };
   const rank = async (ranking) => {
     tell(`computing the ranking ${ranking} …`);
-    halt.textContent = `Stop ranking by ${ranking}`;
-    progress.hidden = halt.hidden = false;
-    progress.removeAttribute("value");
+    progress.begin(`Stop ranking by ${ranking}`);
     const end = await inquire("rank", { ranking }, (name, data) => {
-      if (name === "progress") Object.assign(progress, { max: data.of, value: data.done });
+      if (name === "progress") progress.show(data);
       if (name !== "scores") return;
       addScores(data);
       why.drawScores();
       set({ colour: Object.keys(data)[0] });
     });
-    progress.hidden = halt.hidden = true;
+    progress.end();
     if (end === "done") tell("");
     if (end === "cancelled") tell(`The ranking ${ranking} was stopped.`);
     drawColours();
@@ -177,10 +182,8 @@ export const explorer = (root, { ask, keep, given, links = true }) => {
   const { grid } = map;
   const legend = make("p", { class: "legend" });
   const said = make("p", { class: "said", role: "status" });
-  const progress = make("progress", { hidden: true, "aria-label": "progress" });
   const stop = (kind) => running.get(kind)?.();
-  const halt = make("button", { type: "button", class: "tool", hidden: true,
-    onclick: () => stop("rank") }, "Stop");
+  const progress = meter(() => stop("rank"));
   const switchTo = (numbers, on) => {
     const all = new Set(off);
     numbers.forEach((number) => (on ? all.delete(number) : all.add(number)));
@@ -192,6 +195,9 @@ export const explorer = (root, { ask, keep, given, links = true }) => {
     const on = numbers.every((one) => off.has(one));
     set({ heads: switchTo(numbers, on), ...(whole ? {} : { selected: nameOf(number) }) });
   };
+  // A finger has no Ctrl key to select a head without switching it.
+  const onlyLook = make("input", { type: "checkbox" });
+  const looks = (event) => onlyLook.checked || event.ctrlKey || event.metaKey || event.altKey;
   let drag = null; // {on, from}: whether heads are switched on, and the state before
   const cellAt = (event) => {
     const number = event.target.closest?.("[data-number]")?.dataset.number;
@@ -199,8 +205,8 @@ export const explorer = (root, { ask, keep, given, links = true }) => {
   };
   grid.addEventListener("pointerdown", (event) => {
     const number = cellAt(event);
-    if (number === null || event.button || event.shiftKey || event.ctrlKey || event.metaKey
-      || event.altKey || event.pointerType === "touch") return;
+    if (number === null || event.button || event.shiftKey || looks(event)
+      || event.pointerType === "touch") return;
     event.preventDefault();
     grid.focus({ preventScroll: true });
     map.point(number);
@@ -214,7 +220,7 @@ export const explorer = (root, { ask, keep, given, links = true }) => {
       set({ heads: switchTo([number], drag.on) }, true);
     }
   });
-  grid.addEventListener("pointerleave", () => { tip.textContent = ""; });
+  grid.addEventListener("pointerleave", () => describe(null));
   const endDrag = () => {
     if (!drag) return;
     past.push(drag.from);
@@ -230,7 +236,7 @@ export const explorer = (root, { ask, keep, given, links = true }) => {
     const number = cellAt(event);
     if (number === null) return undefined;
     map.point(number);
-    if (event.ctrlKey || event.metaKey || event.altKey) return set({ selected: nameOf(number) });
+    if (looks(event)) return set({ selected: nameOf(number) });
     if (event.shiftKey) return toggle(number, true);
     return event.pointerType === "touch" ? toggle(number, false) : undefined;
   });
@@ -244,21 +250,27 @@ export const explorer = (root, { ask, keep, given, links = true }) => {
     if (number === null) return undefined;
     event.preventDefault();
     map.point(number);
-    grid.setAttribute("aria-activedescendant", map.cells[number].id);
-    return describe(number);
+    describe(number);
+    return grid.setAttribute("aria-activedescendant", map.cells[number].id);
   });
   const tip = make("p", { class: "pointed" });
+  let described = null;
   const describe = (number) => {
+    described = number;
+    tip.textContent = "";
+    if (number === null) return;
     const parts = [`Head ${nameOf(number)}`, off.has(number) ? "in the head set" : ""];
     for (const one of scores.values()) {
       const own = isRole(one) ? role(one, number) : one.values[number];
       if (one.name === state.colour && own !== undefined) parts.push(`${one.name} ${isRole(one) ? own : shown(own)}`);
     }
     tip.textContent = parts.filter(Boolean).join(" · ");
+    map.cells[number].setAttribute("aria-label", tip.textContent);
   };
   const drawMap = () => {
     const one = score();
     const span = spanOf(one);
+    describe(described);
     map.cells.forEach((cell, number) => paint(cell, one, number, span));
     if (one.values?.length || isRole(one)) {
       drawLegend(legend, one, span, "heads from top to bottom");
@@ -278,9 +290,11 @@ export const explorer = (root, { ask, keep, given, links = true }) => {
     const gate = state.gate ? `times ${state.gate}` : "off";
     const rest = state.keep ? `all others ${gate}` : gate;
     const named = state.heads.slice(0, 12).join(" ") + (count > 12 ? " …" : "");
-    said.textContent = count || state.keep
-      ? `${state.keep ? "Only " : ""}${counted(count, "head")} ${state.keep ? "kept, " : ""}${rest}: ${named}`
-      : "The whole model: no head is off.";
+    if (count) {
+      said.textContent = `${state.keep ? "Only " : ""}${counted(count, "head")} `
+        + `${state.keep ? "kept, " : ""}${rest}: ${named}`;
+    } else said.textContent = state.keep ? `No head is kept: all are ${gate}.` : "The whole model: no head is off.";
+    describe(described);
   };
 
   // The tools
@@ -291,15 +305,15 @@ export const explorer = (root, { ask, keep, given, links = true }) => {
     if (kind === "rank") rank(name);
     else set({ colour: name });
   } });
+  let costs = {}; // of the rankings that can be computed, in words
   const drawColours = () => {
     const group = (label, kind, names) => names.length && colours.append(
-      make("optgroup", { label }, ...names.map((name) =>
-        make("option", { value: `${kind}|${name}` }, name))));
+      make("optgroup", { label }, ...names.map((name) => make("option",
+        { value: `${kind}|${name}` }, name + (kind === "rank" && costs[name] ? `: ${costs[name]}` : "")))));
     colours.replaceChildren();
-    const known = [...scores.keys()].filter((name) => !["activity", "open edges"].includes(name));
-    group("On this prompt", "known", ["activity", ...(facts.edges ? ["open edges"] : [])]);
-    group("Known", "known", known);
-    group("Compute on the task", "rank", facts.rankings.filter((name) => !scores.has(name)));
+    group("On this prompt", "known", OF_PROMPT.slice(0, facts.edges ? 2 : 1));
+    group("Known", "known", [...scores.keys()].filter((name) => !OF_PROMPT.includes(name)));
+    group("Compute on the task", "rank", Object.keys(costs).filter((name) => !scores.has(name)));
     colours.value = `known|${state.colour}`;
   };
   const order = () => {
@@ -337,12 +351,14 @@ export const explorer = (root, { ask, keep, given, links = true }) => {
     set({ keep: keepOnly.checked }) });
   const words = make("input", { type: "text", class: "words", "aria-label": "Heads, in words",
     placeholder: "top 8 · layer 3 · 3.4 11.2 · random 8" });
+  let drawn = 0;
+  const choose = (kind, asked) => inquire(kind, asked, (name, data) => {
+    tell("");
+    set(data);
+  });
   const typed = make("form", { class: "typed", onsubmit: (event) => {
     event.preventDefault();
-    inquire("choose", { text: words.value }, (name, data) => {
-      tell("");
-      set({ heads: data.heads });
-    });
+    choose("choose", { text: words.value, draw: drawn += 1 });
   } }, words, make("button", { class: "tool" }, "Choose"));
   const back = button("Undo", undo, "Ctrl+Z");
   const again = button("Redo", redo, "Ctrl+Shift+Z");
@@ -390,6 +406,8 @@ export const explorer = (root, { ask, keep, given, links = true }) => {
     make("a", { href: url, download: name }).click();
     setTimeout(() => URL.revokeObjectURL(url), 10_000);
   };
+  const file = make("input", { type: "file", accept: ".json", hidden: true, "aria-label":
+    "File of a head set", onchange: async () => choose("open", { text: await file.files[0].text() }) });
   const sameAs = make("pre", { class: "command", hidden: true });
   const showSame = (which) => async () => {
     const found = await same(which);
@@ -406,6 +424,7 @@ export const explorer = (root, { ask, keep, given, links = true }) => {
       ...(links ? [copyButton("Copy a link to this state", link)] : []),
       button("Head set as a file", async () => save("head-set.json",
         JSON.stringify(await same("file"), null, 2), "application/json")),
+      button("Open a head set", () => { file.value = ""; file.click(); }), file,
       button("Picture", async () => save("heads.png", await picture(grid, said.textContent, about))),
       button("Page of findings", () => inquire("findings", { metric: task.metric() },
         (name, data) => save("findings.html", data.html, "text/html")))),
@@ -414,16 +433,18 @@ export const explorer = (root, { ask, keep, given, links = true }) => {
   const title = make("p", { class: "eyebrow" }, "headcount explorer");
   const controls = make("div", { class: "controls" }, make("label", {}, "Colour by", colours),
     top.label, gate.label, make("label", {}, "Ablation", ablation),
-    make("label", {}, keepOnly, "keep only these"));
-  const main = make("main", { class: "explorer" },
-    make("div", { class: "top" }, title, busy, progress, halt),
-    make("div", { class: "side" },
+    make("label", {}, keepOnly, "keep only these"), make("label", {}, onlyLook, "clicks only select"));
+  // Nothing can be used before the session has answered, which it does only to the right token.
+  const sides = [
+    make("div", { class: "side", inert: true },
       make("section", { class: "panel heads" }, make("h2", {}, "Heads"), controls,
         make("div", { class: "tools" }, typed, back, again,
           button("All on", () => set({ heads: [], keep: false }))),
         make("div", { class: "map" }, make("div", { class: "scroll" }, grid)), tip, legend, said),
       why.element, task.element, out),
-    make("div", { class: "side" }, next.element, text.element));
+    make("div", { class: "side", inert: true }, next.element, text.element)];
+  const main = make("main", { class: "explorer" },
+    make("div", { class: "top" }, title, busy, progress.element), ...sides);
   root.classList.add("explorer-room");
   root.replaceChildren(main);
 
@@ -459,8 +480,9 @@ export const explorer = (root, { ask, keep, given, links = true }) => {
       cell.id = `head-${nameOf(number)}`;
       cell.setAttribute("role", "checkbox");
       cell.setAttribute("aria-checked", "false");
-      cell.setAttribute("aria-label", `head ${nameOf(number)}`);
+      cell.setAttribute("aria-label", `Head ${nameOf(number)}`);
     });
+    sides.forEach((side) => { side.inert = false; });
     task.start();
     drawColours();
     const before = state;
@@ -473,7 +495,11 @@ export const explorer = (root, { ask, keep, given, links = true }) => {
     drawHeads();
     changed({ ...FIRST_STATE, heads: null });
   };
-  const begin = () => inquire("start", { state: {} }, (name, data) => start(data));
+  const begin = async () => {
+    const end = await inquire("start", { state: {} }, (name, data) => start(data));
+    if (end === "done") await inquire("costs", { state: {} }, (name, data) => { costs = data; });
+    if (facts) drawColours();
+  };
   begin();
   return { begin, set: (changes) => facts && set(fitting({ ...state, ...changes })), tell, state: () => state };
 };
@@ -490,7 +516,7 @@ const overHttp = (token, lost) => (kind, asked, on) => {
       body: JSON.stringify({ ...asked, kind, page: PAGE }),
     });
     if (!answer.ok) {
-      lost(answer.status === 403);
+      if (answer.status !== 400) lost(answer.status === 403);
       return on("refused", { text: await answer.text() });
     }
     const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();

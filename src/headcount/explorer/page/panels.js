@@ -8,6 +8,33 @@ const mean = (values) => values.reduce((sum, value) => sum + value, 0) / values.
 const visible = (token) => token.replaceAll("\n", "⏎").replaceAll("\t", "⇥") .replace(/^ +$/, (spaces) => "␣".repeat(spaces.length)) || "∅";
 const panel = (name, title, ...children) =>
   make("section", { class: `panel ${name}` }, make("h2", {}, title), ...children);
+// How far something is, about how long it still takes, and a button that stops it.
+export const meter = (stop) => {
+  const bar = make("progress", { "aria-label": "progress" });
+  const left = make("span", { class: "note" });
+  const halt = make("button", { type: "button", class: "tool", onclick: stop }, "Stop");
+  const element = make("span", { class: "meter", hidden: true }, bar, left, halt);
+  let since = null; // when the first was done, and how many
+  return {
+    element,
+    begin: (word) => {
+      halt.textContent = word;
+      left.textContent = "";
+      bar.removeAttribute("value");
+      element.hidden = false;
+      since = null;
+    },
+    show: ({ done, of }) => {
+      Object.assign(bar, { max: of, value: done });
+      if (!since || done < since.done || of !== since.of) since = { at: performance.now(), done, of };
+      const seconds = (performance.now() - since.at) / 1000;
+      const rest = Math.ceil(seconds * (of - done) / (done - since.done));
+      left.textContent = `${done} of ${of}${seconds > 1 && done > since.done && rest
+        ? `, about ${rest < 90 ? `${rest} seconds` : `${Math.round(rest / 60)} minutes`} left` : ""}`;
+    },
+    end: () => { element.hidden = true; },
+  };
+};
 const named = (label, control) => make("label", {}, label, control);
 
 // The prompt, and the next token: whole model, head set, and random heads always beside them.
@@ -33,7 +60,7 @@ export const nextPanel = (about) => {
   let example = 0;
   const another = make("button", { type: "button", class: "tool", onclick: () => {
     example += 1;
-    about.inquire("example", { number: example }, (name, data) => about.set(data));
+    about.inquire("example", { number: example, state: {} }, (name, data) => about.set(data));
   } }, "Next example");
   const again = make("button", { type: "button", class: "tool", onclick: () =>
     about.set({ seed: about.state().seed + 1 }) }, "Other random heads");
@@ -64,6 +91,7 @@ export const nextPanel = (about) => {
     make("div", { class: "tools" }, another, again),
     make("div", { class: "wide" }, table), summary, note);
   const show = (data, state) => {
+    element.classList.remove("stale");
     const rank = (row) => (row.role === "target" ? 2 : row.role === "foil" ? 1 : 0)
       + Math.max(row.whole, row.set) / 2;
     const rows = [...data.rows].sort((a, b) => rank(b) - rank(a)).slice(0, 14);
@@ -84,6 +112,7 @@ export const nextPanel = (about) => {
     const draws = counted(random.length, "draw");
     const off = state.heads.length || state.keep;
     note.textContent = !off ? "No head is off, so all three columns show the whole model."
+      : data.same ? "There is no other choice of as many heads, so the last column repeats the head set."
       : `Random heads: ${counted(data.count, "head")} of the same layers, ${draws}, their mean `
       + `and range${data.note ? `; ${data.note}` : ""}. One prompt is an anecdote: try the task below.`;
     element.dataset.heads = state.heads.join(" ");
@@ -147,14 +176,13 @@ export const textPanel = (about) => {
         return changed.has(at) && !open ? make("mark", {}, token) : token;
       }));
     }
-    state.textContent = "Marked: what the whole model does not write.";
+    state.textContent = "Marked: what the whole model does not write. Random heads: one draw.";
   };
-  const stale = () => element.classList.add("stale");
   const refuse = (why) => {
     Object.values(rows).forEach((row) => row.replaceChildren());
     state.textContent = why;
   };
-  return { element, follow, show, stale, refuse, tokens: () => Number(length.value) };
+  return { element, follow, show, refuse, tokens: () => Number(length.value) };
 };
 
 // Why: where the selected head looks, what it writes, and its scores.
@@ -180,20 +208,25 @@ export const whyPanel = (about) => {
       token.setAttribute("aria-pressed", String(key === query));
     });
     if (row) {
-      const most = row.map((share, key) => [share, key]).sort(([a], [b]) => b - a).slice(0, 3);
+      const most = row.map((share, key) => [share, key]).filter(([share]) => share)
+        .sort(([a], [b]) => b - a).slice(0, 3);
       says.textContent = `From token ${query + 1} “${visible(data.tokens[query]).trim()}” the head `
-        + `looks at ${most.map(([share, key]) => `“${visible(data.tokens[key]).trim()}” ${percent(share)}`).join(", ")}.`;
+        + `looks at ${most.map(([share, key]) => `“${visible(data.tokens[key]).trim()}” ${percent(share)}`).join(", ")
+          || "no token: none of its edges is open there"}.`;
     } else says.textContent = data.note;
+    if (!data.norms[query]) {
+      return words.replaceChildren(make("p", {}, "It writes nothing there: its output is 0."));
+    }
     const { up, down } = data.words[query];
-    const chips = (tokens) => tokens.map((token) => make("code", {}, visible(token)));
-    words.replaceChildren(
-      make("p", {}, make("strong", {}, "Writes towards "), ...chips(up)),
+    const chips = (tokens) => tokens.flatMap((token) => [make("code", {}, visible(token)), " "]);
+    return words.replaceChildren(      make("p", {}, make("strong", {}, "Writes towards "), ...chips(up)),
       make("p", {}, make("strong", {}, "and away from "), ...chips(down)),
       make("p", { class: "note" }, "A rough reading: its output there, sent through the last norm "
         + `and the unembedding alone, past all later layers. Its size is ${shown(data.norms[query])}.`));
   };
   const show = (found) => {
     data = found;
+    element.classList.remove("stale");
     heading.replaceChildren("Head ", make("strong", {}, data.head),
       " of the whole model on this prompt. Hover or focus a token to see where the head looks "
       + "from there.");
@@ -238,10 +271,8 @@ export const taskPanel = (about) => {
   const trials = [];
   const curves = [];
   const picked = [];
-  const progress = make("progress", { hidden: true, "aria-label": "progress" });
   let doing = "";
-  const halt = make("button", { type: "button", class: "tool", hidden: true,
-    onclick: () => about.stop(doing) }, "Stop");
+  const progress = meter(() => about.stop(doing));
   const note = make("p", { class: "note", role: "status" });
   const chart = make("div", { class: "chart" });
   const body = make("tbody");
@@ -249,15 +280,14 @@ export const taskPanel = (about) => {
   const run = async (kind, what) => {
     note.textContent = what;
     doing = kind;
-    progress.hidden = halt.hidden = false;
-    progress.removeAttribute("value");
+    progress.begin("Stop");
     const end = await about.inquire(kind, { metric: metrics.value }, (name, data) => {
-      if (name === "progress") Object.assign(progress, { max: data.of, value: data.done });
+      if (name === "progress") progress.show(data);
       if (name === "trial") trials[data.number - 1] = data;
       const same = (one) => one.name === data.name && one.metric === data.metric;
       if (name === "curve" && !curves.some(same)) curves.push(data);
     });
-    progress.hidden = halt.hidden = true;
+    progress.end();
     note.textContent = end === "cancelled" ? "The measurement was stopped; what is measured is kept." : "";
     if (end === "done") redraw();
   };
@@ -310,7 +340,7 @@ export const taskPanel = (about) => {
       "head set minus random", ""].map(head))), body));
   const where = make("p", { class: "note" });
   const element = panel("task", "A task, not one prompt", where,
-    make("div", { class: "tools" }, named("Metric", metrics), measure, along, progress, halt), note, chart,
+    make("div", { class: "tools" }, named("Metric", metrics), measure, along, progress.element), note, chart,
     sheet, compared);
   metrics.addEventListener("change", redraw);
   const start = () => {
@@ -324,7 +354,8 @@ export const taskPanel = (about) => {
       + " rankings use the other split, and are held fixed. Bands and bars are 95 % intervals, each"
       + " for itself: among many tries one excludes 0 by luck, so judge a head set that you picked"
       + " here on other examples."
-      : "No task was given: start with --task, such as ioi.";
+      : "This session has no task: start headcount explore with --task ioi, or in Python "
+      + "explore(model, \"ioi\").";
     if (trials.length) metrics.value = trials.at(-1).metric;
     redraw();
   };
@@ -422,7 +453,8 @@ const plot = (trials, curves, picked, label, room) => {
 export const picture = (grid, said, about) => {
   const size = 22;
   const { counts, model, weights } = about.facts();
-  const rows = [...grid.closest(".explorer").querySelectorAll(".next tbody tr")].slice(0, 8);
+  const rows = [...grid.closest(".explorer")
+    .querySelectorAll(".prompt:not(.stale) .next tbody tr")].slice(0, 8);
   const most = Math.max(...counts);
   const wide = Math.max(640, counts.length * size + 90);
   const high = 200 + most * size + rows.length * 22;

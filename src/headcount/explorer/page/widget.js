@@ -5,6 +5,8 @@ const render = ({ model, el }) => {
   el.dataset.lmSuppressShortcuts = "true";
   const page = `${PAGE}-${views += 1}`; // the same widget may be shown more than once
   const shadow = el.attachShadow({ mode: "open" });
+  // It also refuses Enter in a cell's output: a form would not be sent, a text have no second line.
+  shadow.addEventListener("beforeinput", (event) => event.stopPropagation());
   const root = make("div", {});
   shadow.append(make("style", {}, STYLE), root);
   const waiting = new Map();

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from importlib import import_module
 from typing import Any
 
+import headcount.cli.benchmark_options  # noqa: F401  # registers its command
 from headcount.cli.arguments import build_parser
 from headcount.errors import HeadcountError
 

@@ -32,7 +32,7 @@ def lm_eval(arguments: Namespace) -> Answer:
     out = check_place(arguments.out)
     # Refuses before a model is loaded.
     loaded = load_benchmarks(arguments.tasks, chosen.include_path, chosen.num_fewshot)
-    from headcount.integrations.lm_eval.benchmarks import BenchmarksRequest, scores_of
+    from headcount.integrations.lm_eval.request import BenchmarksRequest, scores_of
 
     with lab_from(arguments) as lab:
         model = model_from(arguments)

@@ -75,8 +75,11 @@ def _documents(part: Any, docs: str) -> Any:
         return part.eval_docs
     if not getattr(part, f"has_{docs}_docs")():
         raise HeadcountError(f"{part.task_name} has no {docs} documents: choose other docs.")
-    shots = part.config.num_fewshot and part.fewshot_cfg.split
-    if shots and shots == part.config[f"{docs}_split"]:
+    config, shots = part.config, part.fewshot_cfg
+    solved = shots.split or (
+        not shots.samples and (config.training_split or config.validation_split)
+    )
+    if config.num_fewshot and solved == config[f"{docs}_split"]:
         raise HeadcountError(
             f"{part.task_name} takes its solved examples from its {docs} documents, which would "
             "stand in front of themselves: set num_fewshot to 0, or choose other docs."

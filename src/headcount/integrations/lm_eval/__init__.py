@@ -13,10 +13,10 @@ from headcount.errors import HeadcountError
 from headcount.tasks.lm_eval_docs import MISSING
 
 if TYPE_CHECKING:
-    from headcount.integrations.lm_eval.benchmarks import benchmarks as benchmarks
     from headcount.integrations.lm_eval.model import HeadcountLM as HeadcountLM
+    from headcount.integrations.lm_eval.request import benchmarks as benchmarks
 
-_HOMES = {"benchmarks": "benchmarks", "HeadcountLM": "model"}
+_HOMES = {"benchmarks": "request", "HeadcountLM": "model"}
 
 
 def __getattr__(name: str) -> Any:

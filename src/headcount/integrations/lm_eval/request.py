@@ -232,6 +232,11 @@ def _requests(part: Any, lm: HeadcountLM, settings: BenchmarkSettings) -> list[A
             f"Cannot make the prompts of {part.task_name} ({reason.rstrip('.')}): check its task "
             "file."
         ) from error
+    if any(one.request_type not in ("loglikelihood", "generate_until") for one in part.instances):
+        raise HeadcountError(
+            f"{part.task_name} scores whole texts, and headcount lm-eval scores choices and "
+            "written answers: run it by lm_eval --model headcount."
+        )
     return [one for one in part.instances for _ in range(one.repeats or 1)]
 
 

@@ -26,6 +26,7 @@ SAID = {
     "add_task": r"<Task opposites: 10 examples, \d to rank, \d to test>: .* in (8\d|9\d|100)%\n",
     "add_ranking": r" +head +score .*\n( +\d+\.\d +\+\d+ +\+\d+ to \+\d+\n){10}… and .*\n",
     "add_metric": r"Reciprocal rank of the target: (0\.[89]|1\.0)\d; without four heads 0\.\d\d\n",
+    "run_benchmark": r"top +0  acc [01]\.\d\d  \[.*\]\n(\w+ +(0|16)  acc [01]\.\d\d  \[.*\]\n){5}",
     "add_study": r"<Study best-and-worst · smollm2-135m-q4: 1 claim \(1 supported\), 4.*\n.*\n",
 }
 
@@ -35,6 +36,8 @@ SAID = {
 def test_an_example_runs_and_says_what_it_should(
     path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    if path.stem == "run_benchmark":
+        pytest.importorskip("lm_eval", reason="pip install 'headcount[lm-eval]'")
     monkeypatch.setattr(headcount, "load_model", bundled)
     forget_new_names(monkeypatch)
     runpy.run_path(str(path), run_name="__main__")
@@ -43,10 +46,10 @@ def test_an_example_runs_and_says_what_it_should(
 
 def test_examples_are_short_and_all_are_shown() -> None:
     assert {path.stem for path in EXAMPLES} == set(SAID)
-    page = (DOCS / "extending.md").read_text(encoding="utf-8")
+    pages = [(DOCS / f"{name}.md").read_text(encoding="utf-8") for name in ("extending", "lm-eval")]
     for path in EXAMPLES:
         assert len(path.read_text(encoding="utf-8").splitlines()) < 60, path
-        assert f"examples/{path.name}" in page
+        assert any(f"examples/{path.name}" in page for page in pages)
 
 
 @pytest.mark.real

@@ -53,6 +53,7 @@ COMMANDS = (
     "list",
     "cache",
     "store",
+    "lm-eval",
 )
 
 

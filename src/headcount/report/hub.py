@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -77,11 +78,10 @@ def card_of(result: Result, repo: str, licence: str | None = None) -> str:
     ).to_yaml()
     models = {name: _weights(name, facts) for name, facts in result.run["model"].items()}
     values = VALUES in result.run.get("files", ())
-    return (
-        environment()
-        .get_template("card.md")
-        .render(result=result, front=_Plain(front), models=models, values=values, repo=repo)
-    )
+    template = environment().get_template("card.md")
+    front = _Plain(front)
+    card = template.render(result=result, front=front, models=models, values=values, repo=repo)
+    return re.sub(r"\n{3,}", "\n\n", card)
 
 
 class _Plain(str):

@@ -21,7 +21,7 @@ from planted import Plant, plant
 from tasks.tiny_tokenizers import CHAT, byte_level
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from headcount import HeadcountError, HeadScores, Lab, Store, gated, make_task, wrap
+from headcount import HeadcountError, HeadScores, Lab, Store, gated, make_task, run_study, wrap
 from headcount.cli import main
 from headcount.integrations.lm_eval import HeadcountLM, benchmarks
 from headcount.integrations.lm_eval.model import NOT_GREEDY
@@ -288,6 +288,24 @@ def test_documents_become_a_task_with_all_their_choices(planted: Plant, names: P
     trained = {"benchmark": "chosen", "docs": "training", "include_path": str(names)}
     assert len(make_task("lm-eval", planted.model, **trained)) == 8
     assert len(make_task("lm-eval", planted.model, **trained, n=5)) == 5
+
+
+def test_a_study_runs_on_a_benchmark(planted: Plant, names: Path) -> None:
+    study = run_study(
+        "silent-heads",
+        planted.model,
+        tasks=["lm-eval"],
+        task_settings={"benchmark": "chosen", "include_path": str(names)},
+        scores=["output-norm"],
+        shares=[25],
+        n=6,
+        ranked=4,
+        seeds=1,
+        lab=Lab(store=None),
+    )
+    assert {row["task"] for row in study.rows} == {"lm-eval"}
+    whole = [row for row in study.rows if row["series"] == "whole" and row["metric"] == "accuracy"]
+    assert [row["value"] for row in whole] == [1.0]
 
 
 @pytest.mark.parametrize(

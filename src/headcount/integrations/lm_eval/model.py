@@ -15,6 +15,7 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+import torch
 from lm_eval.api.registry import register_model
 from lm_eval.models.huggingface import HFLM
 from lm_eval.models.utils import handle_stop_sequences, normalize_gen_kwargs
@@ -105,6 +106,8 @@ class HeadcountLM(HFLM):  # type: ignore[misc]
     ) -> None:
         for name in ("batch_size", "max_batch_size"):  # headcount batches by itself
             loading.pop(name, None)
+        if str(loading.get("device")).startswith("cuda") and not torch.cuda.is_available():
+            del loading["device"]  # lm_eval names one that this machine may not have
         self.headcount = model if isinstance(model, Model) else load_model(model, **loading)
         module, layout = plain(self.headcount.module), self.headcount.layout
         if self.headcount.tokenizer is None or not hasattr(module, "device"):

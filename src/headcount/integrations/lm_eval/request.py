@@ -44,25 +44,8 @@ def benchmarks(
     """Run benchmarks of lm-eval under the best heads of a ranking, or under given heads.
 
     `heads` are scores (`rank` makes them), of which the best are masked, or names of heads. The
-    whole model and random heads are run, too. Settings are those of `BenchmarkSettings`.
-
-    >>> import json, pytest
-    >>> _ = pytest.importorskip("lm_eval")
-    >>> from headcount import load_model
-    >>> from headcount.integrations.lm_eval import benchmarks
-    >>> folder = getfixture("tmp_path")
-    >>> questions = [{"text": f"The capital of {a} is", "answer": b, "all": ["Rome", "Paris"]}
-    ...              for a, b in (("France", "Paris"), ("Italy", "Rome"))]
-    >>> _ = (folder / "capitals.json").write_text("\\n".join(map(json.dumps, questions)))
-    >>> _ = (folder / "capitals.yaml").write_text(
-    ...     "task: capitals\\ndataset_path: json\\ndataset_kwargs: {data_files: {test: "
-    ...     f"{folder}/capitals.json}}}}\\ntest_split: test\\noutput_type: multiple_choice\\n"
-    ...     "doc_to_text: '{{text}}'\\ndoc_to_target: '{{answer}}'\\ndoc_to_choice: '{{all}}'\\n"
-    ...     "metric_list: [{metric: acc}]")
-    >>> model = load_model("smollm2-135m-q4")
-    >>> study = benchmarks(model, ["capitals"], ["3.4"], seeds=1, include_path=str(folder))
-    >>> study.rows[0]["series"], study.rows[0]["count"], study.rows[0]["value"]
-    ('top', 0, 1.0)
+    whole model and random heads are run, too. Settings are those of `BenchmarkSettings`;
+    docs/examples/run_benchmark.py is an example.
     """
     chosen = make_settings("benchmarks", BenchmarkSettings, settings)
     check_model(model)

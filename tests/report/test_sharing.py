@@ -40,6 +40,7 @@ class FakeHub:
         self.files: dict[str, bytes] = {}
 
     def create_repo(self, repo_id: str, **how: Any) -> huggingface_hub.RepoUrl:
+        huggingface_hub.utils.validate_repo_id(repo_id)  # as the true one does
         self.how = how
         name = repo_id if "/" in repo_id else f"me/{repo_id}"
         return huggingface_hub.RepoUrl(f"https://huggingface.co/datasets/{name}")
@@ -139,7 +140,7 @@ def test_only_files_of_the_result_are_uploaded(
 def test_what_cannot_be_uploaded_is_refused_in_one_sentence(
     study: Study, hub: list[FakeHub], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with pytest.raises(HeadcountError, match=r'"my heads" is no name of a dataset'):
+    with pytest.raises(HeadcountError, match=r"to the dataset my heads \(Repo id must"):
         study.to_hub("my heads")
 
     def refuse(self: FakeHub, repo_id: str, **how: Any) -> None:

@@ -33,16 +33,8 @@ def upload(
     one of the hub's short names, such as cc-by-4.0.
     """
     from huggingface_hub import CommitOperationAdd, HfApi, get_token
-    from huggingface_hub.utils import HFValidationError, validate_repo_id
 
     folder, result = Path(folder), read_result(folder)
-    try:
-        validate_repo_id(repo)
-    except HFValidationError as error:
-        raise HeadcountError(
-            f'"{repo}" is no name of a dataset: write NAME or OWNER/NAME, of letters, digits and '
-            "single - _ . between them."
-        ) from error
     if not (token or get_token()):
         raise HeadcountError(LOGIN)
     api = HfApi(token=token)

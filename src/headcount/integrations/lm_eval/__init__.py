@@ -10,7 +10,6 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from headcount.errors import HeadcountError
-from headcount.tasks.lm_eval_docs import MISSING
 
 if TYPE_CHECKING:
     from headcount.integrations.lm_eval.model import HeadcountLM as HeadcountLM
@@ -25,4 +24,6 @@ def __getattr__(name: str) -> Any:
     try:
         return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
     except ModuleNotFoundError as error:
+        from headcount.tasks.lm_eval_docs import MISSING
+
         raise HeadcountError(MISSING) from error

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from headcount.errors import HeadcountError, unknown
-from headcount.heads import check_counts
 from headcount.registry import setting
 
 CONTROLS = ("random", "matched")
@@ -40,6 +39,8 @@ class BenchmarkSettings:
             if name not in ("top", *CONTROLS):
                 raise unknown("series", name, ("top", *CONTROLS))
         if self.counts is not None:
+            from headcount.heads import check_counts  # imports NumPy, which help texts do without
+
             check_counts(self.counts)
         for name in ("seeds", "limit"):
             if (number := getattr(self, name)) is not None and number < 1:

@@ -352,6 +352,14 @@ def test_a_task_file_that_is_wrong_is_named(tmp_path: Path, writer: Model) -> No
         load_benchmarks(["broken"], str(tmp_path))
 
 
+def test_prompts_that_cannot_be_made_are_told_in_a_sentence(tmp_path: Path, writer: Model) -> None:
+    documents = [{"n": n, "choices": ["a", "b"], "label": 0} for n in (1, 0)]
+    choosing(tmp_path, "divided", documents, doc_to_text="{{1 // n}}")
+    how: dict[str, Any] = {"include_path": str(tmp_path), "lab": Lab(store=None)}
+    with pytest.raises(HeadcountError, match=r"make the prompts of divided \(.* by zero\)"):
+        benchmarks(writer, ["divided"], HEADS, **how)
+
+
 def test_without_lm_eval_the_command_says_how_to_install_it(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from importlib.metadata import version
@@ -206,21 +207,28 @@ def _requests(part: Any, lm: HeadcountLM, settings: BenchmarkSettings) -> list[A
     if settings.chat:
         chat = {"chat_template": lm.apply_chat_template, "tokenizer_name": lm.tokenizer_name}
         chat |= {"apply_chat_template": True, "fewshot_as_multiturn": True}
-    try:
-        with quiet_lm_eval():
-            part.build_all_requests(limit=settings.limit, rank=0, world_size=1, **chat)
-    except Exception as error:  # templates and functions of task files let any error through
-        reason = next(iter(str(error).strip().splitlines()), type(error).__name__)
-        raise HeadcountError(
-            f"Cannot make the prompts of {part.task_name} ({reason.rstrip('.')}): check its task "
-            "file."
-        ) from error
+    with _running(part, "make the prompts"):
+        part.build_all_requests(limit=settings.limit, rank=0, world_size=1, **chat)
     if any(one.request_type not in ("loglikelihood", "generate_until") for one in part.instances):
         raise HeadcountError(
             f"{part.task_name} scores whole texts, and headcount lm-eval scores choices and "
             "written answers: run it by lm_eval --model headcount."
         )
     return [one for one in part.instances for _ in range(one.repeats or 1)]
+
+
+@contextmanager
+def _running(part: Any, what: str) -> Iterator[None]:
+    """Run a task of lm-eval; templates and functions of task files let any error through."""
+    try:
+        with quiet_lm_eval():
+            yield
+    except Exception as error:
+        reason = next(iter(str(error).strip().splitlines()), type(error).__name__)
+        raise HeadcountError(
+            f"Cannot {what} of {part.task_name} ({reason.rstrip('.')}): check its task file; what "
+            "was measured is kept."
+        ) from error
 
 
 def _scored(part: Any, asked: Sequence[Asked], lab: Lab) -> list[Found]:
@@ -238,7 +246,7 @@ def _score(part: Any, answers: Sequence[Any]) -> Found:
         one.resps, one.filtered_resps = [next(given) for _ in range(one.repeats or 1)], {}
         documents[one.doc_id].append(one)
     found: Found = defaultdict(dict)
-    with quiet_lm_eval():
+    with _running(part, "score the answers"):
         part.apply_filters()
         for name in part.instances[0].filtered_resps:
             for number, some in sorted(documents.items()):
@@ -258,7 +266,11 @@ def _averages(part: Any, found: Sequence[Found], metric: str) -> bool:
     by = part.aggregation().get(metric.split(",")[0], mean)
     numbers = [value for row in found for value in row.get(metric, {}).values()]
     every = all(len(row.get(metric, ())) == len(_documents(found)) for row in found)
-    return by in (mean, nanmean) and every and all(np.isscalar(value) for value in numbers)
+    return (
+        by in (mean, nanmean)
+        and every
+        and all(isinstance(n, int | float | np.number) for n in numbers)
+    )
 
 
 def _chance(parts: Sequence[Any]) -> float | None:

@@ -170,12 +170,14 @@ class BenchmarksRequest:
     ) -> list[str]:
         """Put the values of a benchmark into the table; returns what is left out of it."""
         about = {"model": self.model.name, "task": name}
-        several = len(scored) > 1
-        named = [
-            (f"{part.task_name}/{number}", part.task_name * several, f"{part.task_name}/{number}")
+        ids = [
+            (part.task_name, f"{part.task_name}/{number}")
             for part, found in scored
             for number in _documents(found)
         ]
+        # The parts of a group are drawn anew, too; a single one is none of many.
+        several = len(scored) > 1
+        named = [(own, part if several else own, own) for part, own in ids]
         values.name_examples(named, **about)
         metrics = dict.fromkeys(metric for _, found in scored for metric in found[0])
         kept = [metric for metric in metrics if all(_averages(*one, metric) for one in scored)]

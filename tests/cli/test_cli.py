@@ -55,6 +55,7 @@ COMMANDS = (
     "list",
     "cache",
     "store",
+    "lm-eval",
 )
 
 

@@ -34,6 +34,7 @@ def parts(model: Model, task: Task, ranking: str, **how: Any) -> dict[str, Cause
     shares = [part.share for part in found.parts]
     assert sum(shares) + found.heads == pytest.approx(1)
     assert all(share >= 0 for share in shares)
+    assert found.to_frame()["share"].tolist() == shares
     return {part.cause: part for part in found.parts}
 
 

@@ -16,6 +16,7 @@ from headcount.cli.parser import COMMANDS, Parser, add_settings, command
 from headcount.cli.prune_options import add_prune_options
 from headcount.cli.study_help import STUDY_EXAMPLES, STUDY_MODELS, preset_text
 from headcount.errors import HeadcountError
+from headcount.integrations.lm_eval.settings import BenchmarkSettings
 from headcount.sparse.settings import Settings
 from headcount.studies import PUBLISHED, STUDIES, StudyEntry
 
@@ -168,6 +169,27 @@ def _curve(parser: Parser) -> None:
     option("--epsilon", "X", "factor by which masked heads are multiplied", 0.0)
     options.out(parser, "out/curve")
     options.metric(parser)
+    options.measuring(parser)
+
+
+@command(
+    "lm_eval:lm_eval",
+    "run standard benchmarks under the best heads of a ranking, and under random heads",
+    "--tasks arc_easy --scores scores.json --counts 8 16 --seeds 3",
+    "--tasks hellaswag gsm8k --limit 200 --heads 3.4 11.2",
+)
+def _lm_eval(parser: Parser) -> None:
+    options.model(parser)
+    option = parser.option
+    option(
+        "--tasks", "NAME", "benchmarks and groups, see lm_eval ls tasks", nargs="+", required=True
+    )
+    heads = "heads to switch off, with as many random ones; 3.4 is head 4 of layer 3"
+    option("--heads", "LAYER.HEAD", heads, [], nargs="+")
+    option("--scores", "FILE", "in place of heads: scores that rank --out wrote")
+    add_settings(parser, BenchmarkSettings)
+    options.loading(parser)
+    options.out(parser, "out/lm-eval")
     options.measuring(parser)
 
 

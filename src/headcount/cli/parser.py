@@ -113,7 +113,7 @@ def command(home: str, summary: str, *examples: str) -> Callable[[AddOptions], N
     """Register a command: the decorated function adds its options, FILE:FUNCTION `home` runs it."""
 
     def enter(add_options: AddOptions) -> None:
-        COMMANDS[add_options.__name__[1:]] = add_options, home, summary, examples
+        COMMANDS[add_options.__name__[1:].replace("_", "-")] = add_options, home, summary, examples
 
     return enter
 

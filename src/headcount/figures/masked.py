@@ -38,27 +38,32 @@ class MaskedLine:
 
 @style.for_print
 def plot_masked(
-    panels: Mapping[str, Sequence[MaskedLine]], *, label: str, at_chance: Collection[str] = ()
+    panels: Mapping[str, Sequence[MaskedLine]],
+    *,
+    label: str,
+    at_chance: Collection[str] = (),
+    heads: str = "Masked",
+    shares: bool = True,
 ) -> Figure:
     """Draw each panel's lines with their intervals as bands, on a log-2 axis.
 
     A log axis has no place for 0: the whole model stands apart on the left, behind a break. The
-    panels of the titles `at_chance` are marked.
+    panels of the titles `at_chance` are marked. Values that are `shares` are drawn from 0 to 1.
     """
     wide, high = min(WIDE, len(panels)), ceil(len(panels) / WIDE)
     across = style.PAGE if len(panels) > 2 else style.COLUMN
     figure = style.new_figure(across, 0.45 + (1.65 if len(panels) > 2 else 2.2) * high)
-    grid = figure.subplots(high, wide, squeeze=False, sharey=True).ravel().tolist()
+    grid = figure.subplots(high, wide, squeeze=False, sharey=shares).ravel().tolist()
     for axes in grid[len(panels) :]:
         axes.set_visible(False)
     for axes, (title, lines) in zip(grid, panels.items(), strict=False):
-        _panel(axes, lines)
+        _panel(axes, lines, shares)
         axes.set_title(title)
         if title in at_chance:
             style.mark_chance(axes)
     for number, axes in enumerate(grid[: len(panels)]):
         if number + WIDE >= len(panels):
-            axes.set_xlabel("# Masked Heads")
+            axes.set_xlabel(f"# {heads} Heads")
         if number % WIDE == 0:
             axes.set_ylabel(label)
     handles = {
@@ -71,7 +76,7 @@ def plot_masked(
     return figure
 
 
-def _panel(axes: Axes, lines: Sequence[MaskedLine]) -> None:
+def _panel(axes: Axes, lines: Sequence[MaskedLine], shares: bool = True) -> None:
     counts = sorted({count for line in lines for count, *_ in line.points if count})
     aside = min(counts, default=2) / 2.3  # where the whole model stands
     for line in lines:
@@ -85,7 +90,8 @@ def _panel(axes: Axes, lines: Sequence[MaskedLine]) -> None:
     axes.set_xscale("log", base=2)
     axes.set_xticks([aside, *counts], ["0", *map(str, map(int, counts))])
     axes.minorticks_off()
-    axes.set(ylim=(-0.03, 1.03), yticks=[0, 0.2, 0.4, 0.6, 0.8, 1.0])
+    if shares:
+        axes.set(ylim=(-0.03, 1.03), yticks=[0, 0.2, 0.4, 0.6, 0.8, 1.0])
     axes.grid(True)
     if counts:
         left, right = aside / 1.25, max(counts) * 1.2

@@ -1,1 +1,1 @@
-"""Integrations with other programs: Ray."""
+"""Integrations with other programs: Ray, lm-eval."""

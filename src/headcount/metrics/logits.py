@@ -121,6 +121,14 @@ def _accuracy(scored: Scored) -> Float[Tensor, "rows"]:
     return hits.all(-1).float().masked_fill(scored.logits.isnan().any(-1).any(-1), math.nan)
 
 
+def _signed_logprob(scored: Scored) -> Float[Tensor, "rows"]:
+    # A text that greedy decoding does not write has a token that is not the likeliest one, and so a
+    # log-probability below log 0.5: no number has two meanings.
+    logprob = _token_logprobs(scored).sum(-1)
+    greedy = (scored.logits.argmax(-1) == scored.targets).all(-1)
+    return logprob.where(~greedy, -logprob)
+
+
 def _first_token_margin(scored: Scored) -> Float[Tensor, "rows"]:
     """The logit of the strongest right answer minus that of the strongest wrong one.
 
@@ -263,3 +271,11 @@ LOGIT_METRICS: tuple[Metric, ...] = (
     ),
     *_first_tokens(),
 )
+
+SIGNED_LOGPROB = Metric(
+    "signed_logprob",
+    "Log-probability of target, without its minus sign where greedy decoding writes the target",
+    _signed_logprob,
+    differentiable=False,
+)
+"""Two answers in one number, for programs that ask for both; it is no metric to choose by name."""

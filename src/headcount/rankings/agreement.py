@@ -10,7 +10,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import combinations
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from jaxtyping import Float
@@ -18,6 +18,10 @@ from jaxtyping import Float
 from headcount.errors import HeadcountError
 from headcount.heads import HeadScores, check_counts
 from headcount.stats import Clusters, Interval, cells
+from headcount.system.frames import data_frame
+
+if TYPE_CHECKING:
+    import pandas
 
 SPLITS = 100  # random halves over which a stability is averaged
 
@@ -60,6 +64,10 @@ class Agreement:
             "overlaps": [asdict(overlap) for overlap in self.overlaps],
             "stability": {name: value.to_json() for name, value in self.stability.items()},
         }
+
+    def to_frame(self) -> pandas.DataFrame:
+        """The overlaps as a pandas data frame: a row for each pair of rankings and count."""
+        return data_frame([asdict(overlap) for overlap in self.overlaps])
 
     def __str__(self) -> str:
         wide = max(12, *(len(name) + 2 for name in self.names))
@@ -105,6 +113,8 @@ def agreement(
     >>> result = agreement({"one": one, "other": other}, counts=[2])
     >>> float(result.correlation[0, 1]), result.overlaps[0].share
     (0.8, 0.5)
+    >>> result.to_frame()["count"].tolist()
+    [2]
     """
     if len(scores) < 2:
         raise HeadcountError("Give at least two rankings to compare.")

@@ -23,7 +23,7 @@ from collections import Counter as Tally
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import combinations
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from jaxtyping import Float
@@ -38,8 +38,12 @@ from headcount.models.model import Model
 from headcount.rankings.agreement import chance_overlap, spearman
 from headcount.rankings.ranking import Ranking
 from headcount.system.files import digest
+from headcount.system.frames import data_frame
 from headcount.tasks import TASKS, Example, Task, make_task
 from headcount.tasks.encoding import has_bos
+
+if TYPE_CHECKING:
+    import pandas
 
 LEVELS = 3
 FEWEST = 2  # prompts of one level
@@ -98,6 +102,10 @@ class VarianceTable:
     def to_json(self) -> dict[str, Any]:
         """A JSON object with every number."""
         return {"format": "headcount stability 1", **asdict(self)}
+
+    def to_frame(self) -> pandas.DataFrame:
+        """The parts as a pandas data frame: a row for each cause."""
+        return data_frame([asdict(part) for part in self.parts])
 
     def __str__(self) -> str:
         header = ["cause", "levels", "share of variance", "rank correlation", f"top {self.top}"]

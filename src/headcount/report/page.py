@@ -60,7 +60,7 @@ def page(results: Sequence[Result], failures: Mapping[str, str] | None = None) -
         f"default-src 'none'; img-src data:; style-src '{policy_hash(style)}'; "
         f"script-src '{policy_hash(script)}'; base-uri 'none'; form-action 'none'"
     )
-    return (_environment().get_template("page.html")).render(
+    return (environment().get_template("page.html")).render(
         style=Markup(style),
         script=Markup(script),
         policy=Markup(policy),
@@ -74,7 +74,8 @@ def page(results: Sequence[Result], failures: Mapping[str, str] | None = None) -
 
 
 @cache
-def _environment() -> Environment:
+def environment() -> Environment:
+    """The templates, with all their filters; they escape everything."""
     how: dict[str, Any] = {"autoescape": True, "undefined": StrictUndefined}
     how |= {"trim_blocks": True, "lstrip_blocks": True}
     environment = Environment(loader=PackageLoader("headcount.report"), **how)
@@ -83,6 +84,7 @@ def _environment() -> Environment:
         "short": short,
         "columns": _columns,
         "settings": _settings,
+        "line": _line,
         "base64": lambda data: base64.b64encode(data).decode(),
         "tally": lambda claims: Counter(str(claim.get("verdict")) for claim in claims),
     }
@@ -136,6 +138,11 @@ def _flat(value: Any, name: str) -> Iterator[tuple[str, str]]:
         yield name, text or "none"
     else:
         yield name, "none" if value in (None, "", {}) else str(value)
+
+
+def _line(text: Any) -> str:
+    """A text on one line of Markdown, and in one cell of a table there."""
+    return " ".join(str("" if text is None else text).split()).replace("|", "\\|")
 
 
 def short(value: Any) -> str:

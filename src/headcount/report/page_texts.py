@@ -24,6 +24,7 @@ QUESTIONS = {
     "silent-heads": "How many heads do nothing, and which score of activity finds them?",
     "curve": "How much does the model lose as more and more heads are masked?",
     "contest": "Which ranking finds the heads that are needed, and at what cost?",
+    "lm-eval": "What do standard benchmarks lose without the best heads of a ranking?",
 }
 SOURCES = {
     "masked-heads": "After “Cognitive Mirrors” (Ma et al., NeurIPS 2025), Figure 3.",
@@ -70,7 +71,7 @@ def next_commands(result: Result, *, brief: bool = False) -> list[tuple[str, str
     """Commands to try next, each with its purpose; `brief` leaves out those about single heads."""
     again = str(result.run["command"])
     commands = [("Make this result again; stored values are reused.", again)] * bool(again)
-    if result.study in ("curve", "contest"):
+    if result.study in ("curve", "contest", "lm-eval"):
         commands.append(("Run four published studies.", "headcount demo --all"))
     else:
         run = f"headcount run {shlex.quote(result.study)}"

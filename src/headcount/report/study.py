@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+import tempfile
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -154,12 +155,36 @@ class Study:
         >>> study.to_frame("claims")["verdict"].tolist()
         ['supported']
         """
-        claims = [asdict(claim) for claim in self.claims]
-        known: dict[str, Sequence[Row]] = {**self.tables, "points": self.rows, "claims": claims}
-        known |= {"heads": self.heads, "values": self.values.rows if self.values else ()}
+        known = self._tables
         if table not in known:
             raise unknown("table", table, known)
         return data_frame(known[table])
+
+    @property
+    def _tables(self) -> dict[str, Sequence[Row]]:
+        claims = [asdict(claim) for claim in self.claims]
+        own: dict[str, Sequence[Row]] = {"points": self.rows, "claims": claims, "heads": self.heads}
+        return {**self.tables, **own, "values": self.values.rows if self.values else ()}
+
+    def to_hub(self, repo: str, **how: Any) -> str:
+        """Upload the study to the Hugging Face hub as a dataset with a card; returns its address.
+
+        `repo` is "name" or "owner/name". A new dataset is private unless `private=False`. Further
+        settings: `licence`, one of the hub's short names, and `token`.
+        """
+        from headcount.report.hub import upload
+
+        with tempfile.TemporaryDirectory() as folder:
+            self.save(folder)
+            return upload(folder, repo, **how)
+
+    def log_to(self, tracker: str) -> None:
+        """Log the tables and figures into the current run of "wandb", "trackio" or "mlflow"."""
+        from headcount.report.tracking import log_tables
+
+        names = [name for name in ("points", "claims", "heads") if self._tables[name]]
+        frames = {name: self.to_frame(name) for name in (*names, *self.tables)}
+        log_tables(tracker, {safe_name(n.lower()): f for n, f in frames.items()}, self.figures)
 
     def save(
         self,

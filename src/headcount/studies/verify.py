@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from headcount.errors import HeadcountError, counted, wrong
+from headcount.report.benchmark_study import estimate_benchmarks
 from headcount.report.contest_study import estimate_contest
 from headcount.report.curve_study import estimate_curve
 from headcount.report.estimates import Estimates
@@ -23,7 +24,12 @@ from headcount.value_table import VALUES, MisfitError, ValueTable
 
 ALLOWED = 1e-6  # of the size of a number: sums may be added up in another order
 
-OURS = {"curve": estimate_curve, "contest": estimate_contest}  # results that are no studies
+# Results that are no studies.
+OURS = {
+    "curve": estimate_curve,
+    "contest": estimate_contest,
+    "lm-eval": estimate_benchmarks,
+}
 # The settings that say how many draws a series has.
 DRAWS = {"random": "seeds", "matched": "seeds", "reranked": "rerankings", "anywhere": "anywhere"}
 

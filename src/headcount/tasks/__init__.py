@@ -32,6 +32,7 @@ from headcount.tasks.encoding import (
     require_foils,
 )
 from headcount.tasks.json_files import opened
+from headcount.tasks.lm_eval_docs import LmEvalSettings, lm_eval_docs
 from headcount.tasks.maths import problems
 from headcount.tasks.needle import NeedleSettings, needle
 from headcount.tasks.skills import SKILL_TASKS
@@ -74,6 +75,7 @@ _OURS: tuple[tuple[str, str, Callable[..., Task], type | None], ...] = (
     ("jsonl", "JSON Lines", own_files.jsonl, None),
     ("circuit", "Clean and corrupt prompts", own_files.clean_corrupt, None),
     ("hub", "Hugging Face data set", hub.hub, hub.HubSettings),
+    ("lm-eval", "Benchmark of lm-eval", lm_eval_docs, LmEvalSettings),
     ("cogqa", "CogQA", cogqa, SkillSettings),
     *SKILL_TASKS,
 )

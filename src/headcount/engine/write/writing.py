@@ -45,7 +45,7 @@ class Writing(OnHeadSets):
 
     A text ends before one of the task's stop strings, by the task's rule `until`, or after its
     `max_new_tokens`. Decoding is greedy unless `sampled` sets a temperature; `redistribution`
-    changes the activations of every pass.
+    changes the activations of every pass. White space at the ends of a text is left out if `strip`.
     """
 
     model: Model
@@ -55,6 +55,7 @@ class Writing(OnHeadSets):
     scope: Scope = "all"
     sampled: Sampled = field(default_factory=Sampled)
     redistribution: Redistribution | None = None
+    strip: bool = True
 
     def check(self) -> None:
         """Refuse what cannot be written, before anything runs."""
@@ -74,6 +75,7 @@ class Writing(OnHeadSets):
             **({"until": task.until} if task.until else {}),
             **self.sampled.identity,
             **({} if change is None else {"redistribution": change.identity}),
+            **({} if self.strip else {"strip": False}),
         }
 
     def tokens(self, missing: Bool[np.ndarray, "sets examples"]) -> int:
@@ -95,7 +97,8 @@ class Writing(OnHeadSets):
             stop=task.stop,
             until=task.until,
         )
-        return WritingJob(self.head_sets.gates, self.examples, decoding, self.redistribution)
+        change = self.redistribution
+        return WritingJob(self.head_sets.gates, self.examples, decoding, change, self.strip)
 
     def units(
         self, context: dict[str, Any], missing: Bool[np.ndarray, "sets examples"]
@@ -159,6 +162,7 @@ class WritingJob:
     examples: list[Encoded]
     decoding: Decoding
     redistribution: Redistribution | None
+    strip: bool = True
 
     def ready(self, model: Model) -> Callable[[list[Cell], Emit], None]:
         """Make a function that writes the texts of cells with a model, and emits them together."""
@@ -190,4 +194,7 @@ class WritingJob:
             progress=False,
             **asdict(self.decoding),
         )
-        return [(text.text.strip(), float(text.finished)) for text in written]
+        return [
+            (text.text.strip() if self.strip else text.text, float(text.finished))
+            for text in written
+        ]

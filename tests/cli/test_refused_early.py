@@ -57,7 +57,10 @@ def refused(
         (("curve", "--seeds", MANY, "--dry-run"), "at most 10,000"),
         (("run", "masked-heads", "--seeds", MANY), '"seeds" of masked-heads must be at most'),
         (("rank", "--ranking", "facilitation", "--ranking-set", f"seeds={MANY}"), "at most 10,000"),
-        (("rank", "--ranking", "facilitation", "--ranking-set", "seeds=0"), "at least 1, not 0"),
+        (
+            ("rank", "--ranking", "facilitation", "--ranking-set", "seeds=0"),
+            "from 1 to 1,000, not 0",
+        ),
         (("compare", "--ranking", "probe", "ablation", "--seeds", MANY), "at most 10,000"),
         (
             ("rank", "--ranking", "integrated-gradients", "--ranking-set", f"steps={MANY}"),

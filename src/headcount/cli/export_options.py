@@ -12,7 +12,7 @@ def add_export(parser: Parser) -> None:
     form = "checkpoint: the whole model; adapter: a LoRA adapter for each head set (checkpoint)"
     add("--as", dest="form", choices=("checkpoint", "adapter"), default="checkpoint", help=form)
     heads = f"{HEADS}; adapters: repeat it for several head sets"
-    option("--heads", "LAYER.HEAD", heads, [], nargs="+", action="append")
+    option("--heads", "LAYER.HEAD", heads, [], nargs="*", action="append")
     others(parser)
     option("--out", "FOLDER", "folder to write; one with adapters may exist already", required=True)
     adapters = parser.add_argument_group("adapters").add_argument

@@ -16,6 +16,7 @@ RESULTS = Path(__file__).parent / "results"
 PLAIN, OURS = "plain", "headcount"
 LONG = "headcount long prompts 1"  # the format of what long_prompts.py writes
 DECODING, FIRST = "headcount decoding 1", "headcount first call 1"
+ADAPTERS = "headcount adapters against gates 1"
 REAL = {"0.5B": "0.5b", "1.5B": "1.5b"}  # the shapes of real models, by a part of their names
 DECODING_BARS = {"0.5b": 8, "1.5b": 8, "8b": 4}  # × `generate`, by shape
 FIRST_BAR = 1.1  # × plain hooks
@@ -83,7 +84,58 @@ def page() -> str:
     sections += [
         real_section(one) for one in files if one.get("format") == "headcount real models 1"
     ]
+    sections += adapters_section([one for one in files if one.get("format") == ADAPTERS])
     return "\n".join(sections)
+
+
+def adapters_section(files: Sequence[dict[str, Any]]) -> list[str]:
+    """What `adapters.py` measured: head sets as LoRA adapters against gates."""
+    rows = []
+    for found in files:
+        for row in found["rows"]:
+            cells = [found["model"], row["dtype"], row["head set"], str(row["rank"])]
+            cells += [f"{row['bytes'] / 1e6:.1f}", f"{row['logits']:.1e}", f"{row['logprob']:.1e}"]
+            rows.append([*cells, f"{row['adapter mean']:.1e}", f"{row['gates mean']:.1e}"])
+    if not rows:
+        return []
+    header = ["model", "weights", "random heads", "rank", "MB", "logits apart", "log-prob. apart"]
+    header += ["adapter: mean error", "gates: mean error"]
+    prompts = ", ".join(f"{found['prompts']} of {found['model']}" for found in files)
+    text = (
+        "## Head sets as LoRA adapters\n\n"
+        f"PEFT applies the adapters, headcount the gates; IOI prompts ({prompts}). *Apart* is the "
+        "largest difference between the two, of logits relative to the largest logit of a prompt, "
+        "of log-probabilities of the answer in nats. *Mean error* is that of these "
+        "log-probabilities against gates in float32. *MB* is the size of an adapter's folder. All "
+        f"are 4-bit files, dequantised.\n\n{table(header, rows, left=(0, 1, 2))}\n"
+    )
+    return [text, *(_batch_speed(found) for found in files if found["speed"])]
+
+
+def _batch_speed(found: dict[str, Any]) -> str:
+    """The time of batches in which each row has a head set of its own."""
+    timed = found["speed"]
+    per_row = [one["cpu seconds"]["gates, one for each row"] for one in timed]
+    rows = []
+    for way in timed[0]["cpu seconds"]:
+        cells = [way]
+        for one, base in zip(timed, per_row, strict=True):
+            seconds = one["cpu seconds"][way]
+            cells += [f"{seconds:.3f}", f"{seconds / base:.2f}"]
+        rows.append(cells)
+    header = [""]
+    for one in timed:
+        header += [f"{one['rows']} × {one['tokens']} tokens: s", "÷ gates per row"]
+    rounds = " and ".join(str(one["rounds"]) for one in timed)
+    return (
+        "Batches in which each row has a head set of its own, six random heads off "
+        f"({found['model']}, float32, {found['threads']} thread of "
+        f"{found['machine']['processor']}); adapters of rank {timed[0]['rank']} or less. "
+        f"CPU seconds, the median of {rounds} rounds in turns.\n\n"
+        f"{table(header, rows)}\n\n"
+        f"- Versions: {', '.join(f'{n} {v}' for n, v in found['versions'].items())}\n"
+        "- Command: `python benchmarks/adapters.py`\n"
+    )
 
 
 def decoding_section(found: dict[str, Any]) -> str:

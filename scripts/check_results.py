@@ -34,6 +34,8 @@ KEYS = ("model", "task", "series", "score", "metric", "count", "ranking", "ablat
 KEYS += ("positions",)  # of needle
 KEYS += ("ranked", "without")  # of transfer, which needs two tasks
 KEYS += ("form", "kept")  # of contrast
+KEYS += ("places",)  # of teamwork
+KEYS += ("alpha",)  # of steering
 # Written answers are right or wrong, and a tie between two tokens may break otherwise elsewhere.
 WRITTEN, READ, READ_IN_HALF = 0.03, 0.005, 0.03
 
@@ -76,7 +78,7 @@ def narrowed(study: str, run: Mapping[str, Any]) -> dict[str, Any]:
     chosen.pop("redistribution", None)  # written down in other words than it is asked for
     if "task_settings" in known:
         chosen["task_settings"] = run["settings"].get("task") or {}
-    for name in ("functions", "tasks", "rankings", "lengths", "left_out", "keep"):
+    for name in ("functions", "tasks", "rankings", "lengths", "left_out", "keep", "alphas"):
         if chosen.get(name):
             chosen[name] = chosen[name][: 2 if study == "transfer" else 1]
     if chosen.get("counts"):
@@ -84,6 +86,8 @@ def narrowed(study: str, run: Mapping[str, Any]) -> dict[str, Any]:
         chosen["counts"] = counts[1:2] or counts
     if study == "silent-heads":
         chosen["shares"] = chosen["shares"][:1]
+    if study == "teamwork":
+        chosen["top"] = 4
     if study in ("masked-heads", "heads-kept", "silent-heads"):
         chosen["seeds"] = 1  # of random draws, which are then not compared
     if study == "masked-heads":

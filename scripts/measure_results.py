@@ -37,6 +37,8 @@ SIZES: dict[str, dict[str, list[str]]] = {
             "silent-heads",
             "needle",
             "contrast",
+            "teamwork",
+            "steering",
         )
     },
     "full": {
@@ -47,6 +49,8 @@ SIZES: dict[str, dict[str, list[str]]] = {
         "contrast": ["--preset", "full"],
         "transfer": ["--preset", "full"],
         "silent-heads": ["--preset", "full", "--n", "100", "--seeds", "2"],
+        "teamwork": ["--preset", "full"],
+        "steering": ["--preset", "full", "--n", "200"],
         "needle": ["--preset", "full"],  # as far as each model reads
     },
 }

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from headcount.heads import HeadSet as HeadSet
     from headcount.lab import Lab as Lab
     from headcount.lab import evaluate as evaluate
+    from headcount.models.adapter_folder import export_adapters as export_adapters
     from headcount.models.export import export as export
     from headcount.models.gated import gated as gated
     from headcount.models.model import Model as Model
@@ -67,6 +68,7 @@ _HOMES = {
     "generate": "headcount.engine.write.decode",
     "gated": "headcount.models.gated",
     "export": "headcount.models.export",
+    "export_adapters": "headcount.models.adapter_folder",
     "collect": "headcount.engine.read.collect",
     "load_model": "headcount.models.model",
     "make_task": "headcount.tasks",

@@ -47,6 +47,17 @@ def span_text(numbers: Sequence[int]) -> str:
     return str(low) if low == high else f"{low} to {high}"
 
 
+def wrong(error: Exception) -> str:
+    """What is wrong with the data that raised this error, in words.
+
+    >>> wrong(KeyError("plus")), wrong(TypeError("unhashable type: 'list'"))
+    ('"plus" is missing', "a field holds what does not belong there (unhashable type: 'list')")
+    """
+    if isinstance(error, KeyError):
+        return f'"{error.args[0] if error.args else ""}" is missing'
+    return f"a field holds what does not belong there ({error})"
+
+
 def unknown(kind: str, name: str, known: Iterable[str]) -> HeadcountError:
     """The error for an unknown name, with the known names and a suggestion.
 

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import torch
 from counting import counting
 from engine.test_plans import made_task, model_of, some_gates
 
@@ -156,12 +157,18 @@ def test_rates_of_long_runs_are_remembered(
     llama: Model, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("HEADCOUNT_CACHE", str(tmp_path))
-    clock = iter([0.0, 10.0, 0.0, 30.0, 0.0, 1.0])
+    clock = iter([0.0, 10.0, 0.0, 30.0, 0.0, 1.0, 0.0, 90.0])
+    used = iter([0.0, 10.0, 0.0, 30.0, 0.0, 1.0, 0.0, 9.0])
+    threads = torch.get_num_threads()
     monkeypatch.setattr(rates, "timed_pass", lambda *_: 0.5)
     assert rates.seconds_per_token(llama) == 0.5
     assert rates.seconds_per_token(llama, "gradients") == 1.5
-    monkeypatch.setattr(rates, "time", SimpleNamespace(perf_counter=lambda: next(clock)))
-    for expected in (0.1, 0.2, 0.2):  # the last is too short to tell
+    clocks = SimpleNamespace(
+        perf_counter=lambda: next(clock), process_time=lambda: threads * next(used)
+    )
+    monkeypatch.setattr(rates, "time", clocks)
+    # The third is too short to tell, and the fourth waited for other work most of the time.
+    for expected in (0.1, 0.2, 0.2, 0.2):
         with rates.timing(llama, 100):
             pass
         assert rates.seconds_per_token(llama) == pytest.approx(expected)
@@ -176,9 +183,10 @@ def test_a_cache_folder_that_cannot_be_written_ends_no_run(
         raise OSError("No space left on device")
 
     (tmp_path / "file").touch()
-    clock = iter([0.0, 10.0] * 2)
+    clock, used = iter([0.0, 10.0] * 2), iter([0.0, 10.0 * torch.get_num_threads()] * 2)
     monkeypatch.setattr(rates, "timed_pass", lambda *_: 0.5)
-    monkeypatch.setattr(rates, "time", SimpleNamespace(perf_counter=lambda: next(clock)))
+    clocks = SimpleNamespace(perf_counter=lambda: next(clock), process_time=lambda: next(used))
+    monkeypatch.setattr(rates, "time", clocks)
     monkeypatch.setenv("HEADCOUNT_CACHE", str(tmp_path / "file" / "folder"))  # cannot be made
     with rates.timing(llama, 100):
         pass

@@ -279,6 +279,8 @@ def test_late_tokens_do_not_spoil_the_remembered_rate(
     llama: Model, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     timed: list[int] = []
+    assert llama.fast_paths.cache  # proven before: so little work would not pay for the proof
+    assert llama.late
     monkeypatch.setattr(Lab, "run", lambda *_, tokens, **__: timed.append(tokens))
     for positions in ("all", "-3:"):
         with pytest.raises(HeadcountError, match="did not return"):

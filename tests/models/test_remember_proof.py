@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
+from functools import partial, wraps
 from pathlib import Path
+from types import FunctionType
 from typing import Any
 
 import pytest
@@ -54,6 +55,27 @@ def test_a_model_is_proven_once(proven: list[nn.Module]) -> None:
     third = wrap(tiny_model("llama"), toy_tokenizer(), name="tiny")
     assert third.known_paths == third.fast_paths == paths
     assert len(proven) == 1
+
+
+def test_the_key_holds_the_code_of_every_decorated_function_in_any_order() -> None:
+    """The wrappers of one decorator share their code, and sets are ordered anew in each process."""
+
+    def decorated(function: FunctionType) -> FunctionType:
+        @wraps(function)
+        def wrapper(*given: object) -> object:
+            return function(*given)
+
+        wrapper.__module__ = function.__module__ = "headcount"
+        return wrapper  # type: ignore[return-value]
+
+    one, two = decorated(lambda x: x + 1), decorated(lambda x: x + 2)  # type: ignore[arg-type]
+
+    def code(*functions: FunctionType) -> list[str]:
+        seen: set[int] = set()
+        return sorted(line for each in functions for line in remember_proof._code_of(each, seen))
+
+    assert code(one, two) == code(two, one)
+    assert set(code(one)) < set(code(one, two)) > set(code(two))
 
 
 def test_what_changes_a_proof_is_proven_anew(

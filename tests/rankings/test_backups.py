@@ -213,7 +213,7 @@ def test_gates_that_do_not_converge_are_reported_and_the_best_set_is_kept(
         ("budget-gates", {"budgets": "many"}, "Counts are a list of numbers"),
         ("budget-gates", {"start": "budget-gates"}, "start from another ranking"),
         ("budget-gates", {"start": "atribution"}, 'Did you mean "attribution"'),
-        ("budget-gates", {"updates": 0}, "updates to be at least 1"),
+        ("budget-gates", {"updates": 0}, "takes updates from 1"),
         ("budget-gates", {"metric": "accuracy"}, "no derivative"),
         ("greedy", {"goal": "kept"}, 'the goal "keep" or "mask", not "kept"'),
         ("greedy", {"share": 1.0}, "from 0 .one head. to below 1, not 1"),

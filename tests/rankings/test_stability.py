@@ -165,3 +165,11 @@ def test_the_command_prints_and_writes_the_table(
     assert table["format"] == "headcount stability 1"
     assert [part["cause"] for part in table["parts"]][:2] == ["prompts", "templates"]
     assert main([*words, "--no-store", "--quiet", "--dry-run"]) == 0
+
+
+def test_a_model_at_chance_is_told(model: Model) -> None:
+    found = variance_table(model, toy_task(80), "random", lab=LAB, top=2)
+    assert "chance" in found.note
+    assert found.note in str(found)
+    planted = plant(["0.1", "1.3", "2.0"], n=80)
+    assert not variance_table(planted.model, planted.task, "random", lab=LAB, top=2).note

@@ -112,7 +112,7 @@ def test_every_committed_result_can_be_narrowed(
     for task in settings.get("tasks", ()):  # files of data that are not ours to keep
         if task.endswith(".jsonl"):
             Path(task).touch()
-    if "path" in settings["task_settings"]:
+    if "path" in settings.get("task_settings", ()):
         Path(settings["task_settings"]["path"]).write_text('{"problem": "1 + 1?", "answer": "2"}')
     study_kind(run["study"]).configure(**settings)  # refuses what there is not
     with (path.parent / "curves.csv").open(newline="") as file:

@@ -180,7 +180,10 @@ def test_bad_settings_are_refused_in_a_sentence() -> None:
         ({"skills": ("antonym", "antonym")}, "each once"),
         ({"skills": ("antonym",), "left_out": ("antonym",)}, "besides the one that is left out"),
         ({"variant": "released"}, 'no variant of contrastive gates "released"'),
-        ({"updates": 0}, "updates of at least 1"),
+        ({"updates": 0}, "updates from 1"),
+        ({"updates": 10**8}, "updates from 1 to 100,000, not 100,000,000"),
+        ({"seeds": 1}, "seeds from 2"),
+        ({"shots": 100}, "shots from 1 to 12"),
         ({"n": 1}, "n of at least 2"),
     ):
         chosen: dict[str, Any] = settings

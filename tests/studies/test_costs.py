@@ -28,8 +28,9 @@ from headcount.studies.run import study_cost
 # Studies of which every token is known beforehand, with the settings below. Gates that are not
 # fitted yet may choose a head set twice, and timing them takes a few passes of its own.
 EXACT = ("masked-heads", "heads-kept", "token-insertion")
-# What contrast fits depends on what the model can do: tests/studies/test_contrast_study.py.
-COUNTED = [study for study in PUBLISHED if study != "contrast"]
+# What these do depends on what the model can do, or on what is found: each is counted in its tests.
+ADAPTIVE = ("contrast", "teamwork", "steering")
+COUNTED = [study for study in PUBLISHED if study not in ADAPTIVE]
 
 
 # So many heads that no two draws of some are the same.

@@ -11,6 +11,7 @@ from typing import Any, TypeAlias
 
 from headcount import __version__
 from headcount.cli import options
+from headcount.cli.export_options import add_export
 from headcount.cli.parser import Parser, add_settings
 from headcount.cli.study_help import STUDY_EXAMPLES, STUDY_MODELS, preset_text
 from headcount.errors import HeadcountError
@@ -278,13 +279,14 @@ def _generate(parser: Parser) -> None:
 
 @command(
     "models:export",
-    "write a model without some heads as an ordinary checkpoint",
+    "write a model without some heads as an ordinary checkpoint, or head sets as LoRA adapters",
     "--heads 3.4 11.2 --out without",
+    "--as adapter --heads 3.4 11.2 --heads 5.1 --out adapters",
+    "--as adapter --scores scores.json --counts 8 16 --seeds 5 --out adapters",
 )
 def _export(parser: Parser) -> None:
     options.model(parser)
-    options.heads(parser)
-    parser.option("--out", "FOLDER", "folder to write, which must not exist yet", required=True)
+    add_export(parser)
     options.loading(parser)
 
 

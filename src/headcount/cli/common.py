@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import shlex
 import sys
 from argparse import Namespace
@@ -59,6 +60,10 @@ def model_from(
     from headcount.models.model import load_model
 
     name = arguments.model if name is None else name
+    if (served := getattr(arguments, "served", None)) is not None:
+        how = {option: getattr(arguments, option) for option in ("revision", "trust_remote_code")}
+        model: Model = served.model(name, **how)
+        return model
     given = {option: getattr(arguments, option) for option in LOADING}
     given = {option: value for option, value in given.items() if value not in (None, False)}
     by_name = parse_settings(getattr(arguments, "model_set", ()))
@@ -79,11 +84,13 @@ def gates_from(arguments: Namespace, model: Model) -> Float[np.ndarray, "heads"]
 def lab_from(arguments: Namespace) -> Iterator[Lab]:
     """The lab that the arguments ask for: its store, its executor, and what it shows.
 
-    A cluster that cannot be reached is refused before a model is loaded.
+    A cluster or a server that cannot be reached is refused before a model is loaded.
     """
     address, count = getattr(arguments, "ray", None), getattr(arguments, "workers", None)
     if address is None and count is not None:
         raise HeadcountError("--workers counts the workers of a Ray cluster: give --ray as well.")
+    if address is not None and getattr(arguments, "server", None):
+        raise HeadcountError("Measure on a Ray cluster or on a server: give --ray or --server.")
     from headcount.lab import Lab
 
     if getattr(arguments, "explain", False):
@@ -101,6 +108,16 @@ def lab_from(arguments: Namespace) -> Iterator[Lab]:
             from headcount.integrations.ray import ray_executor
 
             lab.executor = opened.enter_context(ray_executor(address, workers=count))
+        if getattr(arguments, "server", None):
+            from headcount.integrations.served import Served
+
+            lab.executor = arguments.served = Served(
+                arguments.server,
+                arguments.adapters,
+                precision=arguments.precision,
+                write=arguments.write_adapters,
+                api_key=os.environ.get("HEADCOUNT_SERVER_KEY"),
+            )
         yield lab
 
 
@@ -154,8 +171,9 @@ def files_text(paths: Sequence[Path]) -> str:
     shown = (".png", ".csv", ".gz", ".json")
     others = [path.name for path in paths[1:] if path.suffix in shown]
     others += ["scores/"] * (paths[0].parent / "scores").is_dir()
+    what = "picture" if paths[0].suffix == ".png" else "table"  # a study may have nothing to draw
     return (
-        f"\nThe picture: {paths[0]}\nIn the same folder: {', '.join(others)}\n"
+        f"\nThe {what}: {paths[0]}\nIn the same folder: {', '.join(others)}\n"
         f"Everything on one page, for a browser: {paths[-1]}"
     )
 

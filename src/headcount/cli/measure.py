@@ -89,7 +89,8 @@ def rank(arguments: Namespace) -> Answer:
         check_place(arguments.out, file=True)
     with lab_model_and_task(arguments, chosen) as (lab, model, task):
         if arguments.stability:
-            asked = Stability(model, task, arguments.ranking, chosen, top=arguments.top)
+            top = min(arguments.top, model.layout.total)
+            asked = Stability(model, task, arguments.ranking, chosen, top=top)
             return announce(arguments, lab, [asked]) or _stability(asked, lab, arguments.out)
         ranking = Ranking.of(model, task, arguments.ranking, **chosen)
         metric = get_metric(ranking.settings.get("metric", "accuracy"))

@@ -9,6 +9,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+from headcount.cli.adapters import one_head_set, write_adapters
 from headcount.cli.common import Answer, gates_from, model_from
 from headcount.cli.parser import chosen_settings, parse_settings
 from headcount.engine.write.decode import generate as decode
@@ -106,6 +107,9 @@ def generate(arguments: Namespace) -> Answer:
 
 def export(arguments: Namespace) -> Answer:
     """Fold the head set into the weights, write them, load them again, and compare logits."""
+    if arguments.form == "adapter":
+        return write_adapters(arguments)
+    (arguments.heads,) = one_head_set(arguments)
     check_place(check_new(arguments.out))  # refuses before a model is loaded
     model = model_from(arguments)
     gates = gates_from(arguments, model)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from headcount.cli.export_options import add_server
 from headcount.cli.parser import Parser
 
 MODEL = "a hub id, folder, .gguf file or bundled name"
@@ -108,3 +109,4 @@ def measuring(parser: Parser) -> None:
     ray += "with auto the one to which this machine belongs"
     add("--ray", nargs="?", const="local", metavar="ADDRESS", help=ray)
     add("--workers", type=int, metavar="N", help="how many workers (one for each GPU)")
+    add_server(parser)

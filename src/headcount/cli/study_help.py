@@ -21,6 +21,8 @@ STUDY_EXAMPLES = {
         "--tasks retrieval math my-examples.jsonl --counts 4 8",
         "--tasks all --metric accuracy",
     ),
+    "teamwork": ("--tasks ioi --top 20", "--tasks my-prompts.json --ablation zero"),
+    "steering": ("--tasks math --alphas -5 -2 2 5 --top 16",),
     "needle": ("--lengths 512 1024 2048 --counts 8 16",),
     "head-roles": (
         "--model A --model B --refit",
@@ -34,6 +36,9 @@ STUDY_MODELS = {  # how often --model may be given, and its default
     "masked-heads": " (smollm2-135m-q4)",
     "contrast": " (smollm2-135m-q4)",
     "silent-heads": " (smollm2-135m-q4)",
+    "transfer": " (smollm2-135m-q4)",
+    "teamwork": " (smollm2-135m-q4)",
+    "steering": " (smollm2-135m-q4)",
     "heads-kept": "; twice for a dense and a sparse one (smollm2-135m-q4 and its sparse version)",
     "needle": " (smollm2-135m-q4)",
     "edges-kept": "; twice for a dense and a sparse one (smollm2-135m-q4 and its sparse version)",

@@ -171,8 +171,8 @@ def explained_effect(
     means = items.columns(table, draws)  # (draws, prompts, counts)
     span = combine(lambda m: m[..., -1] - m[..., 0], means)
     whole = float(span.value)
-    point = _share(whole, np.asarray(means.value), 0.0)
-    share = partial(_share, whole, near=point)
+    point = share_of_span(whole, np.asarray(means.value), 0.0)
+    share = partial(share_of_span, whole, near=point)
     effect = combine(share, means)
     by_prompt = table.mean(0)  # (prompts, counts)
     splits = [items.halves(seed) for seed in range(SPLITS)]
@@ -185,7 +185,7 @@ def explained_effect(
     return Explained(np.array(counts), effect, span, either)
 
 
-def _share(whole: float, mean: Any, near: Any) -> Any:
+def share_of_span(whole: float, mean: Any, near: Any) -> Any:
     """EE from the mean at each count; `near` is EE of all prompts.
 
     In a resample whose span is nearly 0 the ratio could be any number: there it is to first order.

@@ -119,6 +119,7 @@ class TransferRequest:
 def best_without(own: HeadScores, other: HeadScores, count: int) -> list[int]:
     """The `count` best heads of `own` that are not among the `count` best of `other`.
 
+    >>> import numpy as np
     >>> from headcount.heads import HeadLayout
     >>> own, other = (HeadScores(HeadLayout((4,)), np.array(values), "by hand")
     ...               for values in ([4.0, 3.0, 2.0, 1.0], [3.0, 1.0, 2.0, 0.0]))

@@ -59,25 +59,36 @@ def fold(model: Model, gates: Float[Tensor, "heads"]) -> dict[str, Tensor]:
 def _weight(module: nn.Module, site: HeadSite) -> tuple[nn.Parameter, int]:
     """The matrix of a site's projection, and the axis on which its inputs lie."""
     projection = module.get_submodule(site.module)
-    axis = 0 if type(projection).__name__ == "Conv1D" else 1  # GPT-2's linear layer is transposed
-    weight = plain_weight(projection)
+    weight, axis = plain_weight(projection), inputs_axis(projection)
+    why = why_inseparable(module, site)
+    if weight is None and site.runs == 1:
+        why = "its weights are not plain numbers (load the model without quantisation and "
+        why += "offloading, and merge adapters first)"
+    if weight is None or why:
+        raise HeadcountError(f"Cannot fold heads into {site.module}: {why}.")
+    return weight, axis
+
+
+def inputs_axis(projection: nn.Module) -> int:
+    """The axis of a projection's weight on which its inputs lie: GPT-2's layer is transposed."""
+    return 0 if type(projection).__name__ == "Conv1D" else 1
+
+
+def why_inseparable(module: nn.Module, site: HeadSite) -> str:
+    """Why a site's columns of the weights are not its own; empty if they are."""
+    projection = module.get_submodule(site.module)
+    weight: Any = getattr(projection, "weight", None)
     sharing = [
         name
         for name, parameter in module.named_parameters(remove_duplicate=False)
         if parameter is weight and name != f"{site.module}.weight"
     ]
     if site.runs > 1:
-        why = f"it runs {site.runs} times in a pass, for different heads"
-    elif weight is None:
-        why = "its weights are not plain numbers (load the model without quantisation and "
-        why += "offloading, and merge adapters first)"
-    elif weight.shape[axis] != site.width:
-        why = "the columns of its weights are not the columns of its heads"
-    elif sharing:
-        why = f"its weights are shared with {sharing[0]}"
-    else:
-        return weight, axis
-    raise HeadcountError(f"Cannot fold heads into {site.module}: {why}.")
+        return f"it runs {site.runs} times in a pass, for different heads"
+    matrix = type(weight) is nn.Parameter and weight.ndim == 2 and weight.is_floating_point()
+    if matrix and weight.shape[inputs_axis(projection)] != site.width:
+        return "the columns of its weights are not the columns of its heads"
+    return f"its weights are shared with {sharing[0]}" if sharing else ""
 
 
 def check_new(folder: str | Path) -> Path:

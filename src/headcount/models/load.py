@@ -234,7 +234,9 @@ def _from_adapter(folder: Path, options: LoadOptions) -> Loaded:
         report = loaded.model.load_adapter(str(folder)).to_dict()
     check_report(str(folder), report)
     if (folder / "tokenizer_config.json").exists():
-        loaded.tokenizer = _tokenizer(str(folder), {"trust_remote_code": options.trust_remote_code})
+        loaded.tokenizer = load_tokenizer(
+            str(folder), {"trust_remote_code": options.trust_remote_code}
+        )
     if loaded.files is not None:
         loaded.files += [folder / ADAPTER_WEIGHTS, folder / ADAPTER]
     loaded.name = folder.resolve().name
@@ -284,10 +286,11 @@ def _from_pretrained(where: str, options: LoadOptions, **hub: Any) -> Loaded:
     model, report = loaded
     check_head(where, settings, model, report["missing_keys"])
     unused = check_report(where, report)
-    return Loaded(model, _tokenizer(where, hub), where, None, unused)
+    return Loaded(model, load_tokenizer(where, hub), where, None, unused)
 
 
-def _tokenizer(where: str, hub: Mapping[str, Any]) -> Any:
+def load_tokenizer(where: str, hub: Mapping[str, Any]) -> Any:
+    """The tokenizer of a folder or hub id; one that has only special tokens is refused."""
     from transformers import AutoTokenizer
 
     try:

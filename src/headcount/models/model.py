@@ -27,7 +27,7 @@ from headcount.models.load import load_pretrained
 from headcount.models.proof import Proof, prove, require_language_model
 from headcount.models.prove_fast_paths import prove_fast_paths, prove_late, prove_scored_logits
 from headcount.models.remember_proof import Memory
-from headcount.models.sites import HeadSite, input_device, plain
+from headcount.models.sites import HeadSite, input_device, is_unloaded, plain
 from headcount.system.fingerprint import as_json, fingerprint_files
 from headcount.system.transformers_compat import attention_configs, kernel_of
 from headcount.tasks.encoding import Encoded, encode, front_ids, own_prefix
@@ -110,7 +110,9 @@ class Model:
             "class": type(plain(self.module)).__name__,
             "heads": str(self.layout),
             "heads × size": " or ".join(shapes),
-            "weights": f"{str(self.dtype).removeprefix('torch.')} on {self.device}",
+            "weights": "not loaded"
+            if is_unloaded(self.module)
+            else f"{str(self.dtype).removeprefix('torch.')} on {self.device}",
             "attention": self.kernel,
         }
 

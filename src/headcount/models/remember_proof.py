@@ -40,7 +40,7 @@ FILE = "proofs.json"
 LIBRARIES = ("transformers", "headcount", "peft")  # whose code is part of the key
 INSTALLED = tuple(sysconfig.get_paths()[name] for name in ("stdlib", "purelib", "platlib"))
 KEPT = 50  # models: each takes some 10 kB
-SLOW = 0.25  # seconds: a proof that took less is not worth a line in the file
+SLOW = 0.02  # seconds: a proof that took less is not worth a line in the file
 
 Checksum = tuple[list[int], bytes]
 
@@ -170,14 +170,14 @@ def _code_of(function: Any, seen: set[int]) -> Iterator[str]:
     """
     while isinstance(function, FunctionType):  # a decorated function has the original inside
         code, home = function.__code__, str(function.__module__)
-        if id(code) in seen:
+        if id(function) in seen:  # of its code, a decorator's wrappers share one object
             return
         if home.split(".")[0] not in LIBRARIES:
             file = getattr(sys.modules.get(home), "__file__", None)
             if file is None or not file.startswith(INSTALLED):
                 raise _ForeignCodeError
             return
-        seen.add(id(code))
+        seen.add(id(function))
         yield f"{function.__module__}.{function.__qualname__} {function.__defaults__!r}"
         yield from _bytecode(code)
         for name in code.co_names:

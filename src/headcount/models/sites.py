@@ -73,6 +73,11 @@ def plain(module: nn.Module) -> nn.Module:
     return inner if isinstance(inner, nn.Module) else module
 
 
+def is_unloaded(module: nn.Module) -> bool:
+    """Whether the module has names and shapes, and no weights at all."""
+    return all(parameter.is_meta for parameter in module.parameters())
+
+
 def accepted(module: nn.Module, **options: Any) -> dict[str, Any]:
     """The `options` that the module's `forward` accepts, by name or through **kwargs."""
     parameters = inspect.signature(plain(module).forward).parameters

@@ -60,7 +60,7 @@ def copied_positions(example: Encoded, answer: Sequence[int]) -> Bool[Tensor, "t
     return (text == torch.tensor(example.target)[:, None]) & within
 
 
-def uniform_reader(copied: Sequence[Bool[Tensor, "targets keys"]]) -> float:
+def uniform_reader(copied: Sequence[Bool[Tensor, "_ _"]]) -> float:
     """The score of a head that knows nothing: one of the positions that it sees, by chance."""
     shares = []
     for right in copied:

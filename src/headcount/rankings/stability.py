@@ -29,9 +29,11 @@ import numpy as np
 from jaxtyping import Float
 
 from headcount.engine.measure.cost import Counter
+from headcount.engine.measure.sweep import Sweep, whole_model
 from headcount.errors import HeadcountError, counted
 from headcount.heads import HeadScores
 from headcount.lab import Lab, check_asked, lab_for
+from headcount.metrics import get_metric
 from headcount.models.model import Model
 from headcount.rankings.agreement import chance_overlap, spearman
 from headcount.rankings.ranking import Ranking
@@ -91,6 +93,7 @@ class VarianceTable:
     parts: tuple[CausePart, ...]
     heads: float  # the share of the heads themselves
     left_out: Mapping[str, str]
+    note: str = ""  # that the whole model is at chance
 
     def to_json(self) -> dict[str, Any]:
         """A JSON object with every number."""
@@ -116,6 +119,7 @@ class VarianceTable:
         ]
         title = f"{self.ranking} of {self.model} on {self.task}, {self.prompts} prompts each time"
         apart = [f"{cause}: does not apply, because {why}" for cause, why in self.left_out.items()]
+        apart += [f"! {self.note}"] * bool(self.note)
         return "\n".join([title, "", *lines, *[""] * bool(apart), *apart])
 
 
@@ -163,7 +167,8 @@ class Stability:
         return found, left_out
 
     def count(self, counter: Counter) -> None:
-        """Count all rankings."""
+        """Count all rankings, and the whole model."""
+        counter.sweep(self._whole())
         for levels in self.causes()[0].values():
             for level in levels:
                 level.request.count(counter)
@@ -195,7 +200,12 @@ class Stability:
         base = next(iter(causes.values()))[0].request
         prompts = len(base.examples)
         about = self.name, base.settings, self.model.name, self.task.name, prompts, self.top, chance
-        return VarianceTable(*about, parts, max(0.0, heads), left_out)
+        note = lab.measure(self._whole()).at_chance
+        return VarianceTable(*about, parts, max(0.0, heads), left_out, note)
+
+    def _whole(self) -> Sweep:
+        metric = get_metric(self.settings.get("metric", "accuracy"))
+        return whole_model(self.model, self.task, metric, "ranking")
 
     def _alike(self, table: Float[np.ndarray, "levels heads"]) -> tuple[float, float]:
         """The correlation and the overlap of two levels, on the mean of all pairs."""
@@ -323,7 +333,7 @@ def variance_table(
 
     >>> from headcount import load_model, make_task
     >>> model = load_model("smollm2-135m-q4")
-    >>> found = variance_table(model, make_task("ioi", model, n=48), "random", levels=2)
+    >>> found = variance_table(model, make_task("ioi", model, n=96), "random", levels=2)
     >>> [(part.cause, part.share) for part in found.parts[:2]]
     [('prompts', 0.0), ('templates', 0.0)]
     """

@@ -28,7 +28,9 @@ PUBLISHED = {
     "needle": "a needle task by length, with and without the heads that look at the needle",
     "head-roles": "learned causal gates: facilitating, irrelevant and interfering heads",
     "contrast": "contrastive gates: keep one form of a skill and forget another",
-    "transfer": "heads ranked on one task, masked on another: are they of this task alone?",
+    "transfer": "heads ranked on one task, masked on another: whether they are of this task alone",
+    "teamwork": "joint losses of heads against the sum of single ones: backup and overlap",
+    "steering": "the direction of right answers, added at the best heads, against random ones",
     "token-insertion": "meaningless and meaningful inserts: accuracy and attention",
     "silent-heads": "heads that do nothing on an input, found by cheap scores of activity",
 }

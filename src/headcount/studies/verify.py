@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from headcount.errors import HeadcountError, counted
+from headcount.errors import HeadcountError, counted, wrong
 from headcount.report.contest_study import estimate_contest
 from headcount.report.curve_study import estimate_curve
 from headcount.report.estimates import Estimates
@@ -142,7 +142,8 @@ def _estimate(result: Result, values: ValueTable, facts: Mapping[str, Any]) -> E
         raise MisfitError(f"No estimates can be made from {VALUES}: {error}") from error
     except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
         raise MisfitError(
-            f"run.json names facts that the values do not have, or the other way round ({error!r})."
+            "run.json names facts that the values do not have, or the other way round: "
+            f"{wrong(error)}."
         ) from error
 
 

@@ -204,3 +204,13 @@ def test_help_does_not_wait_for_ray() -> None:
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert "--ray [ADDRESS]" in done.stdout
+
+
+def test_this_machines_own_cluster_is_refused_for_the_true_reason() -> None:
+    none = connect._reason("auto", ConnectionError("Could not find any running Ray instance."))
+    assert "belongs to no Ray cluster" in none
+    token = connect._reason("auto", RuntimeError("AuthenticationError: invalid token"))
+    assert "RAY_AUTH_TOKEN" in token
+    assert "belongs to no" not in token
+    other = connect._reason("auto", RuntimeError("Version mismatch: 2.50 against 2.60"))
+    assert "another version of Ray" in other

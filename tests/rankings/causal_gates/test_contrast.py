@@ -71,7 +71,7 @@ def test_contrastive_gates_shut_what_only_the_forgotten_skill_needs(store: Store
     assert set(gates.ranking().top(2)) <= set(planted.heads("interfering"))
     again = fit_contrastive(model, keep, forget, lab=Lab(store), **settings)
     np.testing.assert_array_equal(again.gates, gates.gates)
-    with pytest.raises(HeadcountError, match="updates to be at least 1"):
+    with pytest.raises(HeadcountError, match="takes updates from 1"):
         fit_contrastive(model, keep, forget, updates=0)
 
 

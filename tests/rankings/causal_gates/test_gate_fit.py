@@ -156,9 +156,10 @@ def test_too_few_examples_are_refused_and_few_are_noted() -> None:
     ("settings", "said"),
     [
         ({"variant": "publishd"}, 'Did you mean "published"'),
-        ({"updates": 0}, "updates to be at least 1"),
-        ({"batch": 0}, "batch to be at least 1"),
-        ({"seeds": 0}, "seeds to be at least 1"),
+        ({"updates": 0}, "takes updates from 1"),
+        ({"updates": 10**8}, "to 100,000, not 100,000,000"),
+        ({"batch": 0}, "takes batch from 1"),
+        ({"seeds": 0}, "takes seeds from 1"),
     ],
 )
 def test_settings_that_make_no_fit_are_refused(settings: dict[str, Any], said: str) -> None:

@@ -18,6 +18,7 @@ from headcount.engine.measure.rates import (
 from headcount.errors import counted, span_text
 from headcount.models.fast_paths import FastPaths
 from headcount.models.model import Model
+from headcount.models.sites import is_unloaded
 
 MEASUREMENT = 1  # raise this when the engine's numbers change, so that old values are not reused
 
@@ -157,8 +158,10 @@ def best_plan(model: Model, work: Work | None = None, *, tokens: int | None = No
 
     Fast paths are proven, sizes are measured and blocks are compiled only where that pays within
     the work, by what is remembered of this machine. Without `work`: every fast path that the model
-    is proven to support.
+    is proven to support. A model that is not loaded is measured by a server, value by value.
     """
+    if is_unloaded(model.module):
+        return Plan(1)
     if work is None:
         return Plan(tokens or default_tokens(model), model.fast_paths, fold=True)
     if tokens is None:

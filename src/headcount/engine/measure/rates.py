@@ -21,7 +21,7 @@ import torch
 from headcount.models.fast_paths import FastPaths
 from headcount.models.forward_modes import exactly, synchronize
 from headcount.models.model import Model
-from headcount.models.sites import accepted
+from headcount.models.sites import accepted, is_unloaded
 from headcount.system.remembered import remember, remembered_number
 
 TOKENS = 32  # tokens in a row of a timed pass: only rows × tokens matters
@@ -41,6 +41,7 @@ RELATIVE_TIMES: dict[Kind, float] = {
     "writing": 1.2,
 }
 SHORTEST_RUN = 2.0  # seconds: shorter runs say little about longer ones
+BUSY = 0.6  # of its threads: a run that got less shared the processor, and says little about others
 # Rows in the pass that is timed for a forecast, and how many seconds such passes are repeated; the
 # fastest one counts. On a GPU a smaller pass would time nothing but Python.
 FORECAST = {"cpu": (4, 2.0), "cuda": (128, 0.2)}
@@ -156,6 +157,8 @@ def timed_pass(model: Model, rows: int, seconds: float = 0.0) -> float:
 
 def seconds_per_token(model: Model, kind: Kind = "passes") -> float:
     """About how many seconds a token takes in passes of this kind; NaN if no pass can be timed."""
+    if is_unloaded(model.module):  # how fast a server is, nobody knows here
+        return math.nan
     for measured in (kind, "passes"):
         known = remembered_number(RATES, f"{_device_key(model)} / {measured}")
         if known is not None:
@@ -173,11 +176,16 @@ def seconds_per_token(model: Model, kind: Kind = "passes") -> float:
 def timing(model: Model, tokens: int, kind: Kind = "passes") -> Iterator[None]:
     """Remember the time per token of the work inside, if the work takes long enough to tell.
 
-    Time that went into compiling is remembered by itself.
+    Time that went into compiling is remembered by itself. On a CPU that was busy with other work,
+    nothing is.
     """
     begin, compiled_before = time.perf_counter(), _compile_seconds()
+    used = time.process_time()
     yield
     seconds, compiling = time.perf_counter() - begin, _compile_seconds() - compiled_before
+    used = time.process_time() - used
+    if model.device.type == "cpu" and used < BUSY * seconds * torch.get_num_threads():
+        return
     key = _device_key(model)
     if compiling > 0 and kind == "compiled":
         remember(RATES, f"{key} / compile", compiling)

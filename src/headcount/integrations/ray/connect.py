@@ -104,20 +104,22 @@ def _connect(ray: Any, address: str) -> None:
 def _reason(address: str, error: Exception) -> str:
     """Why the cluster could not be joined, in one sentence."""
     message = " ".join(str(error).split())
-    if address == "auto":
+    if address == "auto" and isinstance(error, ConnectionError):
         return (
             "This machine belongs to no Ray cluster: start one with ray start --head, or leave the "
             "address out to start a cluster for this command alone."
         )
+    cluster = "of this machine" if address == "auto" else f"at {address}"
     if "ersion mismatch" in message:
         return (
-            f"The Ray cluster at {address} runs another version of Ray or Python than this "
+            f"The Ray cluster {cluster} runs another version of Ray or Python than this "
             f"process: {message.partition('.')[0] if len(message) > 300 else message}"
         )
+    first = "" if address == "auto" else f"add it first, with ray start --address={address}, and "
     return (
-        f"The Ray cluster at {address} cannot be joined from this machine: add this machine first, "
-        f"with ray start --address={address}, and if the cluster has a token (shown there by ray "
-        f"get-auth-token) set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN ({message[:200]})."
+        f"The Ray cluster {cluster} cannot be joined from this machine: {first}if the cluster "
+        "has a token (shown there by ray get-auth-token) set RAY_AUTH_MODE=token and "
+        f"RAY_AUTH_TOKEN ({message[:200]})."
     )
 
 

@@ -69,6 +69,9 @@ TIMED = 3  # passes that are timed, after one warm-up pass
 PAUSE = 0.3  # seconds after which an executor hears of the next pass, so that it can pause
 
 
+MOST = {"updates": 100_000, "batch": 100_000, "seeds": 1_000}  # the order of all is made beforehand
+
+
 @dataclass(frozen=True)
 class RoleSettings:
     """The settings that determine fitted gates.
@@ -87,10 +90,10 @@ class RoleSettings:
     def __post_init__(self) -> None:
         if self.variant not in VARIANTS:
             raise unknown("variant of the fit", self.variant, VARIANTS)
-        for name in ("updates", "batch", "seeds"):
-            if getattr(self, name) < 1:
+        for name, most in MOST.items():
+            if not 1 <= getattr(self, name) <= most:
                 raise HeadcountError(
-                    f"A fit of gates needs {name} to be at least 1, not {getattr(self, name)}."
+                    f"A fit of gates takes {name} from 1 to {most:,}, not {getattr(self, name):,}."
                 )
 
 

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool, Float
 
-from headcount.errors import HeadcountError, unknown
+from headcount.errors import HeadcountError, unknown, wrong
 from headcount.heads import HeadLayout, HeadScores
 from headcount.system.files import read_json, write_json_rows
 
@@ -139,7 +139,7 @@ class CausalGates:
                 dict(data["parameters"]),
             )
         except (AttributeError, KeyError, TypeError, ValueError, OverflowError) as error:
-            raise HeadcountError(f"This is not a file of causal gates: {error!r}.") from error
+            raise HeadcountError(f"This is not a file of causal gates: {wrong(error)}.") from error
 
     def save(self, path: str | Path) -> None:
         """Write the gates as JSON, one line per seed."""

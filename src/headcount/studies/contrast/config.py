@@ -14,6 +14,15 @@ SKILLS = (
 )
 FORMS = ("in-context", "instruction")
 VARIANTS = ("published", "short")
+# How far fits differ is not known from a single one.
+LIMITS = {
+    "tried": (2, 10**6),
+    "shots": (1, 12),
+    "updates": (1, 10**5),
+    "batch": (1, 10**5),
+    "seeds": (2, 1000),
+    "random": (1, 1000),
+}
 SHORT = {"variant": "short", "shots": 3}
 PRESETS: dict[str, dict[str, Any]] = {
     "quick": {
@@ -78,11 +87,10 @@ class Config:
             raise HeadcountError(
                 "A fit needs a skill besides the one that is left out: name more skills."
             )
-        least = {"tried": 2, "shots": 1, "updates": 1, "batch": 1, "seeds": 1, "random": 1}
-        for name, lowest in least.items():
-            if getattr(self, name) < lowest:
+        for name, (low, high) in LIMITS.items():
+            if not low <= getattr(self, name) <= high:
                 raise HeadcountError(
-                    f"contrast needs {name} of at least {lowest}, not {getattr(self, name)}."
+                    f"contrast takes {name} from {low} to {high:,}, not {getattr(self, name):,}."
                 )
         if self.n < 0 or self.n == 1:
             raise HeadcountError(f"contrast needs n of at least 2, or 0 for all, not {self.n}.")

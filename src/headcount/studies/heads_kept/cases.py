@@ -123,7 +123,7 @@ def make_pool(
     """The title of a task and the task, with `pool` prompts unless it is a file of prompts."""
     settings = settings_of(task_settings, key)
     known = TASKS[key].defaults() if key in TASKS else {}
-    if "n" in known and "path" not in known:  # a file gives all that it has
+    if known.get("n") and "path" not in known:  # 0 stands for all that there are, as in a file
         settings = {"n": pool, **settings}
     task = make_task(key, model.tokenizer, **settings)
     return (TASKS[key].name if key in TASKS else task.name), task

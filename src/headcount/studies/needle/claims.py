@@ -22,7 +22,7 @@ WORDS = {"accuracy": "accuracy", "logprob": "log-probability"}
 ALL, LATE = POSITIONS
 PUBLISHED = (
     "masking the best retrieval heads breaks the needle task, and masking random heads hardly "
-    "changes it (four model families)"
+    "changes it (four model families of 7B and more)"
 )
 
 

@@ -43,14 +43,14 @@ class Config:
                     "lengths are different whole numbers above 0, in rising order, not "
                     f"{' '.join(map(str, self.lengths)) or 'none'}."
                 )
-        if self.ranked_at < 0 or self.seeds < 2:
-            raise HeadcountError(
-                "needle needs ranked_at of at least 0 and seeds of at least 2, not "
-                f"ranked_at={self.ranked_at} and seeds={self.seeds}."
-            )
+        for name, least in (("ranked_at", 0), ("seeds", 2)):
+            if getattr(self, name) < least:
+                raise HeadcountError(
+                    f"needle needs {name} of at least {least}, not {getattr(self, name)}."
+                )
 
 
 PRESETS: dict[str, dict[str, Any]] = {
-    "quick": {"lengths": (128, 256, 512, 1024), "n": 36, "counts": (16,)},
+    "quick": {"lengths": (128, 256, 512, 1024), "n": 36},
     "full": {"n": 48, "ranked_at": 1000},
 }

@@ -238,7 +238,7 @@ class Served:
         text, finished = self._ask(
             self.client.write, name, example.prompt, chosen.max_new_tokens, stop
         )
-        end = ENDINGS[chosen.until][1](text) if chosen.until else None
+        end = ENDINGS[chosen.until].end(text) if chosen.until else None
         return (text if end is None else text[:end]).strip(), float(finished or end is not None)
 
     def _ask(self, request: Callable[..., Any], name: str, *how: Any) -> Any:

@@ -322,7 +322,7 @@ def test_bad_settings_are_refused_in_a_sentence(sharing: TwoTasks, tmp_path: Pat
 
 def test_all_stands_for_the_eight_functions_and_settings_go_where_they_belong() -> None:
     assert task_keys(("all", "ioi", "math")) == (*FUNCTIONS, "ioi")
-    assert own_settings("math", {"shots": 2, "path": "x"}) == {"shots": 2}
+    assert own_settings("math", {"shots": 2, "letters": "x"}) == {"shots": 2}
     assert own_settings("mine.jsonl", {"shots": 2, "chat": True}) == {"chat": True}
 
 

@@ -6,6 +6,7 @@ tasks and rankings are plain text, so `figure_of_texts` switches this off.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
 from pathlib import Path
@@ -147,7 +148,8 @@ def model_label(name: str, width: int = 60) -> str:
     >>> model_label("meta-llama/Llama-3.2-3B-Instruct", 14)
     'Llama-3.2-3B-\\nInstruct'
     """
-    return fill(name.rpartition("/")[2], width)
+    named = re.fullmatch(r"[\w.-]+/([\w.-]+)", name)
+    return fill(named[1] if named else name, width)
 
 
 def share_axis(axes: Axes) -> None:

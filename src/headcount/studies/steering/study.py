@@ -27,6 +27,7 @@ from headcount.metrics import get_logit_metric
 from headcount.metrics.chance import chance_of
 from headcount.models.model import Model
 from headcount.rankings import RANKINGS, Ranking
+from headcount.registry import settings_of
 from headcount.report.estimates import Estimates, plain_facts
 from headcount.report.head_rows import head_rows
 from headcount.report.study import Study
@@ -72,7 +73,7 @@ def describe(models: Sequence[Model], config: Config) -> Description:
 
 def make_case(key: str, model: Model, config: Config) -> SteeringRequest:
     """Choose the items of a task and the ranking."""
-    task = make_task(key, model.tokenizer, **(config.task_settings or {}))
+    task = make_task(key, model.tokenizer, **settings_of(config.task_settings, key))
     parts = []
     for split, wanted in (("ranking", config.ranked), ("test", config.n)):
         part = task.split(split)  # type: ignore[arg-type]
@@ -92,7 +93,7 @@ def check(config: Config) -> None:
     """Refuse tasks and rankings that do not exist."""
     _ = RANKINGS[config.ranking]
     for key in config.tasks:
-        task_factory(key, **(config.task_settings or {}))
+        task_factory(key, **settings_of(config.task_settings, key))
 
 
 def conclude(
@@ -204,4 +205,6 @@ def _caption(values: ValueTable, facts: Mapping[str, Any]) -> str:
     )
 
 
-KIND = StudyKind("steering", describe, Config, PRESETS, check=check, estimate=estimate)
+KIND = StudyKind(
+    "steering", describe, Config, PRESETS, check=check, estimate=estimate, one_model=True
+)

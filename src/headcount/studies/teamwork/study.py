@@ -20,6 +20,7 @@ from headcount.errors import HeadcountError, counted
 from headcount.metrics import Metric, get_logit_metric
 from headcount.models.model import Model
 from headcount.rankings import RANKINGS, Ranking
+from headcount.registry import settings_of
 from headcount.report.estimates import plain_facts
 from headcount.report.head_rows import head_rows
 from headcount.report.study import Study
@@ -72,7 +73,7 @@ def _many(request: TeamworkRequest) -> int:
 
 def make_case(key: str, model: Model, config: Config) -> TeamCase:
     """Choose the prompts of a task and the metric."""
-    title, task = make_pool(key, model, config.pool, config.task_settings or {})
+    title, task = make_pool(key, model, config.pool, config.task_settings)
     for example in task if config.ablation in FROM_CORRUPTED else ():
         if example.corrupted is None:
             raise no_corrupted(example)
@@ -110,8 +111,8 @@ def check(config: Config) -> None:
     check_ablation(config.ablation)
     if config.metric != "auto":
         _additive(config.metric)
-    settings = config.task_settings or {}
     for key in config.tasks:
+        settings = settings_of(config.task_settings, key)
         task_factory(key, **settings)
         corrupted = config.ablation in FROM_CORRUPTED
         check_file(key, settings, foils_for=f"the study {KIND.key}", corrupted=corrupted)
@@ -248,4 +249,6 @@ def _notes(
     return notes
 
 
-KIND = StudyKind("teamwork", describe, Config, PRESETS, check=check, estimate=estimate)
+KIND = StudyKind(
+    "teamwork", describe, Config, PRESETS, check=check, estimate=estimate, one_model=True
+)

@@ -25,12 +25,12 @@ def explore(arguments: Namespace) -> None:
     free_port(arguments.port).close()  # refuses a wrong port before a model is loaded
     model = model_from(arguments)
     scores = Scores.read(arguments.scores, model.name, model.layout)
-    _say(f"{model.name} is loaded; its fast paths are proven once, which can take a minute …")
-    _ = model.fast_paths
     store = None if arguments.no_store else arguments.store or "default"
     names = {"model": arguments.model, "task": arguments.task}
     task = make(model.tokenizer)
     session = ExplorerSession(model, task, scores, store, names, settings, heads)
+    _say(f"{model.name} is loaded; its fast paths are proven once, which can take a minute …")
+    _ = model.fast_paths
     with ExplorerServer(session, arguments.port) as server:
         if server.port != arguments.port and arguments.port:
             _say(f"Port {arguments.port} is taken; {server.port} is the next free one.")

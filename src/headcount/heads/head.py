@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from headcount.errors import HeadcountError, counted
-from headcount.system.files import read_json, write_json
+from headcount.system.files import read_json, write_json_rows
 
 FORMAT = "headcount head set 1"  # of the file of a head set
 
@@ -229,7 +229,7 @@ class HeadSet:
 
     def save(self, path: str | Path) -> None:
         """Write the head set as a JSON file, which `--heads` on the command line reads, too."""
-        write_json(path, self.to_json())
+        write_json_rows(path, self.to_json())
 
     @classmethod
     def load(cls, path: str | Path) -> HeadSet:

@@ -423,7 +423,7 @@ export const explorer = (root, { ask, keep, given, links = true }) => {
       button("Command line", showSame("command")), button("Python", showSame("python")),
       ...(links ? [copyButton("Copy a link to this state", link)] : []),
       button("Head set as a file", async () => save("head-set.json",
-        JSON.stringify(await same("file"), null, 2), "application/json")),
+        JSON.stringify(await same("file")), "application/json")),
       button("Open a head set", () => { file.value = ""; file.click(); }), file,
       button("Picture", async () => save("heads.png", await picture(grid, said.textContent, about))),
       button("Page of findings", () => inquire("findings", { metric: task.metric() },

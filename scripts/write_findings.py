@@ -1,6 +1,6 @@
 """Write the tables of findings on the pages of studies, from the committed results.
 
-python scripts/write_findings.py           # writes docs/studies/*.md and docs/rankings.md
+python scripts/write_findings.py           # writes docs/studies/*.md, rankings.md and lm-eval.md
 python scripts/write_findings.py --check   # exit code 1 where a page does not fit its results
 
 A table stands between two marks of a page: `<!-- finding NAME: written by
@@ -21,7 +21,7 @@ from typing import Any
 
 DOCS = Path(__file__).parents[1] / "docs"
 RESULTS = DOCS / "results"
-PAGES = [*(DOCS / "studies").glob("*.md"), DOCS / "rankings.md"]
+PAGES = [*(DOCS / "studies").glob("*.md"), DOCS / "rankings.md", DOCS / "lm-eval.md"]
 MARKED = re.compile(
     r"(<!-- finding (\S+): written by scripts/write_findings\.py -->).*?(<!-- end of finding -->)",
     re.DOTALL,
@@ -1216,6 +1216,32 @@ def needle_heads() -> str:
     best = sorted(found, key=lambda row: -float(row["value"]))[:8]
     body = [[f"{row['layer']}.{row['head']}", interval(row)] for row in best]
     return markdown(("head", "retrieval score"), body)
+
+
+@table("lm-eval-scores")
+def lm_eval_scores() -> str:
+    """The scores of all benchmarks, with the best heads and with random ones masked."""
+    body = []
+    for model, name in MODELS.items():
+        folder = f"lm-eval/{model}"
+        if not (RESULTS / folder).is_dir():
+            continue
+        for row in rows(f"{folder}/curves.csv", series="top"):
+            about = {key: row[key] for key in ("task", "metric", "count")}
+            others = [one(f"{folder}/curves.csv", series=s, **about) for s in ("random", "matched")]
+            cells = [
+                name,
+                f"{row['task']}, {row['metric']}",
+                row["count"],
+                *map(interval, [row, *others]),
+            ]
+            gap = {"difference": "TopK minus RandomK", **about}
+            masked = row["count"] != "0"
+            body.append(
+                [*cells, interval(one(f"{folder}/differences.csv", **gap)) if masked else ""]
+            )
+    header = ("model", "benchmark", "heads masked", "TopK", "RandomK", "layer-matched")
+    return markdown((*header, "TopK minus RandomK"), body)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -1,6 +1,6 @@
 """Measure a sample of committed results again, and compare: for whenever the engine has changed.
 
-    python scripts/check_results.py                          # every folder under docs/results
+    python scripts/check_results.py                          # every study under docs/results
     python scripts/check_results.py docs/results/heads-kept/smollm2-135m-q4
 
 Each study runs once more with the settings that its folder names, narrowed to one task and one or
@@ -25,7 +25,7 @@ from typing import Any
 from headcount.errors import HeadcountError
 from headcount.lab import Lab
 from headcount.models.model import Model, load_model
-from headcount.studies import study_config
+from headcount.studies import STUDIES, study_config
 from headcount.studies.run import run_study
 
 RESULTS = Path(__file__).parents[1] / "docs" / "results"
@@ -156,6 +156,14 @@ def check(folder: Path, model: Model) -> bool:
     return bool(found) and not different
 
 
+def studies() -> list[Path]:
+    """The folders that can be measured again: benchmarks of lm-eval need their documents."""
+    folders = sorted(path.parent for path in RESULTS.rglob("run.json"))
+    return [
+        f for f in folders if json.loads((f / "run.json").read_text("utf-8"))["study"] in STUDIES
+    ]
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Check every folder; 1 where something differs."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -163,7 +171,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--model", help="default: the one that the folder names")
     parser.add_argument("--device")
     arguments = parser.parse_args(argv)
-    folders = arguments.folders or sorted(path.parent for path in RESULTS.rglob("run.json"))
+    folders = arguments.folders or studies()
     try:
         how = arguments.model or "", arguments.device
         agree = [check(folder, its_model(folder, *how)) for folder in folders]

@@ -22,7 +22,12 @@ from typing import Any
 
 DOCS = Path(__file__).parents[1] / "docs"
 RESULTS = DOCS / "results"
-PAGES = [*(DOCS / "studies").glob("*.md"), DOCS / "rankings.md", DOCS / "cache-budget.md"]
+PAGES = [
+    *(DOCS / "studies").glob("*.md"),
+    DOCS / "rankings.md",
+    DOCS / "cache-budget.md",
+    DOCS / "lm-eval.md",
+]
 MARKED = re.compile(
     r"(<!-- finding (\S+): written by scripts/write_findings\.py -->).*?(<!-- end of finding -->)",
     re.DOTALL,
@@ -1440,6 +1445,32 @@ def cache_equal() -> str:
             body.append([what, name, row["count"], lost, *smaller])
     header = ("what", "heads", "in full", "score lost", "smaller", "smaller at 32,768 tokens")
     return markdown(header, body)
+
+
+@table("lm-eval-scores")
+def lm_eval_scores() -> str:
+    """The scores of all benchmarks, with the best heads and with random ones masked."""
+    body = []
+    for model, name in MODELS.items():
+        folder = f"lm-eval/{model}"
+        if not (RESULTS / folder).is_dir():
+            continue
+        for row in rows(f"{folder}/curves.csv", series="top"):
+            about = {key: row[key] for key in ("task", "metric", "count")}
+            others = [one(f"{folder}/curves.csv", series=s, **about) for s in ("random", "matched")]
+            cells = [
+                name,
+                f"{row['task']}, {row['metric']}",
+                row["count"],
+                *map(interval, [row, *others]),
+            ]
+            gap = {"difference": "TopK minus RandomK", **about}
+            masked = row["count"] != "0"
+            body.append(
+                [*cells, interval(one(f"{folder}/differences.csv", **gap)) if masked else ""]
+            )
+    header = ("model", "benchmark", "heads masked", "TopK", "RandomK", "layer-matched")
+    return markdown((*header, "TopK minus RandomK"), body)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

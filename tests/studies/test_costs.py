@@ -41,6 +41,12 @@ WIDE: dict[str, Any] = {
 }
 
 
+@pytest.fixture(autouse=True)
+def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is trained or written for a study stays out of the user's cache."""
+    monkeypatch.setenv("HEADCOUNT_CACHE", str(tmp_path / "cache"))
+
+
 def tiny() -> Model:
     module = tiny_model("llama", vocab_size=2000, max_position_embeddings=1024, **WIDE)
     return wrap(module, byte_level(), name="tiny")

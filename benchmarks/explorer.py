@@ -23,7 +23,6 @@ from machine import describe_machine
 
 from headcount import explore, load_model
 from headcount.explorer.launch import ExplorerServer
-from headcount.explorer.weights import weights_in_words
 
 TEXT = (
     "When Mary and John went to the garden on a bright morning in early spring, after a long walk"
@@ -71,7 +70,7 @@ def main() -> None:
     prompt = model.tokenizer.decode(model.tokenizer.encode(TEXT * 2)[:TOKENS])
     result: dict[str, Any] = {
         "model": model.name,
-        "weights": weights_in_words(model),
+        "weights": model.precision,
         "machine": describe_machine(),
     }
     result |= {"threads": torch.get_num_threads(), "repeats": arguments.repeats}

@@ -195,8 +195,9 @@ def _parse(file: BinaryIO) -> tuple[Header, int]:
     if not end:
         raise ValueError("no tensors")
     (stored, _) = formats.most_common(1)[0]
-    with suppress(ValueError):  # a mixture of formats has a name of its own, in newer files
-        stored = LlamaFileType(settings.get("general.file_type")).name.partition("_")[2]
+    mixture = settings.get("general.file_type")  # a mixture of formats has a name of its own
+    with suppress(ValueError):
+        stored = LlamaFileType(int(mixture)).name.partition("_")[2] if mixture else stored
     alignment = int(settings.get("general.alignment", 32))
     start = -(-file.tell() // alignment) * alignment
     kept = {k: v for k, v in settings.items() if isinstance(v, str | bool)}

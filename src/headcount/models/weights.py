@@ -1,4 +1,4 @@
-"""What the weights of a model are, in words: the one place from which every page and caption says it.
+"""What the weights of a model are, in words: every page and caption says it from here.
 
 A result records the facts of its models (`Model.facts`), so nothing is read out of their names.
 """
@@ -47,9 +47,9 @@ def display_names(models: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
 
     Names that would become alike stay as they are.
 
-    >>> facts = {"stored": "Q4_K_M"}
-    >>> display_names({"Qwen2.5-Coder-1.5B-Instruct-Q4_K_M": facts, "org/my-model": {}})
-    {'Qwen2.5-Coder-1.5B-Instruct-Q4_K_M': 'Qwen2.5-Coder-1.5B (Q4_K_M)', 'org/my-model': 'my-model'}
+    >>> models = {"Qwen2.5-Coder-1.5B-Instruct-Q4_K_M": {"stored": "Q4_K_M"}, "org/my-model": {}}
+    >>> list(display_names(models).values())
+    ['Qwen2.5-Coder-1.5B (Q4_K_M)', 'my-model']
     >>> display_names({"sparse:smollm2-135m-q4": {"stored": "Q4_1"}})["sparse:smollm2-135m-q4"]
     'sparse SmolLM2-135M (Q4_1)'
     """

@@ -85,9 +85,9 @@ def other_set_up(panels: Sequence[FunctionPanel], counts: Sequence[int], total: 
 
 
 def far_unmasked(panels: Sequence[FunctionPanel]) -> str:
-    """Why claims about the shape of the curves cannot be compared: a model has more or less to lose.
+    """Why claims about the shape of the curves cannot be compared; empty if they can.
 
-    Empty if they can.
+    A model with another accuracy has more or less to lose.
     """
     far = [
         f"{panel.name} {value:.2f} (published {UNMASKED[panel.key]:.2f})"

@@ -32,14 +32,14 @@ def weights_in_words(facts: Mapping[str, Any]) -> str:
     >>> weights_in_words({"stored": "", "dtype": "float32"})
     'float32 weights'
     """
-    stored, dtype = str(facts.get("stored") or ""), facts.get("dtype", "unknown")
+    stored, dtype = str(facts.get("stored") or ""), str(facts.get("dtype") or "")
     if not stored:
-        return f"{dtype} weights"
+        return f"{dtype} weights" if dtype else "weights of unknown precision"
     if "-bit" in stored:
         return f"{stored} weights"
     found = BITS.match(stored)
     few = f"{found[1]}-bit weights ({stored})" if found else f"{stored} weights"
-    return f"{few}, dequantised to {dtype}"
+    return f"{few}, dequantised to {dtype}" if dtype else few
 
 
 def display_names(models: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:

@@ -21,6 +21,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from headcount.errors import HeadcountError, counted
+from headcount.figures.style import NARROW
 from headcount.report.head_rows import head_data
 from headcount.report.page_texts import CAPTIONS, QUESTIONS, SOURCES, VERDICTS, next_commands
 from headcount.report.read import Result, number, read_result
@@ -84,6 +85,9 @@ def _environment() -> Environment:
         "columns": _columns,
         "settings": _settings,
         "base64": lambda data: base64.b64encode(data).decode(),
+        "is_narrow": lambda name, figures: (
+            name.endswith(NARROW) and name.removesuffix(NARROW) in figures
+        ),
         "tally": lambda claims: Counter(str(claim.get("verdict")) for claim in claims),
     }
     environment.globals |= {

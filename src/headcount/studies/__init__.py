@@ -15,7 +15,7 @@ from headcount.errors import unknown
 from headcount.registry import Registry, check_made, check_setting
 
 if TYPE_CHECKING:
-    from headcount.report.estimates import Estimates
+    from headcount.report.estimates import Drawn, Estimates, Models
     from headcount.studies.description import Description
     from headcount.value_table import ValueTable
 
@@ -48,6 +48,8 @@ class StudyKind:
     check     refuses a config that names what does not exist, before a model is loaded
     estimate  makes points, tables and claims from values and facts; without it, a result cannot be
               verified
+    draw      draws the figures and says their captions, from values, facts, estimates and the facts
+              of the models; without it, a result cannot be drawn again
     """
 
     key: str
@@ -57,6 +59,7 @@ class StudyKind:
     models: tuple[str, ...] = ("smollm2-135m-q4",)
     check: Callable[[Any], object] = lambda config: None
     estimate: Callable[[ValueTable, Mapping[str, Any]], Estimates] | None = None
+    draw: Callable[[ValueTable, Mapping[str, Any], Estimates, Models], Drawn] | None = None
 
     def describe(self, models: Sequence[Any], config: Any) -> Description:
         """What the study would measure on these models."""

@@ -55,12 +55,7 @@ class Verified:
 def verify(folder: str | Path) -> Verified:
     """Recompute every interval and verdict of a result folder, and compare them with its files."""
     result = read_result(folder)
-    facts = result.run.get("facts")
-    if not isinstance(facts, dict) or not facts:
-        raise HeadcountError(
-            f"{folder} was written before results kept what their estimates are made from: run its "
-            "command again."
-        )
+    facts = _facts(result)
     checks = _Checks()
     try:
         values = ValueTable.read(Path(folder))
@@ -77,6 +72,22 @@ def verify(folder: str | Path) -> Verified:
     left_out = [name for title, name in result.run["tables"].items() if title not in found.tables]
     told = tuple(checks.differences)
     return Verified(str(folder), checks.numbers, len(found.claims), told, tuple(left_out))
+
+
+def estimates_of(result: Result, folder: str | Path) -> tuple[ValueTable, Estimates]:
+    """The values of a result folder, and the estimates that follow from them."""
+    values = ValueTable.read(Path(folder))
+    return values, _estimate(result, values, _facts(result))
+
+
+def _facts(result: Result) -> Mapping[str, Any]:
+    facts = result.run.get("facts")
+    if not isinstance(facts, dict) or not facts:
+        raise HeadcountError(
+            f"{result.folder} was written before results kept what their estimates are made from: "
+            "run its command again."
+        )
+    return facts
 
 
 def unlike_the_settings(run: Mapping[str, Any], values: ValueTable) -> list[str]:

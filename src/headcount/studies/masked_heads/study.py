@@ -43,7 +43,7 @@ from headcount.studies.description import (
 from headcount.studies.masked_heads.config import FRACTIONS, PRESETS, Config
 from headcount.studies.masked_heads.estimates import estimate
 from headcount.studies.masked_heads.figure import draw
-from headcount.studies.masked_heads.panels import AGAIN, ANYWHERE, COLUMNS, SERIES, panels_of
+from headcount.studies.masked_heads.panels import AGAIN, ANYWHERE, COLUMNS, SERIES
 from headcount.tasks import FUNCTIONS, Task, make_task, task_factory
 from headcount.value_table import ValueTable
 
@@ -197,7 +197,8 @@ class _MaskedHeads:
         for key, task in self.tasks.items():
             own = {by: score for (of, by), score in scores.items() if of == key}
             heads += head_rows(name, key, own, clusters=task.split("ranking").clusters)
-        figures, captions = draw(panels_of(values, facts), found, facts)
+        models = {name: self.model.facts}
+        figures, captions = draw(values, facts, found, models)
         return Study(
             name=KIND.key,
             title=f"{KIND.key} · {name}",
@@ -211,7 +212,7 @@ class _MaskedHeads:
                 "similarity": {"key": second.key, "identity": second.identity()},
                 "task": self.task_settings,
             },
-            model={name: self.model.facts},
+            model=models,
             scores={f"{key}-{by}": score for (key, by), score in scores.items()},
             heads=heads,
             notes=[*found.notes, *notes, *self._differences()],
@@ -293,7 +294,9 @@ class _MaskedHeads:
         return notes
 
 
-KIND = StudyKind("masked-heads", describe, Config, PRESETS, check=check, estimate=estimate)
+KIND = StudyKind(
+    "masked-heads", describe, Config, PRESETS, check=check, estimate=estimate, draw=draw
+)
 
 
 def published_counts(layout: HeadLayout) -> list[int]:

@@ -30,7 +30,7 @@ from headcount.studies.description import (
 )
 from headcount.studies.token_insertion.config import PRESETS, Config
 from headcount.studies.token_insertion.estimates import estimate
-from headcount.studies.token_insertion.figure import draw
+from headcount.studies.token_insertion.figure import draw, profile_facts
 from headcount.studies.token_insertion.grading import (
     NOTHING,
     Condition,
@@ -43,14 +43,7 @@ from headcount.studies.token_insertion.grading import (
     task_label,
 )
 from headcount.studies.token_insertion.internals import Internals, InternalsRequest, change_rows
-from headcount.studies.token_insertion.panels import (
-    COLUMNS,
-    PROBLEMS,
-    PROMPTS,
-    SHARED,
-    drawn,
-    panels_of,
-)
+from headcount.studies.token_insertion.panels import COLUMNS, PROBLEMS, PROMPTS, SHARED
 from headcount.tasks import Task
 from headcount.tasks.inserts import with_insert
 from headcount.value_table import ValueTable
@@ -158,14 +151,12 @@ class _TokenInsertion:
         values = self._values(graded, internals)
         facts = plain_facts(self._facts(graded, internals))
         found = estimate(values, facts)
-        figures, captions = draw(
-            drawn(panels_of(values, facts)), found, internals.get(0), self.config.sinks
-        )
+        models = {model.name: model.facts for model in self.models}
+        figures, captions = draw(values, facts, found, models)
         heads: list[dict[str, Any]] = []
         for number, inside in internals.items():
             task = self.rounds[number][1]
             heads += change_rows(inside, task.name, self._read(task).clusters)
-        models = {model.name: model.facts for model in self.models}
         notes = [*found.notes, *self.left_out, *_cut_off(facts["truncated"])]
         return Study(
             name=KIND.key,
@@ -260,6 +251,11 @@ class _TokenInsertion:
                 }
                 for one in internals.values()
             },
+            "profiles": {
+                one.model: profile_facts(one, config.sinks)
+                for one in internals.values()
+                if one.drawn
+            },
         }
 
     def _settings(self) -> dict[str, Any]:
@@ -317,4 +313,6 @@ def _cut_off(truncated: Sequence[Mapping[str, Any]]) -> list[str]:
     ]
 
 
-KIND = StudyKind("token-insertion", describe, Config, PRESETS, check=check, estimate=estimate)
+KIND = StudyKind(
+    "token-insertion", describe, Config, PRESETS, check=check, estimate=estimate, draw=draw
+)

@@ -109,7 +109,7 @@ def read_profiles(model: str, kept: Mapping[str, Any]) -> Profiles:
     series = kept["series"]
     layer = kept["head"].partition(".")[0]
     return Profiles(
-        f"Average attention on head {kept['head']} of {model}",
+        f"Head {kept['head']} of {model}",
         {name: shown(one["head"]) for name, one in series.items()},
         f"Mean over the {kept['heads']} heads of layer {layer}",
         {name: shown(one["mean"]) for name, one in series.items()},

@@ -212,7 +212,7 @@ def plot_areas(
             ends = np.nan_to_num([[v - low, high - v] for _, (v, low, high) in known]).clip(min=0).T
             look: dict[str, Any] = {"color": MODELS[number % 4], "markersize": 3, "linewidth": 0.9}
             axes.errorbar(x, y, xerr=ends, fmt=MARKERS[number], label=model, **look)
-        axes.set_title(title)
+        axes.set_title(fill(title, 20))
         axes.locator_params(axis="x", nbins=5)
         axes.grid(True, axis="x")
     grid[0].set_yticks(range(len(orders)), [fill(order.replace("-", " "), 21) for order in orders])

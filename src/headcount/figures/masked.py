@@ -109,16 +109,18 @@ def plot_heat(
     """Draw a table of numbers from 0 to 1 as colours: a row for each name, with the numbers."""
     names = list(values)
     shown = np.array([[values[name].get(column, np.nan) for column in columns] for name in names])
-    figure = style.new_figure(style.PAGE if len(columns) > 4 else 5.0, 0.9 + 0.24 * len(names))
+    many = len(columns) > 4
+    figure = style.new_figure(style.COLUMN, (1.2 if many else 0.7) + 0.24 * len(names))
     axes = figure.add_subplot()
     axes.set_facecolor("#E6E6E6")
     picture = axes.imshow(shown, vmin=0, vmax=1, cmap="viridis", aspect="auto")
     for (row, column), value in np.ndenumerate(shown):
         text = "–" if np.isnan(value) else f"{value:.2f}"
         ink = "black" if np.isnan(value) or value > 0.55 else "white"
-        axes.text(column, row, text, ha="center", va="center", color=ink, fontsize=6.5)
-    axes.set_xticks(range(len(columns)), [fill(column, 13) for column in columns])
-    axes.set_yticks(range(len(names)), names)
+        axes.text(column, row, text, ha="center", va="center", color=ink, fontsize=6)
+    titles = [fill(column, 13) for column in columns]
+    axes.set_xticks(range(len(columns)), titles, rotation=90 if many else 0)
+    axes.set_yticks(range(len(names)), [fill(name, 18) for name in names])
     axes.tick_params(length=0)
-    figure.colorbar(picture, ax=axes, label=label, pad=0.015)
+    figure.colorbar(picture, ax=axes, label=label, pad=0.02, fraction=0.06)
     return figure

@@ -84,7 +84,7 @@ def _caption(panels: Sequence[SilentPanel], facts: Mapping[str, Any], about: str
         "active heads of each prompt are zeroed. Thresholds are from ranking prompts, the places "
         "on the axis from the test prompts. Random heads: as many on each prompt as by the first "
         "score, other ones each time. Bands are 95 % intervals over prompts and templates, with "
-        "thresholds held fixed. "
+        "thresholds held fixed; a triangle marks one that leaves the frame. "
         f"Cross: published for MMLU, 12 % of the heads at 1 % loss.{_chance(left_out)}"
     )
 

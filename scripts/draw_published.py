@@ -4,9 +4,9 @@
 
 The published curves are not ours to print, and we do not have their numbers. What is drawn is their
 form (axes, ticks, colours, legends) with those points that can be read off the figures, to about
-5 % of an axis, in the width of a column: panels of one row stand two by two. Straight lines join the
-points of a curve, nothing is interpolated, and what cannot be read is left empty. Right of each form
-stands the committed figure of ours, which `draw_results.py` draws.
+5 % of an axis, in the width of a column: panels of one row stand two by two. Straight lines join
+the points of a curve, nothing is interpolated, and what cannot be read is left empty. Right of each
+form stands the committed figure of ours, which `draw_results.py` draws.
 """
 
 from __future__ import annotations

@@ -22,6 +22,7 @@ from markupsafe import Markup
 
 from headcount.errors import HeadcountError, counted
 from headcount.figures.style import NARROW
+from headcount.models.weights import weights_in_words
 from headcount.report.head_rows import head_data
 from headcount.report.page_texts import CAPTIONS, QUESTIONS, SOURCES, VERDICTS, next_commands
 from headcount.report.read import Result, number, read_result
@@ -85,6 +86,7 @@ def _environment() -> Environment:
         "columns": _columns,
         "settings": _settings,
         "base64": lambda data: base64.b64encode(data).decode(),
+        "weights": weights_in_words,
         "is_narrow": lambda name, figures: (
             name.endswith(NARROW) and name.removesuffix(NARROW) in figures
         ),

@@ -1,6 +1,6 @@
 """How often do intervals hold the truth? Simulated data with known effects, level by level.
 
-    python scripts/calibrate.py                      # 2,000 simulations a cell: half an hour
+    python scripts/calibrate.py                      # 2,000 simulations a cell: forty minutes
     python scripts/calibrate.py --times 200 --out FILE   # a quick look
     python scripts/calibrate.py --only "accuracy 0.7"    # one statistic; the others keep their rows
     python scripts/calibrate.py --page               # writes the table of docs/statistics.md

@@ -64,11 +64,11 @@ def log_axis(axes: Axes, ticks: Sequence[float], labels: Sequence[str], *, base:
 def both_widths(
     name: str, plot: Callable[..., Figure], *arguments: Any, **options: Any
 ) -> dict[str, Figure]:
-    """The figure `name` as wide as a page, and NAME-column as wide as a column."""
-    return {
-        name: plot(*arguments, **options),
-        f"{name}{NARROW}": plot(*arguments, **options, width=COLUMN),
-    }
+    """The figure `name`, and NAME-column as wide as a column unless the first one is."""
+    figures = {name: plot(*arguments, **options)}
+    if figures[name].get_figwidth() > COLUMN:
+        figures[f"{name}{NARROW}"] = plot(*arguments, **options, width=COLUMN)
+    return figures
 
 
 def panel_grid(

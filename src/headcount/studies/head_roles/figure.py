@@ -48,13 +48,8 @@ def draw(values: ValueTable, facts: Mapping[str, Any], found: Estimates, models:
     lines, per_token = (_lines(soft, found, names, reading) for reading in ("sum", "token"))
     zoomed = zoomed_in(lines)
     how: dict[str, Any] = {"at_chance": at_chance, "width": COLUMN}
-    several = len({panel.model for panel in soft}) > 1
     figures = {
-        **(
-            both_widths("figure", plot_roles, lines, label=SUMMED, at_chance=at_chance)
-            if several
-            else {"figure": plot_roles(lines, label=SUMMED, **how)}
-        ),
+        **both_widths("figure", plot_roles, lines, label=SUMMED, at_chance=at_chance),
         "per-token": plot_roles(per_token, label=PER_TOKEN, **how),
         "interference": plot_roles(zoomed, label=SUMMED, zoomed=True, **how),
     }

@@ -39,10 +39,7 @@ def draw(values: ValueTable, facts: Mapping[str, Any], found: Estimates, models:
     shown = kept.get(first.model)
     at_chance = [names[panel.model] for panel in panels if panel.at_chance]
     how: dict[str, Any] = {"title": title, "at_chance": at_chance, "margin": 100 * SAME}
-    if shown:
-        figures = both_widths("figure", plot_inserts, bars, changes, shown, **how)
-    else:
-        figures = {"figure": plot_inserts(bars, changes, None, **how)}
+    figures = both_widths("figure", plot_inserts, bars, changes, shown, **how)
     captions = {"figure": _caption(panels, names, models)}
     if len(kept) > 1:
         figures["profiles"] = plot_profiles(list(kept.values()))

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -60,8 +60,8 @@ def add_roles(run: dict[str, Any]) -> None:
 
 def add_profiles(folder: Path, run: dict[str, Any], model: Model) -> None:
     """Add the profiles of one model, if its prompts come along with headcount."""
-    settings, name = run["settings"], run["facts"]["models"]
-    label = next((n for n in name if run["model"][n]["weights"] == model.identity["weights"]), None)
+    settings, weights = run["settings"], model.identity["weights"]
+    label = next((n for n, facts in run["model"].items() if facts["weights"] == weights), None)
     if label is None or settings["task"]:  # of other prompts than those of the task itself
         return
     config = Config(prompts=settings["prompts"])
@@ -81,14 +81,15 @@ def add_profiles(folder: Path, run: dict[str, Any], model: Model) -> None:
     number = int(inside["head"].partition(".")[2])
     series = {}
     for which in request.prompts:
-        found = profiles(model, [request.ids(which)[n] for n in alike])
-        table = np.mean([one[heads] for one in found], axis=0)
-        own = table[number], table.mean(0)
-        series[which] = dict(zip(("head", "mean"), map(five_digits, own), strict=True))
-        series[which] |= {"span": spans[which]}
+        found = [own[heads] for own in profiles(model, [request.ids(which)[n] for n in alike])]
+        table = np.mean(found, axis=0)
+        drawn = zip(("head", "mean"), map(five_digits, (table[number], table.mean(0))), strict=True)
+        series[which] = {**dict(drawn), "span": spans[which]}
         if spans[which]:
-            prompts = [request.prompts[which][n] for n in alike]
-            check(folder, label, which, inside["head"], alike, prompts, found, number, heads)
+            places = [list(request.prompts[which][n].original) for n in alike]
+            again = [one[number][p] for one, p in zip(found, places, strict=True)]
+            about = {"model": label, "series": which, "where": inside["head"]}
+            check(folder, about, alike, [one[1 : len(one) - QUERIES].mean() for one in again])
     run["facts"].setdefault("profiles", {})[label] = {
         "head": inside["head"],
         "heads": int(heads.sum()),
@@ -99,19 +100,16 @@ def add_profiles(folder: Path, run: dict[str, Any], model: Model) -> None:
     }
 
 
-def check(folder: Path, label: str, series: str, head: str, alike: Any, prompts: Any, found: Any,
-          number: int, heads: Any) -> None:  # fmt: skip
-    """Compare the weight of original tokens with the value that the result has of each prompt."""
-    about = {"model": label, "series": series, "metric": "original", "queries": "all"}
+def check(
+    folder: Path, about: Mapping[str, str], alike: Sequence[int], again: Sequence[float]
+) -> None:
+    """Compare the attention on original tokens with what the result has of each prompt."""
     values = ValueTable.read(folder)
-    (facts,) = values.facts(**about, where=head)
-    kept = values.get(**facts)[0][list(alike)]
-    inside = [one[heads][number][list(p.original)] for one, p in zip(found, prompts, strict=True)]
-    again = [one[1 : len(one) - QUERIES].mean() for one in inside]
-    apart = float(np.max(np.abs(np.array(again) / kept - 1)))
-    print(f"{label}, {series}: attention on original tokens differs by at most {apart:.1e}")
-    if apart > 0.02:
-        raise SystemExit(f"{folder}: the profiles of {label} are not those of its prompts.")
+    (facts,) = values.facts(**about, metric="original", queries="all")
+    apart = float(np.max(np.abs(np.array(again) / values.get(**facts)[0][list(alike)] - 1)))
+    print(f"{', '.join(about.values())}: attention differs by at most {apart:.1e} of its size")
+    if apart > 0.001:
+        raise SystemExit(f"{folder}: these profiles are not those of its prompts.")
 
 
 def main() -> None:

@@ -17,6 +17,7 @@ from headcount.studies import STUDIES, study_kind
 from headcount.studies.verify import estimates_of
 from headcount.system.files import safe_name, write_csv, write_json
 from headcount.system.folders import RECORD
+from headcount.value_table import MisfitError
 
 
 def make_again(folder: str | Path) -> list[Path]:
@@ -29,7 +30,10 @@ def make_again(folder: str | Path) -> list[Path]:
             f'A result of "{result.study}" cannot be made again from its values: that is possible '
             f"for {', '.join(known)}."
         )
-    values, found = estimates_of(result, folder)
+    try:
+        values, found = estimates_of(result, folder)
+    except MisfitError as error:
+        raise HeadcountError(f"{folder} does not fit together: {error}") from error
     figures, captions = draw(values, result.run["facts"], found, result.run["model"])
     paths = [path for name, figure in figures.items() for path in save_figure(figure, folder, name)]
     old = [name for name in result.run["figures"] if name not in figures]

@@ -4,9 +4,10 @@
 
 Each result names the checksum of its models' weights. Where a model that is given has the same
 checksum, the format in which its weights are stored and its number of parameters are added to
-run.json. The gates of head-roles that have this checksum give the roles of all heads in every fit.
-The attention profiles that token-insertion draws are computed anew from the same prompts, in a
-minute or two for each model, and must agree with what the result has of these prompts.
+run.json, and so is the largest value of metrics that have one. The gates of head-roles that have
+this checksum give the roles of all heads in every fit. The attention profiles that token-insertion
+draws are computed anew from the same prompts, in a minute or two for each model, and must agree
+with what the result has of these prompts.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from headcount.metrics import get_metric
 from headcount.models.model import Model, load_model
 from headcount.rankings.causal_gates.result import CausalGates
 from headcount.studies.head_roles.config import ROWS
@@ -129,7 +131,9 @@ def main() -> None:
     for path, run in runs.items():
         if run["study"] == "head-roles":
             add_roles(run)
-            write_json(path, run)
+        for metric in run["facts"].get("metrics", ()) if run["study"] == "masked-heads" else ():
+            metric["most"] = get_metric(metric["key"]).most  # type: ignore[union-attr]
+        write_json(path, run)
         print(path, [facts.get("stored") for facts in run["model"].values()])
 
 

@@ -1,4 +1,4 @@
-"""`headcount report FOLDER --again`: what is made from a result's own values, and what cannot be."""
+"""`headcount report FOLDER --again`: what is made from a result's values, and what cannot be."""
 
 from __future__ import annotations
 

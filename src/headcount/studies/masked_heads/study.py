@@ -254,7 +254,12 @@ class _MaskedHeads:
             "total": self.model.layout.total,
             "functions": {key: FUNCTIONS[key].name for key in self.tasks},
             "metrics": [
-                {"key": metric.key, "name": metric.name, "binary": metric.binary}
+                {
+                    "key": metric.key,
+                    "name": metric.name,
+                    "binary": metric.binary,
+                    "most": metric.most,
+                }
                 for metric in metrics.values()
             ],
             "floors": {

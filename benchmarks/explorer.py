@@ -28,7 +28,6 @@ from headcount import HeadScores, load_model, make_task
 from headcount.explorer.launch import ExplorerServer
 from headcount.explorer.scores import Scores
 from headcount.explorer.session import ExplorerSession
-from headcount.explorer.weights import weights_in_words
 
 TEXT = (
     "When Mary and John went to the garden on a bright morning in early spring, after a long walk"
@@ -75,7 +74,7 @@ def main() -> None:
     prompt = model.tokenizer.decode(model.tokenizer.encode(TEXT * 2)[:TOKENS])
     result: dict[str, Any] = {
         "model": model.name,
-        "weights": weights_in_words(model),
+        "weights": model.precision,
         "machine": describe_machine(),
     }
     result |= {"threads": torch.get_num_threads(), "repeats": arguments.repeats}

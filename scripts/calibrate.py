@@ -1,6 +1,6 @@
 """How often do intervals hold the truth? Simulated data with known effects, level by level.
 
-    python scripts/calibrate.py                      # 2,000 simulations a cell: half an hour
+    python scripts/calibrate.py                      # 2,000 simulations a cell: forty minutes
     python scripts/calibrate.py --times 200 --out FILE   # a quick look
     python scripts/calibrate.py --only "accuracy 0.7"    # one statistic; the others keep their rows
     python scripts/calibrate.py --page               # writes the table of docs/statistics.md
@@ -25,7 +25,12 @@ from pathlib import Path
 
 import numpy as np
 
-from headcount.curves.explained import explained_effect
+from headcount.curves.explained import (
+    Explained,
+    crossings,
+    explained_effect,
+    ratio_of_needed,
+)
 from headcount.stats import (
     Interval,
     Resampling,
@@ -108,6 +113,75 @@ def distance(world: World, rng: np.random.Generator) -> tuple[Interval, float]:
     return found, float(np.trapezoid(np.abs(1 - truth), np.array(counts) / 200))
 
 
+CURVE = np.array((0, 1, 2, 5, 10, 20, 35, 50, 75, 100, 150, 200))
+
+
+def rise(heads: float) -> np.ndarray:
+    """An explained effect that rises ever more slowly, and is 1 with all heads."""
+    return (1 - np.exp(-CURVE / heads)) / (1 - np.exp(-CURVE[-1] / heads))
+
+
+def simulated(
+    world: World, rng: np.random.Generator, labels: np.ndarray, *curves: np.ndarray
+) -> list[Explained]:
+    """Curves of these explained effects on the same prompts, half of whose noise counts share."""
+    items, found = Resampling(own_contents(labels)), []
+    for truth in curves:
+        common = world.noise(rng, labels)
+        values = {
+            int(count): 3 * share + (common + world.noise(rng, labels)) * 0.5**0.5 * (0 < share < 1)
+            for count, share in zip(CURVE, truth, strict=True)
+        }
+        found.append(explained_effect(values, items))
+    return found
+
+
+def help_of_heads(world: World, rng: np.random.Generator) -> tuple[Interval, float]:
+    """CPR."""
+    truth = rise(15)
+    (curve,) = simulated(world, rng, world.labels(rng), truth)
+    return curve.cpr().interval, float(np.trapezoid(truth, CURVE / CURVE[-1]))
+
+
+def heads_needed(
+    threshold: float, world: World, rng: np.random.Generator
+) -> tuple[Interval, float]:
+    truth = rise(15)
+    (curve,) = simulated(world, rng, world.labels(rng), truth)
+    return curve.needed(threshold), float(crossings(CURVE, truth[None], threshold)[0])
+
+
+def ratio(threshold: float, world: World, rng: np.random.Generator) -> tuple[Interval, float]:
+    """Heads needed by one model over heads needed by another, on the same prompts."""
+    truths = rise(30), rise(15)
+    one, other = simulated(world, rng, world.labels(rng), *truths)
+    needed = [float(crossings(CURVE, truth[None], threshold)[0]) for truth in truths]
+    ((_, found, _),) = ratio_of_needed(one, other, [threshold])
+    return found, needed[0] / needed[1]
+
+
+def two_sided(world: World, rng: np.random.Generator) -> tuple[Interval, float]:
+    """The count from which on the explained effect stays within 1 ± 0.1."""
+    truth = rise(15)
+    (curve,) = simulated(world, rng, world.labels(rng), truth)
+    return curve.two_sided(), float(CURVE[np.flatnonzero(np.abs(1 - truth) > 0.1)[-1] + 1])
+
+
+def reranked(number: int, world: World, rng: np.random.Generator) -> tuple[Interval, float]:
+    """The mean under one ranking, whose own chance is read off rankings of resampled prompts.
+
+    These scatter around the ranking that was used as it does around what it estimates.
+    """
+    labels = world.labels(rng)
+    chosen = rng.normal() * 0.3
+    items = world.noise(rng, labels)
+    again = rng.normal(size=(number, 1)) * 0.3 + 0.3 * world.noise(rng, labels, number)
+    estimate = Resampling(own_contents(labels)).estimate(
+        chosen + items, reranked=chosen + again + items
+    )
+    return estimate.interval, 0.0
+
+
 def accuracy(p: float, world: World, rng: np.random.Generator) -> tuple[Interval, float]:
     labels = world.labels(rng)
     return accuracy_interval(world.answers(rng, labels, p), clusters=own_contents(labels)), p
@@ -156,7 +230,13 @@ SINGLE: dict[str, Callable[[World, np.random.Generator], tuple[Interval, float]]
     "mean, contents crossed with templates": crossed,
     "mean of 3 random draws": partial(draws, 3),
     "mean of 5 random draws": partial(draws, 5),
+    "mean under one ranking, 10 re-rankings": partial(reranked, 10),
     "CMD of a curve near 1": distance,
+    "CPR of a curve": help_of_heads,
+    "heads needed for 0.7": partial(heads_needed, 0.7),
+    "heads needed for 0.9": partial(heads_needed, 0.9),
+    "ratio of heads needed for 0.7": partial(ratio, 0.7),
+    "two-sided heads needed": two_sided,
     "accuracy 0.7": partial(accuracy, 0.7),
     "accuracy 0.95": partial(accuracy, 0.95),
     "paired difference of answers": difference,

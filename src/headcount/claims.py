@@ -97,13 +97,14 @@ class Claim:
     def because(self, reason: str, verdict: Verdict | None = None) -> Claim:
         """The same claim with a further reason, and with this verdict if one is given.
 
-        Another verdict than "undecided" has no smallest effect that the sample would find.
+        Another verdict than "undecided" has no smallest effect that the sample would find. What was
+        not tested stays so: there is nothing that could be compared.
 
         >>> Claim("heads matter", None, 0.1, 0.0, 0.2, "undecided").because("Chance.").reason
         'Chance.'
         """
         reasons = " ".join(filter(None, [reason, self.reason])).strip()
-        verdict_now = verdict or self.verdict
+        verdict_now = self.verdict if self.verdict == "not tested" else verdict or self.verdict
         detectable = self.detectable if verdict_now == "undecided" else math.nan
         return replace(self, verdict=verdict_now, reason=reasons, detectable=detectable)
 

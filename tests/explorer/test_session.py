@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from queue import Queue
 from typing import Any
@@ -26,7 +25,6 @@ from headcount.explorer.scores import Scores
 from headcount.explorer.session import ExplorerSession
 from headcount.explorer.state import ExplorerState
 from headcount.explorer.texts import pieces
-from headcount.explorer.weights import weights_in_words
 from headcount.models.gate import gating
 from headcount.rankings.causal_gates import fit
 from headcount.rankings.causal_gates.result import CausalGates
@@ -231,14 +229,6 @@ def test_learned_gates_let_a_click_pass_within_an_update(
     while name != "cancelled":
         name, _ = told.get(timeout=60)
     assert not session.model.hooked
-
-
-def test_the_weights_of_a_4_bit_file_are_said_to_be_such(session: ExplorerSession) -> None:
-    model = session.model
-    assert weights_in_words(model) == "float32"
-    for spec in ("smollm2-135m-q4", "sparse:smollm2-135m", "folder/Model.Q4_1.gguf"):
-        named = replace(model, origin={"spec": spec})
-        assert weights_in_words(named) == "weights of a 4-bit file (Q4_1), dequantised to float32"
 
 
 @pytest.mark.parametrize(

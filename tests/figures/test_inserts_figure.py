@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
+from figures.in_print import check_print
 from matplotlib.colors import to_hex
-from matplotlib.text import Text
 
-from headcount.figures.inserts import Bar, Profiles, plot_inserts, plot_sweep
-from headcount.figures.style import BLUE, GREEN, INSERTS, ORANGE, PAGE, save_figure
+from headcount.figures.inserts import Bar, Profiles, plot_inserts, plot_profiles, plot_sweep
+from headcount.figures.style import BLUE, COLUMN, GREEN, INSERTS, ORANGE, PAGE, save_figure
 
 BARS = {
     "one": {
@@ -55,6 +57,8 @@ def test_bars_and_charts(tmp_path: Path) -> None:
     ):
         assert [line.get_label() for line in axes.get_lines()] == names
         assert {len(line.get_xdata()) for line in axes.get_lines()} == {length}
+    widths = {line.get_label(): line.get_linewidth() for line in above.get_lines()}
+    assert widths["Mful"] > 2 * widths["Mless"]  # where they are alike, both are seen
     colours = [to_hex(line.get_color()).upper() for line in above.get_lines()[:3]]
     assert colours == [BLUE, ORANGE, GREEN]
     assert figure.get_figwidth() == PAGE
@@ -71,11 +75,21 @@ def test_legends_stand_above_the_charts() -> None:
         assert all(one.get_window_extent().y1 < lowest for one in axes)
 
 
-def test_no_text_is_too_small_for_print() -> None:
-    figure = plot_inserts(BARS, CHANGES, profiles(), **HOW)
-    figure.draw_without_rendering()
-    texts = [text for text in figure.findobj(Text) if text.get_text()]
-    assert min(text.get_fontsize() for text in texts) >= 6
+@pytest.mark.parametrize("width", [PAGE, COLUMN])
+def test_it_can_be_read_in_print(width: float) -> None:
+    check_print(plot_inserts(BARS, CHANGES, profiles(), **HOW, width=width), width)
+    check_print(plot_inserts(BARS, CHANGES, None, **HOW), COLUMN)
+    check_print(plot_profiles([profiles()] * 3), COLUMN)
+
+
+def test_each_model_has_its_profiles() -> None:
+    figure = plot_profiles([profiles(), replace(profiles(), title="another head")])
+    assert [axes.get_title() for axes in figure.axes] == [
+        "Average attention on Head 14",
+        "another head",
+    ]
+    for axes in figure.axes:
+        assert {len(line.get_xdata()) for line in axes.get_lines()} == {30}
 
 
 def test_models_at_chance_are_marked() -> None:

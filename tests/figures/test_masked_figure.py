@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
+from figures.in_print import check_print
 from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.text import Text
 
 from headcount.figures.masked import CONTROLS, MaskedLine, plot_heat, plot_masked
 from headcount.figures.style import COLUMN, METRICS, PAGE
@@ -32,21 +32,24 @@ def lines(names: Sequence[str] = METRIC_NAMES, counts: Sequence[int] = COUNTS) -
 
 @pytest.mark.parametrize("panels", [1, 2, 4, 5, 8])
 @pytest.mark.parametrize("names", [METRIC_NAMES[:1], METRIC_NAMES])
-def test_everything_stays_within_the_printed_width(panels: int, names: tuple[str, ...]) -> None:
-    figure = plot_masked({f"panel {i}": lines(names) for i in range(panels)}, label="Score")
-    assert figure.get_figwidth() == (PAGE if panels > 2 else COLUMN)
-    canvas = FigureCanvasAgg(figure)
-    canvas.draw()
-    whole = figure.get_tightbbox(canvas.get_renderer())
-    assert whole is not None
-    assert whole.x0 >= 0
-    assert whole.y0 >= 0
-    assert whole.x1 <= figure.get_figwidth()
-    assert whole.y1 <= figure.get_figheight()
+@pytest.mark.parametrize("width", [PAGE, COLUMN])
+def test_everything_stays_within_the_printed_width(
+    panels: int, names: tuple[str, ...], width: float
+) -> None:
+    made = {f"panel {i}": lines(names) for i in range(panels)}
+    figure = plot_masked(made, label="Score", width=width)
+    check_print(figure, width if panels > 2 else COLUMN)
     (legend,) = figure.legends
     assert len(legend.get_texts()) == 2 * len(names)  # each line once, however many panels
-    texts = [text for text in figure.findobj(Text) if text.get_text()]  # type: ignore[attr-defined]
-    assert min(text.get_fontsize() for text in texts) >= 6
+
+
+def test_bands_beyond_the_frame_are_marked() -> None:
+    beyond = MaskedLine("top", "TopK", "black", [(4, 0.5, -0.2, 1.0), (8, 0.5, -0.4, 1.3)])
+    (axes,) = plot_masked({"Math": [beyond]}, label="Score").axes
+    marks = {line.get_marker(): line for line in axes.lines if line.get_marker() in ("^", "v")}
+    assert set(marks) == {"^", "v"}
+    assert {line.get_xdata()[0] for line in marks.values()} == {8}  # the farthest of a run
+    assert [marks[mark].get_ydata()[0] for mark in ("v", "^")] == [0.0, 1.0]  # of the height
 
 
 def test_lines_and_bands_are_the_points_and_treatment_and_control_both_have_bands() -> None:
@@ -56,12 +59,14 @@ def test_lines_and_bands_are_the_points_and_treatment_and_control_both_have_band
     bands = [band for band in axes.collections if len(band.get_paths()[0].vertices) > 4]
     assert len(bands) == 4
     for line, band, wanted in zip(drawn, bands, lines(), strict=True):
-        masked = wanted.points[1:]
-        assert list(line.get_xdata()) == [count for count, *_ in masked]
+        masked, places = wanted.points[1:], list(line.get_xdata())
+        assert places == pytest.approx([count for count, *_ in masked], rel=0.09)  # drawn apart
         assert list(line.get_ydata()) == [value for _, value, *_ in masked]
         corners = {tuple(np.round(corner, 6)) for corner in band.get_paths()[0].vertices}
-        for count, _, low, high in masked:
-            assert {(count, round(low, 6)), (count, round(high, 6))} <= corners
+        for place, (_, _, low, high) in zip(np.round(places, 6), masked, strict=True):
+            assert {(place, round(low, 6)), (place, round(high, 6))} <= corners
+    assert len({line.get_xdata()[0] for line in drawn}) == 4  # equal lines do not hide each other
+    assert [band.get_hatch() for band in bands] == [None, "/////"] * 2  # and bands differ
 
 
 def test_the_whole_model_stands_apart_behind_a_break() -> None:
@@ -71,8 +76,9 @@ def test_the_whole_model_stands_apart_behind_a_break() -> None:
     assert ticks == ["0", "4", "8", "16"]
     aside = axes.get_xticks()[0]
     assert 0 < aside < 4 / 2
-    lonely = [line for line in axes.lines if list(line.get_xdata()) == [aside]]
-    assert [line.get_ydata()[0] for line in lonely] == [0.9] * 4
+    lonely = [line for line in axes.lines if len(line.get_xdata()) == 1]
+    assert [line.get_ydata()[0] for line in lonely] == [0.9]  # all series are the whole model
+    assert lonely[0].get_xdata()[0] == pytest.approx(aside, rel=0.09)
     broken = [line for line in axes.lines if line.get_transform() == axes.transAxes]
     assert len(broken) == 3  # a gap in the axis, and a stroke on each side of it
     places = axes.transAxes.inverted().transform(axes.transData.transform([(aside, 0), (4, 0)]))

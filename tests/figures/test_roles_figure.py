@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 import pytest
+from figures.in_print import check_print
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
@@ -102,6 +103,17 @@ def test_lines_have_their_colours_values_and_bands() -> None:
     assert figure.axes[0].get_ylim() != figure.axes[4].get_ylim()
 
 
+@pytest.mark.parametrize("models", [1, 2, 4])
+@pytest.mark.parametrize("width", [PAGE, COLUMN])
+def test_the_grid_can_be_read_in_print(models: int, width: float) -> None:
+    names = [f"Qwen2.5-Coder-{size}B (Q4_K_M)" for size in (0.5, 1.5, 3, 7)][:models]
+    figure = plot_roles(made_up(*names), label=LABEL, width=width)
+    check_print(figure, width if models > 1 else COLUMN)
+    for axes in figure.axes:
+        low, high = axes.get_ylim()
+        assert sum(low <= tick <= high for tick in axes.get_yticks()) >= 3
+
+
 def test_unknown_intervals_leave_the_line() -> None:
     nan = float("nan")
     line = RoleLine([(0, 0.0, nan, nan), (2, -1.0, nan, nan)])
@@ -179,8 +191,8 @@ def test_the_map_shows_the_role_of_each_head_and_whether_it_holds_in_all_seeds()
         assert parts[0].argmax() == parts[1].argmax()  # in the same hue
     assert (first.get_xlabel(), first.get_ylabel()) == ("head", "layer")
     (legend,) = figure.legends
-    names = ["Facilitation", "Irrelevance", "Interference", "Undecided"]
-    assert [text.get_text() for text in legend.get_texts()] == names
+    names = {"Facilitation", "Irrelevance", "Interference", "Undecided"}
+    assert {text.get_text() for text in legend.get_texts()} == names
 
 
 def test_maps_of_several_models_stand_in_rows() -> None:
@@ -193,7 +205,7 @@ def test_maps_of_several_models_stand_in_rows() -> None:
     }
     figure = plot_role_maps(maps, counts)
     titles = [axes.get_title() for axes in figure.axes]
-    assert titles == [f"{task}\n{model}" for model in counts for task in ROWS]
+    assert titles == [f"{task}, {model}" for model in counts for task in ROWS]
     shapes = [axes.get_images()[0].get_array().shape for axes in figure.axes]
     assert shapes == [(6, 4)] * 3 + [(2, 5)] * 3
     for x0, y0, x1, y1 in boxes(figure):

@@ -50,23 +50,56 @@ def result(folder: Path, model: str, heads: list[int], study: str = "masked-head
 
 def test_curves_are_drawn_against_the_share_of_each_models_heads(tmp_path: Path) -> None:
     folders = [result(tmp_path / "a", "small", [10, 10]), result(tmp_path / "b", "big", [20] * 4)]
-    figure, caption = across(folders)
+    figures, caption = across(folders)
+    assert list(figures) == ["figure", "figure-column"]
+    figure = figures["figure"]
     panels = [axes for axes in figure.axes if axes.get_visible()]
     assert [axes.get_title() for axes in panels] == ["Retrieval", "Math Calculation"]
     handles, labels = panels[0].get_legend_handles_labels()
-    found = {
-        label: handle.get_xydata().tolist() for handle, label in zip(handles, labels, strict=True)
-    }
-    assert found == {
-        "small": [[10.0, 0.1]],
-        "small, random heads": [[10.0, 0.7]],
-        "big": [[2.5, 0.1]],
-        "big, random heads": [[2.5, 0.7]],
-    }
-    assert "small, 20 heads; big, 80 heads" in caption
+    assert labels == ["small", "big"]
+    (legend,) = figure.legends
+    names = [text.get_text() for text in legend.get_texts()]
+    assert names == ["small", "big", "dashed: random heads"]
+    lines = {(line.get_color(), line.get_linestyle()): line for line in panels[0].lines}
+    for handle, share in zip(handles, (10.0, 2.5), strict=True):
+        assert handle.get_xdata() == pytest.approx([share], rel=0.05)  # models stand apart
+        assert handle.get_ydata() == pytest.approx([0.1])
+        assert lines[handle.get_color(), "--"].get_ydata() == pytest.approx([0.7])
+    ticks = [label.get_text() for label in panels[0].get_xticklabels()]
+    assert ticks[0] == "0"  # the whole models stand apart, behind a break of the log axis
+    aside = panels[0].get_xticks()[0]
+    whole = [line for line in panels[0].lines if line.get_marker() == "s"]
+    assert [line.get_ydata()[0] for line in whole] == [0.8, 0.8]
+    assert all(line.get_xdata()[0] == pytest.approx(aside, rel=0.1) for line in whole)
+    assert caption.index("small, 20 heads") < caption.index("big, 80 heads")
     kept = [result(tmp_path / name, name, [10], study="heads-kept") for name in ("one", "two")]
-    line = across(kept)[0].axes[0].get_legend_handles_labels()[0][0]
-    assert line.get_xydata().tolist() == [[0.0, 0.8], [20.0, 0.1]]  # no log axis
+    linear, log = across(kept)[0]["figure-column"].axes[:2]
+    line = linear.get_legend_handles_labels()[0][0]
+    assert line.get_xydata().tolist() == [[0.0, 0.8], [20.0, 0.1]]
+    assert log.get_xscale() == "log"
+    assert all(1 in [line.get_ydata()[0] for line in axes.lines] for axes in (linear, log))
+
+
+def test_models_stand_in_order_of_size_and_wide_bands_do_not_squash_the_others(
+    tmp_path: Path,
+) -> None:
+    folders = [result(tmp_path / name, name, [10], study="heads-kept") for name in ("z", "a")]
+    for folder, size in zip(folders, (5, 9), strict=True):
+        path = folder / "run.json"
+        run = json.loads(path.read_text())
+        run["model"][folder.name] |= {"parameters": size, "stored": "Q4_1", "dtype": "bfloat16"}
+        path.write_text(json.dumps(run))
+    table = (folders[0] / "curves.csv").read_text().replace("0.2,9", "40,9")
+    (folders[0] / "curves.csv").write_text(table)
+    figures, caption = across(reversed_order := [folders[1], folders[0]])
+    assert reversed_order[0].name == "a"
+    (legend,) = figures["figure"].legends
+    names = [text.get_text() for text in legend.get_texts()]
+    assert names[:2] == ["z (Q4_1)", "a (Q4_1)"]
+    assert "z, 10 heads, 4-bit weights (Q4_1), dequantised to bfloat16" in caption
+    axes = figures["figure"].axes[0]
+    assert axes.get_ylim()[1] < 3
+    assert any(line.get_marker() == "^" for line in axes.lines)  # where the band leaves the frame
 
 
 def test_what_cannot_be_compared_is_refused_in_a_sentence(tmp_path: Path) -> None:
@@ -88,5 +121,6 @@ def test_the_command_writes_the_figure(tmp_path: Path, capsys: pytest.CaptureFix
     result(tmp_path / "all" / "b", "big", [40])
     out = tmp_path / "out"
     assert main(["across", str(tmp_path / "all"), "--out", str(out)]) == 0
-    assert sorted(path.name for path in out.iterdir()) == ["figure.pdf", "figure.png", "figure.svg"]
+    names = [f"figure{end}.{suffix}" for end in ("", "-column") for suffix in ("pdf", "png", "svg")]
+    assert {path.name for path in out.iterdir()} == set(names)
     assert "say nothing about differences between models" in capsys.readouterr().out

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from markupsafe import escape
 from report.page_samples import NASTY, attribution, write_sample
 
 from headcount import HeadcountError
@@ -185,7 +186,12 @@ def test_results_that_were_committed_can_be_shown(folder: Path) -> None:
     assert len(text) < 3_000_000
     assert result.claims
     assert result.figures
-    assert text.count("<figure>") == len(result.figures)
+    shown = [name for name in result.figures if not name.endswith("-column")]
+    assert text.count("<figure>") == len(shown)
+    assert text.count(", and for a column ") == len(result.figures) - len(shown)
+    for name in shown:
+        assert escape(result.run["captions"][name]) in text
+    assert "4-bit weights (Q4_" in text
 
 
 def test_large_drawings_are_shown_as_pictures(tmp_path: Path) -> None:

@@ -27,11 +27,13 @@ from headcount.report.study import Study
 from headcount.studies.head_roles.config import PRESETS, Config
 from headcount.studies.head_roles.figure import _seeds
 from headcount.studies.head_roles.gates import fit_settings, make_cells
-from headcount.studies.head_roles.panels import METRICS
+from headcount.studies.head_roles.panels import COLUMNS, METRICS, SHARED, RolePanel
 from headcount.studies.head_roles.published import FIRST, SECOND, over_seed_rows, share_rows
+from headcount.studies.head_roles.roles import HeadRoles
 from headcount.studies.head_roles.study import KIND
 from headcount.studies.presets import Preset
 from headcount.studies.verify import verify
+from headcount.value_table import ValueTable
 
 SETTINGS: dict[str, Any] = {
     "preset": "full",
@@ -80,9 +82,26 @@ def values(study: Study, metric: str = "logprob change") -> dict[tuple[str, str,
     ("seeds", "says"), [([1, 1], "1 seed"), ([3, 3], "3 seeds"), ([10, 5], "5 or 10 seeds")]
 )
 def test_a_figure_says_how_many_seeds_its_panels_have(seeds: list[int], says: str) -> None:
-    layout = HeadLayout((2,))
-    gates = [CausalGates(layout, np.ones((n, 2)), np.ones((n, 2)), {}) for n in seeds]
-    assert _seeds(gates) == says
+    layout, panels = HeadLayout((2,)), []
+    for n in seeds:
+        roles = HeadRoles.of(CausalGates(layout, np.ones((n, 2)), np.ones((n, 2)), {}))
+        panels.append(RolePanel(ValueTable(COLUMNS, SHARED), {"roles": roles.facts()}))
+    assert _seeds(panels) == says
+
+
+def test_roles_come_back_from_their_facts() -> None:
+    rng = np.random.default_rng(0)
+    gates = CausalGates(HeadLayout((3, 4)), rng.random((5, 7)), rng.random((5, 7)))
+    roles = HeadRoles.from_facts(json.loads(json.dumps(HeadRoles.of(gates).facts())))
+    for role in ROLES:
+        np.testing.assert_array_equal(roles.has[role], gates.has_role(role))
+        np.testing.assert_array_equal(roles.mean[role], gates.has_role_on_average(role))
+    assert list(roles.labels) == gates.labels().tolist()
+    assert roles.seeds == 5
+    assert roles.shares() == gates.shares()
+    for head, label in enumerate(roles.labels):
+        own = label != "undecided" and bool(gates.has_role(label)[:, head].all())
+        assert roles.stable[head] == own
 
 
 def test_needed_heads_fall_interfering_ones_rise_and_others_stay(study: Study) -> None:
@@ -130,14 +149,15 @@ def test_the_tables_count_the_planted_roles(study: Study) -> None:
 def test_shares_over_other_numbers_of_seeds_are_not_compared(study: Study) -> None:
     gates = study.scores["gates/plant-0/planted-0"]
     assert isinstance(gates, CausalGates)
-    (row, *_) = over_seed_rows("plant-0", "Syntax", gates)
+    (row, *_) = over_seed_rows("plant-0", "Syntax", HeadRoles.of(gates))
     assert row["published always"] == "0.7 to 1.5 %"
     assert row["always against published"] == "not comparable: 5 seeds, and 10 in the paper"
     ten = CausalGates(gates.layout, np.tile(gates.plus, (2, 1)), np.tile(gates.minus, (2, 1)))
-    (row, *_) = over_seed_rows("plant-0", "Syntax", ten)
+    (row, *_) = over_seed_rows("plant-0", "Syntax", HeadRoles.of(ten))
     assert row["always against published"] == "disagrees: 17 times the highest"
     assert row["any against published"] == "disagrees: 0.37 times the lowest"
-    ratios = {row["role"]: row["ratio to published"] for row in share_rows("a", "Syntax", ten)}
+    of_ten = HeadRoles.of(ten)
+    ratios = {row["role"]: row["ratio to published"] for row in share_rows("a", "Syntax", of_ten)}
     assert ratios["facilitation"] == round(0.25 / 0.256, 3)
     assert ratios["interference"] == ""
 
@@ -150,11 +170,12 @@ def test_a_saved_study_can_be_verified_and_a_changed_number_is_found(
     assert found.differences == ()
     assert found.claims == len(study.claims)
     assert found.numbers > 5 * len(study.rows)
-    assert found.left_out == ("role-shares.csv", "roles-over-seeds.csv")
+    assert found.left_out == ()
     for name, old, new in (
         ("values.csv.gz", "soft,facilitation,1,0,-", "soft,facilitation,1,0,-9"),
         ("run.json", '"facilitation": 2.0', '"facilitation": 3.0'),
         ("claims.json", '"verdict": "supported"', '"verdict": "undecided"'),
+        ("role-shares.csv", "facilitation,0.25,", "facilitation,0.35,"),
     ):
         path = tmp_path / name
         data = path.read_bytes()
@@ -169,8 +190,9 @@ def test_a_saved_study_can_be_verified_and_a_changed_number_is_found(
 
 
 def test_captions_say_what_is_grey_and_figures_have_no_small_print(study: Study) -> None:
-    assert list(study.figures) == ["figure", "per-token", "interference", "plain", "roles"]
-    assert set(study.captions) == set(study.figures)
+    names = ["figure", "figure-column", "per-token", "interference", "plain", "roles"]
+    assert list(study.figures) == names
+    assert {*study.captions, "figure-column"} == set(study.figures)
     for name in ("figure", "per-token", "interference", "plain"):
         caption = study.captions[name]
         assert "Thin grey: beyond the heads that carry the role" in caption

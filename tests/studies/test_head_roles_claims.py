@@ -10,10 +10,13 @@ import numpy as np
 import pytest
 
 from headcount.claims import Claim
+from headcount.heads import HeadLayout
+from headcount.rankings.causal_gates.result import CausalGates
 from headcount.studies.head_roles.claims import judge_claims
 from headcount.studies.head_roles.estimates import estimate
 from headcount.studies.head_roles.panels import COLUMNS, SHARED, WHOLE, RolePanel, peaks_of
 from headcount.studies.head_roles.published import FIRST, SECOND
+from headcount.studies.head_roles.roles import HeadRoles
 from headcount.studies.head_roles.toggling import RANDOM
 from headcount.value_table import ValueTable
 
@@ -68,7 +71,9 @@ def panel(
             values.put(table, **own, base="soft", series=role, count=count)
     default = {"heads": HEADS, "parameters": 1, "tokens": [tokens] * prompts, "chance": CHANCE}
     carriers = {"carriers": {"facilitation": 100.0, "irrelevance": 100.0, "interference": 12.5}}
-    return RolePanel(values, {**default, **carriers, **own, **facts})
+    gates = np.full((SEEDS, HEADS), 0.5)
+    roles = {"roles": HeadRoles.of(CausalGates(HeadLayout((HEADS,)), gates, gates)).facts()}
+    return RolePanel(values, {**default, **carriers, **roles, **own, **facts})
 
 
 def published(**changes: Any) -> list[RolePanel]:

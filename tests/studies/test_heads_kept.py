@@ -262,7 +262,9 @@ def test_each_head_has_its_scores_and_its_effect(study: Study, planted: Plant) -
 def test_one_model_has_no_ratio(planted: Plant, file: str) -> None:
     settings = {**SETTINGS, "rankings": ("patching",), "seeds": 0, "per": "prompt"}
     study = run(planted.model, tasks=(file,), **settings)
-    assert [text.get_text() for text in study.figures["figure"].axes[0].texts] == ["3 heads"]
+    assert [text.get_text() for text in study.figures["figure"].axes[0].texts] == [
+        "3 heads for 0.9"
+    ]
     assert list(study.tables) == ["Areas", "Heads needed", "Heads with an effect"]
     assert study.claims == []
     assert any("very prompts" in note for note in study.notes)

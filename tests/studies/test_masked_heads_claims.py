@@ -13,7 +13,7 @@ from function_panels import COUNTS, TOTAL, Function, made
 
 from headcount.claims import Claim
 from headcount.heads import HeadLayout
-from headcount.studies.masked_heads.claims import judge_claims, other_set_up, too_low
+from headcount.studies.masked_heads.claims import bracket, far_unmasked, judge_claims, other_set_up
 from headcount.studies.masked_heads.estimates import against_the_direction, rank_rows
 from headcount.studies.masked_heads.study import published_counts
 
@@ -89,6 +89,35 @@ def test_another_collapse_refutes_the_onset(top: list[float]) -> None:
     assert verdicts(every(top=top))[ONSET] == "refuted"
 
 
+@pytest.mark.parametrize(
+    ("counts", "between"),
+    [
+        ((4, 8, 16, 32), (8, 16)),  # of 256 heads the published range is 8 to 16
+        ((6, 12, 24), (6, 24)),
+        ((4, 8, 12), "No count from 16 to 24"),  # nothing at its end or behind it
+        ((4, 8, 32), "No count from 16 to 24"),
+        ((4, 10, 16), "No count from 6 to 8"),
+    ],
+)
+def test_the_onset_is_judged_between_counts_that_bracket_the_published_range(
+    counts: tuple[int, ...], between: tuple[int, int] | str
+) -> None:
+    found = bracket(counts, TOTAL)
+    top = {0: 0.9, 4: 0.9, 6: 0.9, 8: 0.85, 10: 0.7, 12: 0.6, 16: 0.1, 24: 0.1, 32: 0.0}
+    shares = [top[count] for count in (0, *counts)]
+    how = {"top": shares, "random": [0.9] * len(shares), "comet": shares}
+    panels, facts = made(every(**how), counts=(0, *counts))
+    (claim,) = [c for c in judge_claims(panels, facts) if "collapse" in c.claim]
+    if isinstance(between, str):
+        assert str(found).startswith(between)
+        assert claim.verdict == "not tested"
+        assert between in claim.reason
+        assert math.isnan(claim.measured)
+    else:
+        assert found == between
+        assert claim.verdict == "supported"
+
+
 def test_random_heads_that_matter_refute_flatness() -> None:
     steep = [0.9, 0.7, 0.6, 0.5, 0.4]
     found = verdicts(every(top=[0.9, 0.3, 0.1, 0.0, 0.0], random=steep))
@@ -146,10 +175,15 @@ def test_another_metric_than_comet_is_not_compared_with_comet() -> None:
         (
             {**PUBLISHED, "math": replace(PUBLISHED["math"], top=[0.7, 0.6, 0.5, 0.1, 0.0])},
             {},
-            r"more than 0.1 below the published one: Math Calculation 0\.\d+ \(published 0.95\)",
+            r"more than 0.1 from the published one: Math Calculation 0\.\d+ \(published 0.95\)",
+        ),
+        (
+            {**PUBLISHED, "knowledge-recall": Function([0.97, 0.5, 0.6, 0.05, 0], [0.95] * 5)},
+            {},
+            r"from the published one: Knowledge Recall 0\.9\d \(published 0.80\)",
         ),
     ],
-    ids=["panels", "shares", "accuracy"],
+    ids=["panels", "shares", "too low", "too high"],
 )
 def test_the_shape_is_compared_with_like(
     functions: dict[str, Function], how: dict[str, object], reason: str
@@ -158,11 +192,14 @@ def test_the_shape_is_compared_with_like(
     shape = [claim for claim in claims[2:-2] if "accuracy more than masking" not in claim.claim]
     assert shape
     for claim in shape:
+        if "brackets" in claim.reason:  # other shares of the heads: the onset was not measured
+            assert claim.verdict == "not tested"
+            continue
         assert claim.verdict == "not comparable"
         assert not math.isnan(claim.measured)  # the values are there all the same
         assert re.search(reason, claim.reason)
     # That TopK falls faster is compared whatever the unmasked accuracy, as our own claims are.
-    compared = claims[-2:] if "below the published" not in reason else [claims[0], *claims[-2:]]
+    compared = [claims[0], *claims[-2:]] if "from the published" in reason else claims[-2:]
     assert "not comparable" not in {claim.verdict for claim in compared}
     assert (claims[0].verdict == "not comparable") == (claims[0] not in compared)
 
@@ -172,7 +209,7 @@ def test_the_rule_of_comparison_looks_at_nothing_that_a_claim_is_about() -> None
     for top in (FLAT, [0.9, 0.0, 0.0, 0.0, 0.0]):
         for random in (FLAT, [0.9, 0.0, 0.0, 0.0, 0.0]):
             panels, facts = made(every(top=top, random=random))
-            assert other_set_up(panels, COUNTS[1:], facts["total"]) == too_low(panels) == ""
+            assert other_set_up(panels, COUNTS[1:], facts["total"]) == far_unmasked(panels) == ""
 
 
 def test_functions_beyond_the_published_ones_are_judged_only_by_our_own_claims() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from function_panels import Function, made
 
 from headcount.stats import mean_of, simultaneous
-from headcount.studies.masked_heads.panels import FunctionPanel
+from headcount.studies.masked_heads.panels import FunctionPanel, panels_of
 
 
 def drawn(panel: FunctionPanel) -> dict[str, set[int]]:
@@ -36,3 +36,15 @@ def test_no_interval_of_shares_reaches_beyond_what_shares_can_differ() -> None:
     assert all(one.interval.low >= -1 and one.interval.high <= 1 for one in found)
     assert all(one.low >= -1 and one.high <= 1 for one in simultaneous(found))
     assert mean_of(found).limits == (-1, 1)
+
+
+def test_no_interval_reaches_beyond_what_a_metric_can_be() -> None:
+    """A cosine is at most 1; where a metric has no largest value, nothing is cut."""
+    function = Function([0.9] * 5, [0.9] * 5, [0.99, 0.98, 0.98, 0.98, 0.98])
+    (panel,), facts = made({"math": function}, similarity="similarity")
+    free = panel.interval("top", 4, "similarity")
+    facts["metrics"][1]["most"] = free.value + 1e-6
+    (panel,) = panels_of(panel.values, facts)
+    cut = panel.interval("top", 4, "similarity")
+    assert cut.high == free.value + 1e-6 < free.high
+    assert (cut.value, cut.low) == (free.value, free.low)

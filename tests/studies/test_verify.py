@@ -154,9 +154,23 @@ def test_the_first_thing_that_does_not_fit_is_named(
     assert main(["verify", str(folder)]) == 1
     out, err = capsys.readouterr()
     assert err == ""
-    first, second = out.rstrip("\n").split("\n")
+    first, second, *_ = out.rstrip("\n").split("\n")
     assert first.startswith(f"{folder} does not fit together, ")
     assert words in second
+
+
+def test_settings_that_only_a_new_run_could_confirm_are_named(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    altered(folder / "run.json", in_json(settings__epsilon=0.5, settings__scope="all"))
+    assert main(["verify", str(folder)]) == 0
+    *_, last = capsys.readouterr().out.splitlines()
+    assert last.startswith("Settings that the values cannot confirm: ")
+    assert {"epsilon", "scope"} <= {*last.rpartition(": ")[2].rstrip(".").split(", ")}
+    altered(folder / "run.json", in_json(settings__threshold=0.5, facts__threshold=0.9))
+    (told,) = verify(folder).differences
+    assert "threshold=0.5 in its settings, and 0.9 in the facts" in told
+    assert "threshold" not in verify(folder).unchecked
 
 
 def test_rounding_in_another_order_is_no_difference(folder: Path) -> None:

@@ -11,7 +11,6 @@ import numpy as np
 from headcount.cli.common import Answer, head_set, model_from
 from headcount.curves.curve import DRAWN, CurveRequest, CurveSettings
 from headcount.errors import HeadcountError, counted
-from headcount.explorer.weights import weights_in_words
 from headcount.heads import HeadLayout, HeadScores
 from headcount.metrics import get_metric
 from headcount.models.adapter_folder import INDEX, AdapterFolder, export_adapters
@@ -142,7 +141,7 @@ def _text(made: AdapterFolder, model: Model) -> str:
             "Weights: W + B·A against W·diag(g), without loading the model; its heads were proven "
             "on a small model of the same config with random weights."
         ]
-    words = weights_in_words(model)
+    words = model.precision
     if "dequantised" in words:
         lines += [f"Of {words}: an engine that serves the quantised file rounds in its own way."]
     first = adapters[0].name

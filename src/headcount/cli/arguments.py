@@ -232,10 +232,13 @@ def _run(parser: Parser) -> None:
     "make one web page about finished results",
     "out/masked-heads out/heads-kept --out index.html",
     "out --out out/index.html",
+    "out/masked-heads --again",
 )
 def _report(parser: Parser) -> None:
     options.folders(parser, "results")
     parser.option("--out", "FILE", "file for the page", "index.html")
+    again = "first make tables, verdicts and figures again from the values of each result"
+    parser.flag("--again", again)
 
 
 @command(

@@ -149,6 +149,11 @@ def report(arguments: Namespace) -> Answer:
     from headcount.report import write_page
 
     results = results_below(arguments.folders)
+    for folder in results if arguments.again else ():
+        from headcount.studies.again import make_again
+
+        make_again(folder)
+        print(f"Made again: {folder}", file=sys.stderr, flush=True)
     path = write_page(results, arguments.out)
     text = f"{counted(len(results), 'result')}: {path}"
     return Answer({"page": path, "results": results}, text)

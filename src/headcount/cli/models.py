@@ -22,6 +22,7 @@ from headcount.models.export import export as export_model
 from headcount.models.model import Model, load_model
 from headcount.models.sites import HeadSite, plain
 from headcount.models.token_checks import check_bos, token_warnings
+from headcount.models.weights import display_names
 from headcount.registry import check_setting, make_settings
 from headcount.sparse.nanogpt import convert as convert_checkpoint
 from headcount.sparse.settings import Settings
@@ -172,7 +173,8 @@ def sparsify(arguments: Namespace) -> Answer:
         return Answer({"finished": False}, "")
     write_csv(out / "log.csv", outcome.log)
     write_csv(out / "control-log.csv", outcome.control_log)
-    title = f"{model.name}: {outcome.sparse.edges:.2%} of the edges stay open"
+    named = display_names({model.name: model.facts})[model.name]
+    title = f"{named}: {outcome.sparse.edges:.2%} of the edges stay open"
     save_figure(plot_edges(outcome.log, control=outcome.control_log, title=title), out)
     return Answer(
         {"finished": True, "out": str(out), **outcome.facts()},

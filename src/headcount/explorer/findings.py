@@ -15,7 +15,6 @@ from headcount import __version__
 from headcount.errors import HeadcountError
 from headcount.explorer.state import ExplorerState
 from headcount.explorer.trials import Trial, TriedCurve, short_name
-from headcount.explorer.weights import weights_in_words
 from headcount.figures.head_map import draw_head_map
 from headcount.figures.html import picture
 from headcount.figures.style import figure_of
@@ -43,7 +42,7 @@ def findings_page(session: ExplorerSession, state: ExplorerState, metric: str) -
             ),
             model=session.model.name,
             layout=str(session.model.layout),
-            weights=weights_in_words(session.model),
+            weights=session.model.precision,
             task=session.task,
             panels=[_panel(list(some)) for _, some in groupby(trials, _kind)],
             curves=[_curve(curve) for curve in curves],

@@ -27,7 +27,6 @@ from headcount.explorer.scores import Scores
 from headcount.explorer.state import ExplorerState, choose
 from headcount.explorer.texts import write
 from headcount.explorer.trials import Trials, lab_that_pauses
-from headcount.explorer.weights import weights_in_words
 from headcount.heads import HeadScores, HeadSet
 from headcount.lab import Lab, lab_for
 from headcount.metrics import get_metric
@@ -174,7 +173,7 @@ class ExplorerSession:
             "start",
             {
                 "model": model.name,
-                "weights": weights_in_words(model),
+                "weights": model.precision,
                 "counts": list(model.layout.counts),
                 "task": task and {"name": task.name, "examples": examples},
                 "state": self.first_state().settings(),

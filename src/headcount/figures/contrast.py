@@ -44,10 +44,11 @@ def plot_contrast(
 ) -> Figure:
     """Draw one panel for each title, with the dots of each skill above each other's name.
 
+    Panels stand one below the other, in the width of a column.
     Skills `at_chance`, by title and name, are marked.
     """
-    figure = style.new_figure(style.PAGE if len(panels) > 1 else style.COLUMN, 2.9)
-    grid = figure.subplots(1, len(panels), squeeze=False, sharey=True)[0]
+    figure = style.new_figure(style.COLUMN, 0.8 + 2.0 * len(panels))
+    grid = figure.subplots(len(panels), 1, squeeze=False, sharey=True).ravel()
     for axes, (title, skills) in zip(grid, panels.items(), strict=True):
         axes.set_title(fill(title, 40))
         axes.axhline(0, color="#888888", linewidth=0.6)
@@ -61,7 +62,8 @@ def plot_contrast(
         axes.set_xlim(-0.6, len(skills) - 0.4)
         axes.tick_params(axis="x", length=0)
         axes.grid(visible=True, axis="y")
-    grid[0].set_ylabel(label)
+    for axes in grid:
+        axes.set_ylabel(label)
     handles, labels = _legend()
     style.legend_above(figure, handles, labels, 6)
     return figure

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,9 +17,15 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 SHORT = {"w/o": "None", "w/ Mless": "Mless", "w/ Mful": "Mful"}
-# The published colours. Mful lies on Mless nearly everywhere, so Mless is the wider line.
+# The published colours. Where both inserts are alike, Mful is a wide pale line below a thin one.
 LINES = {"w/o": style.BLUE, "w/ Mless": style.ORANGE, "w/ Mful": style.GREEN}
-WIDTHS = {"w/ Mless": 1.5, "w/ Mful": 0.7}
+LOOKS: dict[str, dict[str, Any]] = {
+    "w/o": {"linewidth": 0.8, "zorder": 2},
+    "w/ Mful": {"linewidth": 2.0, "alpha": 0.5, "zorder": 3},
+    "w/ Mless": {"linewidth": 0.6, "zorder": 4},
+}
+GREY: dict[str, Any] = {"color": style.GREY, "linewidth": 0.8, "linestyle": "--", "zorder": 5}
+UNIFORM = "uniform reader"
 OTHER = "#999999"  # the colour of series that the published figure lacks
 
 
@@ -59,22 +66,30 @@ def plot_inserts(
     title: str,
     margin: float,
     at_chance: Collection[str] = (),
+    width: float = style.PAGE,
 ) -> Figure:
-    """Draw bars by model with their paired differences below, and profiles of the first model.
+    """Draw bars by model with their paired differences below, and profiles of one model.
 
     `changes` are the differences to w/o, drawn with a band of ± `margin`. The bars of models
-    `at_chance` are hatched, and their names marked.
+    `at_chance` are hatched, and their names marked. Profiles stand beside the bars on a page, and
+    below them in a column.
     """
     if profiles is None:
-        figure = style.new_figure(style.COLUMN if len(bars) < 3 else style.PAGE, 3.6)
+        figure = style.new_figure(style.COLUMN, 3.4)
         _accuracies(figure, bars, changes, title, margin, at_chance)
         return figure
-    figure = style.new_figure(style.PAGE, 4.6)
-    share = min(0.62, 0.3 + 0.08 * len(bars))  # of the width
-    parts: Any = figure.subfigures(1, 2, width_ratios=[share, 1 - share])
-    left, right = parts
-    _accuracies(left, bars, changes, title, margin, at_chance)
-    _charts(right, profiles)
+    beside = width > style.COLUMN
+    figure = style.new_figure(width, 4.6 if beside else 7.2)
+    share = min(0.62, 0.3 + 0.08 * len(bars)) if beside else 0.46  # of the width, or of the height
+    split = [share, 1 - share]
+    parts: Any = (
+        figure.subfigures(1, 2, width_ratios=split)
+        if beside
+        else figure.subfigures(2, 1, height_ratios=split)
+    )
+    first, second = parts
+    _accuracies(first, bars, changes, title, margin, at_chance)
+    _charts(second, profiles)
     return figure
 
 
@@ -90,7 +105,9 @@ def _accuracies(
     _bars(above, bars, at_chance)
     above.set_title(title)
     _changes(below, bars, changes, margin)
-    names = [style.model_label(name, 18) + "\nat chance" * (name in at_chance) for name in bars]
+    names = [
+        fill(name, 16, break_on_hyphens=True) + "\nat chance" * (name in at_chance) for name in bars
+    ]
     below.set_xticks(range(len(bars)), names)
     below.tick_params(axis="x", length=0)
     above.tick_params(axis="x", length=0)
@@ -158,6 +175,7 @@ def _changes(
     axes.set_ylabel("Minus w/o (points)")
     low, high = axes.get_ylim()
     axes.set_ylim(min(low, -1.5 * margin), max(high, 1.5 * margin))
+    axes.locator_params(axis="y", nbins=5)
     axes.grid(axis="y")
     axes.set_axisbelow(True)
 
@@ -172,39 +190,69 @@ def _whiskers(axes: Axes, x: Sequence[float], bars: Sequence[Bar], **how: Any) -
 def _charts(figure: Any, profiles: Profiles) -> None:
     """The head on the original tokens and on the full sequence, and the mean over its layer."""
     above, below, mean = figure.subplots(3, 1, height_ratios=[1.2, 1.2, 1])
-    for name, full in profiles.head.items():
-        _line(above, profiles.original(name, full), name, filled=not profiles.spans[name])
-        _line(mean, profiles.original(name, profiles.mean[name]), name)
-        if profiles.spans[name]:
-            _line(below, full, name)
+    _originals(above, profiles, profiles.head, filled=True)
+    _originals(mean, profiles, profiles.mean)
     inserted = [name for name, span in profiles.spans.items() if span]
-    grey: dict[str, Any] = {"color": style.GREY, "linewidth": 0.8, "linestyle": "--"}
-    for axes in (above, mean):
-        axes.plot(profiles.uniform["w/o"], label="uniform reader", **grey)
+    for name in inserted:
+        _line(below, profiles.head[name], name)
     if inserted:
         span = profiles.spans[inserted[0]]
-        below.axvspan(
-            span[0] - 0.5, span[-1] + 0.5, color="#000000", alpha=0.12, linewidth=0, zorder=0
-        )
-        below.plot(profiles.uniform[inserted[0]], label="uniform reader", **grey)
-    above.set(title=profiles.title, xlabel="Original tokens of the prompt (insert removed)")
+        below.axvspan(span[0] - 0.5, span[-1] + 0.5, color="#e0e0e0", linewidth=0, zorder=0)
+        below.plot(profiles.uniform[inserted[0]], label=UNIFORM, **GREY)
+    above.set(
+        title=fill(profiles.title, 34), xlabel="Original tokens of the prompt (insert removed)"
+    )
     below.set_xlabel("Full sequence (insert shaded)")
     mean.set(title=profiles.mean_title, xlabel="Original tokens of the prompt (insert removed)")
     for axes in (above, below, mean):
-        axes.set_ylim(bottom=0)
-        axes.margins(x=0.01)
-        axes.locator_params(axis="y", nbins=4)
-        axes.grid(True)
+        _chart_axes(axes)
     figure.supylabel("Attention received", fontsize=7.5)
     handles, labels = above.get_legend_handles_labels()
     style.legend_above(figure, handles, labels, ncols=len(labels), columnspacing=1.0)
+
+
+@style.for_print
+def plot_profiles(models: Sequence[Profiles]) -> Figure:
+    """Draw the head of each model on the original tokens, one chart below the other."""
+    figure = style.new_figure(style.COLUMN, 0.5 + 1.35 * len(models))
+    charts = figure.subplots(len(models), 1, squeeze=False).ravel()
+    for axes, profiles in zip(charts, models, strict=True):
+        _originals(axes, profiles, profiles.head, filled=True)
+        axes.set_title(profiles.title)
+        _chart_axes(axes)
+    charts[-1].set_xlabel("Original tokens of the prompt (insert removed)")
+    figure.supylabel("Attention received", fontsize=7.5)
+    handles, labels = charts[0].get_legend_handles_labels()
+    style.legend_above(figure, handles, labels, ncols=len(labels), columnspacing=1.0)
+    return figure
+
+
+def _originals(
+    axes: Axes,
+    profiles: Profiles,
+    received: Mapping[str, Float[np.ndarray, "_"]],
+    *,
+    filled: bool = False,
+) -> None:
+    """What the original tokens receive in each series, beside a uniform reader."""
+    for name, full in received.items():
+        without = filled and not profiles.spans[name]
+        _line(axes, profiles.original(name, full), name, filled=without)
+    axes.plot(profiles.uniform["w/o"], label=UNIFORM, **GREY)
+
+
+def _chart_axes(axes: Axes) -> None:
+    axes.set_ylim(bottom=0)
+    axes.margins(x=0.01)
+    axes.locator_params(axis="y", nbins=4)
+    axes.grid(True)
 
 
 def _line(
     axes: Axes, values: Float[np.ndarray, "tokens"], name: str, *, filled: bool = False
 ) -> None:
     x, colour = np.arange(len(values)), LINES.get(name, OTHER)
-    axes.plot(x, values, label=SHORT.get(name, name), color=colour, linewidth=WIDTHS.get(name, 0.9))
+    axes.plot(x, values, label=SHORT.get(name, name), color=colour, **LOOKS.get(name, {}))
     if filled:
         axes.fill_between(x, 0, values, color=colour, alpha=0.3, linewidth=0)
 

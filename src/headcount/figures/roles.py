@@ -46,6 +46,7 @@ def plot_roles(
     label: str,
     at_chance: Collection[tuple[str, str]] = (),
     zoomed: bool = False,
+    width: float = style.PAGE,
 ) -> Figure:
     """Draw the published grid: one row per task, one column per model, one line per role or order.
 
@@ -55,8 +56,8 @@ def plot_roles(
     """
     rows = list(dict.fromkeys(row for row, _ in panels))
     columns = list(dict.fromkeys(column for _, column in panels))
-    alone = len(columns) == 1
-    figure = style.new_figure(style.COLUMN if alone else style.PAGE, 0.55 + 1.3 * len(rows))
+    alone = len(columns) == 1 or width <= style.COLUMN
+    figure = style.new_figure(style.COLUMN if alone else width, 0.55 + 1.3 * len(rows))
     shared: dict[str, Any] = {"sharex": not zoomed, "sharey": False if zoomed else "row"}
     grid = figure.subplots(len(rows), len(columns), squeeze=False, **shared)
     for (i, j), axes in np.ndenumerate(grid):
@@ -67,7 +68,7 @@ def plot_roles(
         else:
             _panel(axes, lines)
     for axes, column in zip(grid[0], columns, strict=True):
-        axes.set_title(style.model_label(column, 36 if len(columns) < 3 else 22))
+        axes.set_title(fill(column, (36 if alone else 60) // len(columns), break_on_hyphens=True))
     for row, column in at_chance:
         axes = grid[rows.index(row), columns.index(column)]
         style.mark_chance(axes)
@@ -99,6 +100,7 @@ def _panel(axes: Axes, lines: Mapping[str, RoleLine]) -> None:
     axes.grid(True)
     axes.margins(x=0.02)
     axes.xaxis.set_major_locator(MaxNLocator(nbins=6, integer=True))
+    axes.yaxis.set_major_locator(MaxNLocator(nbins=5, min_n_ticks=3))
 
 
 def _legend(figure: Figure, grid: np.ndarray, *, above: bool) -> None:
@@ -139,8 +141,7 @@ def plot_role_maps(
     columns = list(dict.fromkeys(task for task, _ in maps))
     rows = list(dict.fromkeys(model for _, model in maps))
     heights = [max(1.0, 0.075 * len(counts[row])) for row in rows]
-    width = style.COLUMN if len(columns) == 1 else style.PAGE
-    figure = style.new_figure(width, sum(heights) + 0.45 * len(rows) + 0.5)
+    figure = style.new_figure(style.COLUMN, sum(heights) + 0.55 * len(rows) + 0.55)
     how: dict[str, Any] = {"sharey": "row", "height_ratios": heights, "squeeze": False}
     grid = figure.subplots(len(rows), len(columns), **how)
     for (i, j), axes in np.ndenumerate(grid):
@@ -150,15 +151,14 @@ def plot_role_maps(
             continue
         picture = by_layer(_codes(*maps[column, row]), counts[row])
         axes.imshow(picture, aspect="auto", interpolation="nearest", **shown)
-        axes.set_title(column if len(rows) == 1 else f"{column}\n{style.model_label(row, 34)}")
+        axes.set_title(fill(column if len(rows) == 1 else f"{column}, {row}", 18))
         axes.set(xlabel="head", ylabel="" if j else "layer")
         whole_ticks(axes)
     both = [(Patch(color=a), Patch(color=b)) for a, b in zip(strong, pale, strict=True)]
     handles: list[Any] = [*both, Patch(color=style.UNDECIDED)]
     beside: dict[Any, Any] = {tuple: HandlerTuple(ndivide=None, pad=0)}
     titled = {"title": "strong: in all seeds · pale: not in all", "handler_map": beside}
-    wide = 4 if len(columns) > 1 else 2
-    style.legend_above(figure, handles, [n.capitalize() for n in NAMES], ncols=wide, **titled)
+    style.legend_above(figure, handles, [n.capitalize() for n in NAMES], ncols=2, **titled)
     return figure
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from headcount.figures import style
+from headcount.figures import layout, style
 from headcount.figures.style import Points
 
 if TYPE_CHECKING:
@@ -65,4 +65,7 @@ def _curves(axes: Axes, lines: Sequence[SilentLine]) -> None:
     axes.set_xlim(left=0)
     bottom, top = axes.get_ylim()
     axes.set_ylim(max(bottom, BOTTOM), max(min(top, TOP), 1.18))  # room for a word above 1
+    for line in lines:
+        if line.strong:
+            layout.mark_clipped(axes, line.points, line.colour)
     axes.grid(True)

@@ -6,7 +6,6 @@ tasks and rankings are plain text, so `figure_of_texts` switches this off.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
 from pathlib import Path
@@ -33,7 +32,8 @@ UNDECIDED = "#dddddd"
 INSERTS = {"w/o": "#8064a2", "w/ Mless": "#2a9d8f", "w/ Mful": "#9ecae1", "ARM": "#e0a03c"}
 # Widths in print, in inches, and text that is readable there: nothing is smaller than 6 points.
 PAGE, COLUMN = 7.0, 3.4
-LETTER = 0.055  # inches, about, in a legend
+NARROW = "-column"  # the end of a figure's name where it is drawn for a column
+SPACING = 1.2  # between the columns of a legend, in sizes of its letters
 PRINT: dict[Any, Any] = {
     "font.size": 7.5,
     "axes.titlesize": 8,
@@ -118,14 +118,22 @@ def points_of(rows: Sequence[Row], series: str, x: str = "count") -> Points:
     return [(row[x], row["value"], row["low"], row["high"]) for row in wanted]
 
 
-def draw_line(axes: Axes, points: Points, colour: str, *, band: float = 0.0, **style: Any) -> None:
-    """Draw a line and, unless `band` is 0, the intervals around it as a band of that opacity."""
+def draw_line(
+    axes: Axes, points: Points, colour: str, *, band: float = 0.0, hatch: str = "", **style: Any
+) -> None:
+    """Draw a line and, unless `band` is 0, the intervals around it as a band of that opacity.
+
+    With a `hatch` the band has strokes instead of a tint, so that it is told from one below it.
+    """
     x, value, low, high = zip(*points, strict=True)
     axes.plot(x, value, color=colour, **style)
     if band and len(points) == 1:  # a band would have no width
         axes.vlines(x, low, high, color=colour)
     elif band:
-        axes.fill_between(x, low, high, color=colour, alpha=band, linewidth=0)
+        how: dict[str, Any] = {"color": colour, "linewidth": 0}
+        if hatch:
+            how = {"facecolor": "none", "edgecolor": colour, "hatch": hatch, "linewidth": 0}
+        axes.fill_between(x, low, high, alpha=band, **how)
 
 
 def count_axis(axes: Axes, counts: Sequence[int], scale: str, **options: Any) -> None:
@@ -140,16 +148,6 @@ def count_axis(axes: Axes, counts: Sequence[int], scale: str, **options: Any) ->
             ticks[count] = place
     axes.set_xticks(list(ticks), [str(count) for count in ticks])
     axes.minorticks_off()
-
-
-def model_label(name: str, width: int = 60) -> str:
-    """A model's name without the owner in its hub id, in lines of this width.
-
-    >>> model_label("meta-llama/Llama-3.2-3B-Instruct", 14)
-    'Llama-3.2-3B-\\nInstruct'
-    """
-    named = re.fullmatch(r"[\w.-]+/([\w.-]+)", name)
-    return fill(named[1] if named else name, width)
 
 
 def share_axis(axes: Axes) -> None:
@@ -170,21 +168,37 @@ def mark_chance(axes: Axes, words: str = "at chance") -> None:
 def legend_above(
     figure: Figure, handles: Sequence[Any], labels: Sequence[str], ncols: int, **how: Any
 ) -> None:
-    """Put a legend above all panels, where it covers no curve, with as many columns as fit."""
+    """Put a legend above all panels, where it covers no curve, with as many columns as fit.
+
+    It reads from left to right, row by row.
+    """
     inches = figure.bbox.width / figure.dpi  # of this figure, or of this part of one
-    while ncols > 1 and _legend_width(labels, ncols) > inches:
+    while ncols > 1 and _legend_width(_by_column(labels, ncols), ncols) > inches:
         ncols -= 1
-    how |= {"frameon": False, "ncols": ncols}
+    how = {"columnspacing": SPACING, **how, "frameon": False, "ncols": ncols}
+    handles, labels = _by_column(handles, ncols), _by_column(labels, ncols)
     figure.legend(handles, labels, loc="outside upper center", **how)
 
 
+def _by_column(entries: Sequence[Any], ncols: int) -> list[Any]:
+    """Entries that stand in rows, in the order of columns, in which matplotlib fills a legend."""
+    return [entry for column in range(ncols) for entry in entries[column::ncols]]
+
+
 def _legend_width(labels: Sequence[str], ncols: int) -> float:
-    """About how many inches a legend takes: its columns are filled one after the other."""
+    """How many inches a legend takes: its columns are filled one after the other."""
+    import matplotlib
+    from matplotlib.textpath import TextPath
+
+    size = matplotlib.rcParams["legend.fontsize"]
+    size = size if isinstance(size, int | float) else 10.0
+    line = matplotlib.rcParams["legend.handlelength"] + SPACING + 1.2  # and what is around it
+    texts = [TextPath((0, 0), label or " ", size=size).get_extents().width for label in labels]
     rows, longer = divmod(len(labels), ncols)
-    lengths, width = [len(label) for label in labels], 0.0
+    width = 0.0
     for column in range(ncols):
-        own, lengths = lengths[: rows + (column < longer)], lengths[rows + (column < longer) :]
-        width += max(own, default=0) * LETTER + 0.5  # and its line
+        own, texts = texts[: rows + (column < longer)], texts[rows + (column < longer) :]
+        width += (max(own, default=0.0) + line * size) / 72
     return width
 
 
@@ -240,5 +254,6 @@ def _fewer_colours(path: Path) -> None:
     from PIL import Image  # a dependency of matplotlib
 
     with Image.open(path) as picture:
-        palette = picture.convert("RGB").quantize(256, method=Image.Quantize.MAXCOVERAGE)
+        how: Any = {"method": Image.Quantize.MAXCOVERAGE, "kmeans": 3}  # without it, tints change
+        palette = picture.convert("RGB").quantize(256, **how)
         palette.save(path, dpi=picture.info["dpi"])

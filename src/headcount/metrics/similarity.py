@@ -150,10 +150,12 @@ SIMILARITY = TextMetric(
     lambda written: cosine(written.texts, written.whole),
     identity=encoder_identity,
     golds=False,
+    most=1.0,
 )
 GOLD_SIMILARITY = TextMetric(
     "gold_similarity",
     "Similarity to right answer (MiniLM cosine)",
     lambda written: cosine(written.texts, written.golds),
     identity=encoder_identity,
+    most=1.0,
 )

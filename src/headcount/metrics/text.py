@@ -68,6 +68,7 @@ class TextMetric:
     require   refuses a missing package, before a model writes for hours
     golds     whether it compares texts with right answers; if so, a text with several right
               answers gets the highest of their values
+    most      the largest value that it can take, if there is one: no interval reaches beyond it
     """
 
     key: str
@@ -77,6 +78,7 @@ class TextMetric:
     identity: Callable[[], str] = lambda: ""
     require: Callable[[], object] = lambda: None
     golds: bool = True
+    most: float | None = None
 
     def score(self, written: Written) -> Float[np.ndarray, "texts"]:
         """One value per text: the highest over its right answers.

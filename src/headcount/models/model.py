@@ -34,6 +34,7 @@ from headcount.models.proof import Proof, prove, require_language_model
 from headcount.models.prove_fast_paths import prove_fast_paths, prove_late, prove_scored_logits
 from headcount.models.remember_proof import Memory
 from headcount.models.sites import HeadSite, input_device, is_unloaded, plain
+from headcount.models.weights import quantised_as, weights_in_words
 from headcount.system.fingerprint import as_json, fingerprint_files
 from headcount.system.transformers_compat import attention_configs, kernel_of
 from headcount.tasks.encoding import Encoded, encode, front_ids, own_prefix
@@ -62,6 +63,7 @@ class Model:
     # The arguments of `load_model`, so that a worker process can load the same model.
     origin: Mapping[str, Any] | None = field(default=None, repr=False)
     memory: Memory | None = field(default=None, repr=False)  # what is remembered of its proofs
+    file_format: str = field(default="", repr=False)  # of weights that a file has in fewer bits
     # Which ways of decoding were proven on this model, by name.
     proven: dict[str, bool] = field(default_factory=dict, repr=False)
     # The same model gated by query heads, if this one is gated by key/value heads.
@@ -120,7 +122,7 @@ class Model:
             "heads × size": " or ".join(shapes),
             "weights": "not loaded"
             if is_unloaded(self.module)
-            else f"{str(self.dtype).removeprefix('torch.')} on {self.device}",
+            else f"{self.precision} on {self.device}",
             "attention": self.kernel,
         }
 
@@ -328,7 +330,7 @@ class Model:
         return {
             "weights": weights,
             "tokenizer": fingerprint_tokenizer(self.tokenizer),
-            "dtype": str(self.dtype).removeprefix("torch."),
+            "dtype": _name_of(self.dtype),
             **({} if whole else {"device": self.device.type}),
             "kernel": self.kernel,
             **({} if self.unit == "head" else {"unit": self.unit}),
@@ -349,17 +351,34 @@ class Model:
         return str(self.tokenizer.decode(list(front_ids(self.tokenizer, task))))
 
     @property
+    def stored(self) -> str:
+        """The format in which the weights are kept, if it has fewer bits than they are used in."""
+        settings = getattr(getattr(plain(self.module), "config", None), "quantization_config", None)
+        return self.file_format or (quantised_as(settings) if settings else "")
+
+    @property
+    def precision(self) -> str:
+        """The number format of the weights in words, and whether they come from fewer bits."""
+        return weights_in_words({"stored": self.stored, "dtype": _name_of(self.dtype)})
+
+    @property
     def facts(self) -> dict[str, Any]:
-        """What a result records of the model: heads, device in this run, BOS rule, identity.
+        """What a result records of the model: its size, its weights, device, BOS rule, identity.
 
         In float32, values from the store may have been measured on another device.
         """
         return {
             "heads": list(self.layout.counts),
+            "parameters": sum(weight.numel() for weight in plain(self.module).parameters()),
+            "stored": self.stored,
             "device": self.device.type,
             "prefix": self.prefix,
             **self.identity,
         }
+
+
+def _name_of(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
 
 
 def load_model(
@@ -399,7 +418,8 @@ def load_model(
         memory = Memory(loaded.model, prove)
     origin = {"spec": full_name(str(spec)), **chosen}
     proof = memory.known.proof
-    model = Model(loaded.model, loaded.tokenizer, loaded.name, proof, loaded.files, origin, memory)
+    made = loaded.model, loaded.tokenizer, loaded.name, proof, loaded.files, origin, memory
+    model = Model(*made, file_format=loaded.stored)
     return model.by_key_value_heads() if unit == "kv" else model
 
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from headcount.errors import HeadcountError, unknown
 from headcount.figures.across import ModelLine, plot_across
+from headcount.figures.layout import both_widths
 from headcount.figures.style import save_figure
+from headcount.models.weights import about_models, by_size, display_names
 from headcount.report.read import Result, number, read_result
 
 if TYPE_CHECKING:
@@ -20,54 +22,65 @@ Row = Mapping[str, str]
 
 @dataclass(frozen=True)
 class Axes:
-    """What the axes of a study's figure say, and whether shares have a log axis."""
+    """What the axes of a study's figure say, and whether heads are kept or masked."""
 
     x: str
     y: str
-    log: bool
+    kept: bool = False
 
 
 STUDIES = {
-    "masked-heads": Axes("Masked heads (%)", "Accuracy", log=True),
-    "curve": Axes("Heads (%)", "Score", log=True),
-    "heads-kept": Axes("Heads kept (%)", "Explained Effect", log=False),
+    "masked-heads": Axes("Masked heads (%)", "Accuracy"),
+    "curve": Axes("Heads (%)", "Score"),
+    "heads-kept": Axes("Heads kept (%)", "Explained Effect", kept=True),
 }
 
 
-def across(folders: Sequence[str | Path]) -> tuple[Figure, str]:
-    """The figure, and its caption: each curve by the share of its model's heads."""
+def across(folders: Sequence[str | Path]) -> tuple[dict[str, Figure], str]:
+    """The figures by file name, and their caption: each curve by the share of its model's heads."""
     results = [read_result(folder) for folder in folders]
     study = _same_study(results)
-    lines: dict[str, list[ModelLine]] = {}
-    models: dict[str, int] = {}
+    models: dict[str, Any] = {}
     for result in results:
-        names = _names(result)
         for model, facts in result.run["model"].items():
             if model in models:
                 raise HeadcountError(f"{model} is in two of these folders: give each model once.")
-            models[model] = sum(facts.get("heads", []))
-            for (task, random), points in _curves(result.rows, model, models[model]).items():
-                lines.setdefault(names.get(task, task), []).append(
-                    ModelLine(model, points, random=random)
-                )
+            models[model] = facts
     if len(models) < 2:
         raise HeadcountError("There is one model in these folders: name the results of several.")
+    names, order = display_names(models), by_size(models)
+    lines: dict[str, list[ModelLine]] = {}
+    for result in results:
+        tasks = _names(result)
+        for model, facts in result.run["model"].items():
+            curves = _curves(result.rows, model, sum(facts.get("heads", [])))
+            for (task, random), points in curves.items():
+                lines.setdefault(tasks.get(task, task), []).append(
+                    ModelLine(names[model], points, random=random)
+                )
     axes = STUDIES[study]
-    figure = plot_across(lines, xlabel=axes.x, ylabel=axes.y, log=axes.log)
-    named = "; ".join(f"{model}, {total} heads" for model, total in models.items())
-    left = " The short lines at the left edge are the whole models." if axes.log else ""
-    return figure, (
-        f"{study} by the share of each model's heads. Bands are the 95 % intervals of each result, "
-        f"each for itself: they say nothing about differences between models.{left} {named}."
+    how: dict[str, Any] = {"models": [names[model] for model in order], "kept": axes.kept}
+    how |= {"xlabel": axes.x, "ylabel": axes.y}
+    apart = (
+        "Upright lines at some points of random orders are theirs, and a triangle at the frame "
+        "marks a band that goes beyond it."
+        if axes.kept
+        else "The squares at 0, behind a break of the axis, are the whole models; models are drawn "
+        "a little apart."
+    )
+    return both_widths("figure", plot_across, lines, **how), (
+        f"{study} by the share of each model's heads. Bands and upright lines are the 95 % "
+        "intervals of each result, each for itself: they say nothing about differences between "
+        f"models. {apart} {about_models(models, order)}."
     )
 
 
 def write_across(folders: Sequence[str | Path], out: str | Path) -> tuple[list[Path], str]:
     """Draw the figure and write it into the folder `out`; the caption is returned too."""
-    figure, caption = across(folders)
+    figures, caption = across(folders)
     folder = Path(out)
     folder.mkdir(parents=True, exist_ok=True)
-    return save_figure(figure, folder), caption
+    return [p for name, one in figures.items() for p in save_figure(one, folder, name)], caption
 
 
 def _same_study(results: Sequence[Result]) -> str:

@@ -8,6 +8,7 @@ from typing import Any
 from headcount.curves.contest import Contest, area_rows, point_rows
 from headcount.figures.agreement import plot_agreement
 from headcount.models.model import Model
+from headcount.models.weights import about_models
 from headcount.report.estimates import Estimates, plain_facts
 from headcount.report.study import Study
 from headcount.system.files import safe_name
@@ -22,7 +23,7 @@ def contest_study(
 ) -> Study:
     """Make a `Study` of a contest; `agreements` are drawn: `Agreement.to_json` of each task."""
     facts = plain_facts(contest.facts)
-    found = estimate_contest(contest.values, facts)
+    found, models = estimate_contest(contest.values, facts), {model.name: model.facts}
     figures = {"figure": contest.figure()}
     tasks = contest.values.names("task")
     for task, found_alike in (agreements or {}).items():
@@ -40,7 +41,7 @@ def contest_study(
         claims=(),
         figures=figures,
         settings={**settings, "counts": contest.values.names("count")},
-        model={model.name: model.facts},
+        model=models,
         scores=scores,
         notes=found.notes,
         tables=found.tables,
@@ -48,7 +49,8 @@ def contest_study(
         facts=facts,
         captions={
             "figure": "Each ranking's areas on the test split with 95 % intervals, one at a time, "
-            "the ranking held fixed; dashed: random orders; right: its cost."
+            "the ranking held fixed; dashed: random orders; right: its cost. "
+            f"{about_models(models)}."
         },
     )
 

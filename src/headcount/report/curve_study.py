@@ -10,6 +10,7 @@ from headcount.claims import Claim, judge
 from headcount.curves import Curve
 from headcount.metrics.chance import Chance
 from headcount.models.model import Model
+from headcount.models.weights import about_models
 from headcount.report.cache_budget import TITLE, cache_at_equal_score
 from headcount.report.estimates import Estimates, plain_facts
 from headcount.report.head_rows import head_rows
@@ -35,13 +36,14 @@ def curve_study(
     """
     scores = {curve.scores.ranking: curve.scores}
     values, facts = _values(curve, task), plain_facts(_facts(curve, comparisons))
-    found = estimate_curve(values, facts)
+    found, models = estimate_curve(values, facts), {model.name: model.facts}
     return Study(
         name="curve",
         title=f"curve · {task.name} · {model.name}",
         rows=found.rows,
         claims=found.claims,
         figures={"figure": curve.figure()},
+        captions={"figure": f"{about_models(models)}; {task.name}, {curve.metric.name}."},
         settings={
             **settings,
             "task": {
@@ -58,7 +60,7 @@ def curve_study(
             "ablation": curve.ablation,
             "counts": sorted({point.count for point in curve.points}),
         },
-        model={model.name: model.facts},
+        model=models,
         scores=scores,
         tables=found.tables,
         heads=head_rows(model.name, task.name, scores, clusters=task.split("ranking").clusters),

@@ -5,11 +5,17 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from headcount.claims import Claim
 from headcount.figures.style import Row
 from headcount.system.files import to_json
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+Models: TypeAlias = Mapping[str, Mapping[str, Any]]  # the facts of each model (`Model.facts`)
+Drawn: TypeAlias = "tuple[dict[str, Figure], dict[str, str]]"  # figures and captions, by file name
 
 
 @dataclass(frozen=True, eq=False)

@@ -21,6 +21,8 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from headcount.errors import HeadcountError, counted
+from headcount.figures.style import NARROW
+from headcount.models.weights import weights_in_words
 from headcount.report.head_rows import head_data
 from headcount.report.page_texts import CAPTIONS, QUESTIONS, SOURCES, VERDICTS, next_commands
 from headcount.report.read import Result, number, read_result
@@ -86,6 +88,10 @@ def environment() -> Environment:
         "settings": _settings,
         "line": _line,
         "base64": lambda data: base64.b64encode(data).decode(),
+        "weights": weights_in_words,
+        "is_narrow": lambda name, figures: (
+            name.endswith(NARROW) and name.removesuffix(NARROW) in figures
+        ),
         "tally": lambda claims: Counter(str(claim.get("verdict")) for claim in claims),
     }
     environment.globals |= {

@@ -25,7 +25,7 @@ MOST_CELLS = 10_000_000  # of a table: more need gigabytes of memory
 # The entries of run.json that a page needs, and their types.
 RUN: dict[str, type] = {
     **dict.fromkeys(("study", "title", "command"), str),
-    **dict.fromkeys(("settings", "model", "tables", "versions"), dict),
+    **dict.fromkeys(("settings", "model", "tables", "versions", "captions"), dict),
     **dict.fromkeys(("notes", "figures"), list),
 }
 

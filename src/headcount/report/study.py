@@ -19,6 +19,7 @@ from headcount.errors import HeadcountError, counted, unknown
 from headcount.figures.curves import draw_curve
 from headcount.figures.html import frame, picture, table
 from headcount.figures.style import Row, figure_of, save_figure, shown
+from headcount.report.estimates import Models
 from headcount.report.page import write_page
 from headcount.system.files import safe_name, write_csv, write_json
 from headcount.system.folders import RECORD, replacing_files
@@ -66,7 +67,7 @@ class Study:
     claims: Sequence[Claim]
     figures: Mapping[str, Figure]
     settings: Mapping[str, Any]
-    model: Mapping[str, Mapping[str, Any]]
+    model: Models
     scores: Mapping[str, Saved] = field(default_factory=dict)
     heads: Sequence[Row] = ()
     notes: Sequence[str] = ()

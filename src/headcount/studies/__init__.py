@@ -16,7 +16,7 @@ from headcount.registry import Registry, check_made, check_setting, join_setting
 from headcount.studies.presets import Preset
 
 if TYPE_CHECKING:
-    from headcount.report.estimates import Estimates
+    from headcount.report.estimates import Drawn, Estimates, Models
     from headcount.studies.description import Description
     from headcount.value_table import ValueTable
 
@@ -53,6 +53,8 @@ class StudyKind:
     check     refuses a config that names what does not exist, before a model is loaded
     estimate  makes points, tables and claims from values and facts; without it, a result cannot be
               verified
+    draw      draws the figures and says their captions, from values, facts, estimates and the facts
+              of the models; without it, a result cannot be drawn again
     """
 
     key: str
@@ -63,6 +65,7 @@ class StudyKind:
     check: Callable[[Any], object] = lambda config: None
     estimate: Callable[[ValueTable, Mapping[str, Any]], Estimates] | None = None
     one_model: bool = False
+    draw: Callable[[ValueTable, Mapping[str, Any], Estimates, Models], Drawn] | None = None
 
     def describe(self, models: Sequence[Any], config: Any) -> Description:
         """What the study would measure on these models."""

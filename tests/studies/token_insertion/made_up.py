@@ -16,10 +16,11 @@ from headcount.value_table import ValueTable
 INSERTS = ("w/ Mless", "w/ Mful")
 LAYOUT = HeadLayout((2, 3))
 PROMPT_COUNT = 24
+HEIGHT = 2.0  # of the peaks without an insert
 # A uniform reader: what it receives falls with the position, and inserted tokens come early.
 UNIFORM = {
-    "peak": 0.8,
-    "peak_without": 1.0,
+    "peak": 1.6,
+    "peak_without": HEIGHT,
     "timing": 0.95,
     "change": 0.1,
     "span": 1.4,
@@ -37,7 +38,10 @@ def internals(
     requested: int = 1,
     **effects: float,
 ) -> Internals:
-    """Two layers with two and three heads; `heads` gives some heads effects of their own."""
+    """Two layers with two and three heads; `heads` gives some heads effects of their own.
+
+    `peak` is what is left of the height of the peaks.
+    """
     rng = np.random.default_rng(0)
 
     def some(effect: str, value: float) -> np.ndarray:
@@ -47,6 +51,7 @@ def internals(
         return table * rng.uniform(0.97, 1.03, table.shape)
 
     values = {**UNIFORM, "span": 0.5, "span_spread": 0.2, "original_spread": 0.9, **effects}
+    values["peak"] = HEIGHT * effects["peak"] if "peak" in effects else UNIFORM["peak"]
     assert set(values) == set(EFFECTS)
     keys = [(s, q, e) for s in INSERTS for q in QUERIES for e in EFFECTS]
     return Internals(

@@ -119,7 +119,7 @@ def test_a_baseline_far_from_the_published_one_is_not_comparable() -> None:
 
 def judged(seen: Internals) -> list[Claim]:
     """The claims about what the first insert does inside, in head 0.1."""
-    return list(estimate(*result({"m": both(HALF, HALF)}, seen)).claims[4:14])
+    return list(estimate(*result({"m": both(HALF, HALF)}, seen)).claims[4:16])
 
 
 def verdicts(seen: Internals) -> list[str]:
@@ -128,7 +128,8 @@ def verdicts(seen: Internals) -> list[str]:
 
 NAMES = (
     *("peaks", "timing", "layer's peaks", "deeper peaks"),
-    *("small", "even", "layer's small", "layer's even", "scaled", "scaled deeper"),
+    *("small", "even", "layer's small", "layer's even"),
+    *("scaled", "varies less", "scaled deeper", "varies less deeper"),
 )
 
 
@@ -140,10 +141,32 @@ def test_what_is_seen_inside() -> None:
 
 def test_hardly_lower_is_not_lower() -> None:
     """An interval of 0.98 to 0.99 excludes 1, and refutes "below 0.95" all the same."""
-    found = judged(internals(0.985, peak=0.985))
-    for claim in (found[0], found[2], found[3], found[8], found[9]):
+    hardly = dict(zip(NAMES, judged(internals(0.985, peak=0.8 * 0.985)), strict=True))
+    told = ("peaks", "layer's peaks", "deeper peaks", *NAMES[8:])
+    for claim in (hardly[name] for name in told):
         assert claim.high < 1
         assert claim.verdict == "refuted"
+
+
+def test_peaks_that_fall_as_a_uniform_readers_are_no_finding() -> None:
+    """A uniform reader's fall to 0.8 of their height, because it reads the inserted tokens too."""
+    found = dict(zip(NAMES, judged(internals(peak=0.8)), strict=True))
+    for name in ("peaks", "layer's peaks", "deeper peaks"):
+        assert found[name].verdict == "refuted"
+        assert found[name].measured == pytest.approx(1, abs=0.01)
+        assert "A uniform reader gives 0.8." in found[name].reason
+    assert "0.798, over that of a uniform reader" in found["peaks"].claim
+
+
+def test_a_small_lambda_and_less_variation_are_two_claims() -> None:
+    seen = internals()
+    for series in INSERTS:
+        seen.affine[series, "spread"][:] = 1.1
+    found = dict(zip(NAMES, judged(seen), strict=True))
+    assert found["scaled"].verdict == "supported"
+    assert found["scaled"].published
+    assert found["varies less"].verdict == "refuted"
+    assert found["varies less"].published is None
 
 
 def test_small_and_even_are_two_claims() -> None:
@@ -159,7 +182,7 @@ def test_small_and_even_are_two_claims() -> None:
 
 def test_a_uniform_reader_is_its_own_measure() -> None:
     """With its own effects, all ratios to it are 1, and inserted tokens have no unevenness."""
-    found = internals(heads=dict.fromkeys(range(5), UNIFORM), **UNIFORM)
+    found = internals(heads=dict.fromkeys(range(5), UNIFORM), **{**UNIFORM, "peak": 0.8})
     for key, values in found.uniform.items():
         found.effects[key][:] = values[:, None]  # type: ignore[index]
     claims = dict(zip(NAMES, judged(found), strict=True))
@@ -175,10 +198,10 @@ def test_a_uniform_reader_is_its_own_measure() -> None:
 
 def test_a_head_chosen_on_one_half_is_judged_on_the_other() -> None:
     """Head 0.0 changes most on the prompts that choose, by luck; on the others it does nothing."""
-    seen = internals(choosing=range(0, 24, 2), requested=-1, peak=0.97)
+    seen = internals(choosing=range(0, 24, 2), requested=-1, peak=0.8 * 0.97)
     for series in INSERTS:
         seen.effects[series, "all", "change"][::2, 0] += 1
-        seen.effects[series, "all", "peak"][::2, 0] = 0.1
+        seen.effects[series, "all", "peak"][::2, 0] = 0.2
     assert str(seen.head) == "0.0"
     found = estimate(*result({"m": both(HALF, HALF)}, seen))
     peaks, layer = found.claims[4], found.claims[6]
@@ -214,7 +237,7 @@ def test_heads_that_say_nothing_are_left_out() -> None:
         values[:, :2] = np.nan
     found = estimate(*result({"m": both(HALF, HALF)}, seen))
     assert {row["layer"] for row in found.tables["Affine check"]} == {1}
-    scaled = next(claim for claim in found.claims if "scaled down in layer 0" in claim.claim)
+    scaled = next(claim for claim in found.claims if "in layer 0, the fitted λ" in claim.claim)
     assert scaled.verdict == "undecided"
     assert "silent" in scaled.reason
 

@@ -93,30 +93,11 @@ class CausalGates:
         return names[np.where(chosen.max(0) >= THRESHOLD, chosen.argmax(0), len(ROLES))]
 
     def shares(self) -> list[dict[str, Any]]:
-        """For each role, the share of heads that have it.
-
-        `share` is the mean over seeds, `lowest` and `highest` are its range; `by_mean` uses the
-        mean scores; `always` and `any` are the shares of heads that have the role in all seeds or
-        in at least one, and `…_if_independent` what they would be if each seed chose its heads on
-        its own. The last row is for heads that facilitate or interfere.
-        """
-        rows = []
-        for roles in (*([role] for role in ROLES), ["facilitation", "interference"]):
-            has = np.any([self.has_role(role) for role in roles], axis=0)  # (seeds, heads)
-            by_mean = np.any([self.has_role_on_average(role) for role in roles], axis=0)
-            row = {
-                "share": has.mean(),
-                "lowest": has.mean(1).min(),
-                "highest": has.mean(1).max(),
-                "by_mean": by_mean.mean(),
-                "always": has.all(0).mean(),
-                "any": has.any(0).mean(),
-                "always_if_independent": has.mean(1).prod(),
-                "any_if_independent": 1 - (1 - has.mean(1)).prod(),
-            }
-            numbers = {name: float(value) for name, value in row.items()}
-            rows.append({"role": " or ".join(roles), **numbers})
-        return rows
+        """For each role, the share of heads that have it: see `role_shares`."""
+        return role_shares(
+            {role: self.has_role(role) for role in ROLES},
+            {role: self.has_role_on_average(role) for role in ROLES},
+        )
 
     def to_json(self) -> dict[str, Any]:
         """A JSON object that `from_json` reads back, to nine digits."""
@@ -149,3 +130,32 @@ class CausalGates:
     def load(cls, path: str | Path) -> CausalGates:
         """Read gates that `save` wrote."""
         return cls.from_json(read_json(path, "causal gates"))
+
+
+def role_shares(
+    has_role: Mapping[str, Bool[np.ndarray, "seeds heads"]],
+    on_average: Mapping[str, Bool[np.ndarray, "heads"]],
+) -> list[dict[str, Any]]:
+    """For each role, the share of heads that have it.
+
+    `share` is the mean over seeds, `lowest` and `highest` are its range; `by_mean` uses the mean
+    scores; `always` and `any` are the shares of heads that have the role in all seeds or in at
+    least one, and `…_if_independent` what they would be if each seed chose its heads on its own.
+    The last row is for heads that facilitate or interfere.
+    """
+    rows = []
+    for roles in (*([role] for role in ROLES), ["facilitation", "interference"]):
+        has = np.any([has_role[role] for role in roles], axis=0)  # (seeds, heads)
+        row = {
+            "share": has.mean(),
+            "lowest": has.mean(1).min(),
+            "highest": has.mean(1).max(),
+            "by_mean": np.any([on_average[role] for role in roles], axis=0).mean(),
+            "always": has.all(0).mean(),
+            "any": has.any(0).mean(),
+            "always_if_independent": has.mean(1).prod(),
+            "any_if_independent": 1 - (1 - has.mean(1)).prod(),
+        }
+        numbers = {name: float(value) for name, value in row.items()}
+        rows.append({"role": " or ".join(roles), **numbers})
+    return rows

@@ -3,30 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from headcount.errors import span_text
 from headcount.figures.contrast import Dot, plot_contrast
-from headcount.report.estimates import Estimates
+from headcount.models.weights import about_models
+from headcount.report.estimates import Drawn, Estimates, Models
 from headcount.studies.contrast.config import FORMS, other_form
 from headcount.studies.contrast.fits import METRICS
-from headcount.studies.contrast.panels import SkillPanel
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from headcount.studies.contrast.panels import SkillPanel, panels_of
+from headcount.value_table import ValueTable
 
 FILES = {METRICS[0]: "figure", METRICS[1]: "accuracy"}
 LABELS = {METRICS[0]: "Change of log-probability per token", METRICS[1]: "Change of accuracy"}
 
 
-def draw(
-    panels: Sequence[SkillPanel], found: Estimates, facts: Mapping[str, Any]
-) -> tuple[dict[str, Figure], dict[str, str]]:
+def draw(values: ValueTable, facts: Mapping[str, Any], found: Estimates, models: Models) -> Drawn:
     """One figure for each metric, and their captions."""
+    panels = panels_of(values, facts)
     if not panels:
         return {}, {}
     at_chance = [(_title(p.kept), p.name) for p in panels if p.at_chance]
-    figures, captions = {}, {}
+    figures: dict[str, Any] = {}
+    captions: dict[str, str] = {}
     for metric, file in FILES.items():
         grid = {
             _title(kept): {
@@ -35,7 +34,7 @@ def draw(
             for kept in dict.fromkeys(panel.kept for panel in panels)
         }
         figures[file] = plot_contrast(grid, label=LABELS[metric], at_chance=at_chance)
-        captions[file] = _caption(panels, facts, metric)
+        captions[file] = f"{about_models(models)}. {_caption(panels, facts, metric)}"
     return figures, captions
 
 
@@ -58,7 +57,7 @@ def _caption(panels: Sequence[SkillPanel], facts: Mapping[str, Any], metric: str
     n = span_text([panel.items[form].n for panel in panels for form in FORMS])
     what = "the answer's log-probability per token" if metric == METRICS[0] else "accuracy"
     return (
-        f"{facts['model']}, {facts['heads']} heads. Change of {what} from the whole model, on a "
+        f"Change of {what} from the whole model, on a "
         "skill that was left out when the gates were fitted. Gates: as fitted. Heads: those whose "
         "gates are shut (below 0.5) are switched off; random and layer-matched: as many random "
         f"heads. Mean over {facts['seeds']} fits and {n} prompts; bars are 95 % intervals over "

@@ -34,7 +34,7 @@ from headcount.studies.contrast.fits import (
     WholeRequest,
     facts_of,
 )
-from headcount.studies.contrast.panels import COLUMNS, SHARED, panels_of
+from headcount.studies.contrast.panels import COLUMNS, SHARED
 from headcount.studies.description import Description, Results, StudyRequest, only_model
 from headcount.tasks.skills import SKILLS
 from headcount.value_table import ValueTable
@@ -82,7 +82,8 @@ class _ContrastStudy:
         facts = plain_facts(self._facts(results, done))
         values = self._values(results, done, facts)
         found = estimate(values, facts)
-        figures, captions = draw(panels_of(values, facts), found, facts)
+        models = {model.name: model.facts}
+        figures, captions = draw(values, facts, found, models)
         rankings = {key: one.gates.ranking() for key, one in done.items()}
         return Study(
             name=KIND.key,
@@ -92,7 +93,7 @@ class _ContrastStudy:
             figures=figures,
             captions=captions,
             settings=asdict(config),
-            model={model.name: model.facts},
+            model=models,
             scores={f"{skill}-{keep}-kept": scores for (skill, keep), scores in rankings.items()},
             heads=[
                 row
@@ -190,4 +191,6 @@ def _shut(gates: ContrastiveGates) -> dict[str, float]:
     }
 
 
-KIND = StudyKind("contrast", describe, Config, PRESETS, estimate=estimate, one_model=True)
+KIND = StudyKind(
+    "contrast", describe, Config, PRESETS, estimate=estimate, draw=draw, one_model=True
+)

@@ -29,7 +29,7 @@ from headcount.studies.edges_kept.config import PRESETS, Config
 from headcount.studies.edges_kept.figure import draw
 from headcount.studies.heads_kept.cases import Prompts, choose_prompts, make_pool
 from headcount.studies.heads_kept.estimates import estimate
-from headcount.studies.heads_kept.panels import COLUMNS, SHARED, TEST, panels_of
+from headcount.studies.heads_kept.panels import COLUMNS, SHARED, TEST
 from headcount.studies.heads_kept.study import check_models
 from headcount.tasks import Encoded, Task, task_factory
 from headcount.value_table import ValueTable
@@ -134,8 +134,8 @@ def conclude(cases: Mapping[tuple[str, str], EdgeCase], config: Config, results:
     measured = [(case, results[key]) for key, case in cases.items()]
     values, facts = _values(measured), plain_facts(_facts(measured, config))
     found = estimate(values, facts)
-    figures, captions = draw(panels_of(values, facts), found, facts)
     models = {case.request.model.name: case.request.model.facts for case in cases.values()}
+    figures, captions = draw(values, facts, found, models)
     settings = asdict(config)
     settings["task"] = settings.pop("task_settings") or {}
     left_out = [
@@ -190,4 +190,4 @@ def _facts(measured: Sequence[tuple[EdgeCase, EdgesKept]], config: Config) -> di
 
 
 MODELS = ("smollm2-135m-q4", "sparse:smollm2-135m-q4")
-KIND = StudyKind("edges-kept", describe, Config, PRESETS, MODELS, check, estimate)
+KIND = StudyKind("edges-kept", describe, Config, PRESETS, MODELS, check, estimate, draw=draw)

@@ -15,6 +15,8 @@ from headcount.studies.head_roles.published import (
     SHARES,
     Rows,
     description_rows,
+    over_seed_rows,
+    share_rows,
 )
 from headcount.studies.head_roles.toggling import SERIES
 from headcount.value_table import ValueTable
@@ -25,7 +27,12 @@ def estimate(values: ValueTable, facts: Mapping[str, Any]) -> Estimates:
     panels = panels_of(values, facts)
     soft = [panel for panel in panels if panel.base == "soft"]
     claims = judge_claims(soft)
-    tables = {"End points": end_rows(soft), "Peaks of interference": peak_rows(soft)}
+    tables = {
+        "End points": end_rows(soft),
+        "Peaks of interference": peak_rows(soft),
+        "Role shares": [row for p in soft for row in share_rows(p.model, p.task, p.roles)],
+        "Roles over seeds": [row for p in soft for row in over_seed_rows(p.model, p.task, p.roles)],
+    }
     if claims:
         tables["Two descriptions"] = description_rows(claims)
     notes = [f"{panel.name}: {panel.at_chance}" for panel in soft if panel.at_chance]

@@ -8,17 +8,19 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from headcount.errors import span_text
+from headcount.figures.layout import both_widths
 from headcount.figures.roles import RoleLine, plot_role_maps, plot_roles
-from headcount.figures.style import points_of
-from headcount.rankings.causal_gates.result import ROLES, CausalGates
-from headcount.report.estimates import Estimates
+from headcount.figures.style import COLUMN, points_of
+from headcount.models.weights import about_models, display_names
+from headcount.rankings.causal_gates.result import ROLES
+from headcount.report.estimates import Drawn, Estimates, Models
 from headcount.studies.head_roles.config import Base
-from headcount.studies.head_roles.gates import Cell
-from headcount.studies.head_roles.panels import METRICS, Reading, RolePanel
+from headcount.studies.head_roles.panels import METRICS, Reading, RolePanel, panels_of
 from headcount.studies.head_roles.toggling import RANDOM
+from headcount.value_table import ValueTable
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+    pass
 
 SUMMED = "Δ Log Probability of Target Response"
 PER_TOKEN = "Δ Log Probability per Target Token"
@@ -37,54 +39,66 @@ CHANCE = "Dotted dark grey: as many random orders of all heads, which know nothi
 Lines = dict[tuple[str, str], dict[str, RoleLine]]
 
 
-def draw(
-    panels: Sequence[RolePanel], found: Estimates, gates: Mapping[Cell, CausalGates]
-) -> tuple[dict[str, Figure], dict[str, str]]:
+def draw(values: ValueTable, facts: Mapping[str, Any], found: Estimates, models: Models) -> Drawn:
     """All figures by file name, and their captions."""
+    panels, names = panels_of(values, facts), display_names(models)
     soft = [panel for panel in panels if panel.base == "soft"]
     plain = [panel for panel in panels if panel.base == "plain"]
-    at_chance = [(panel.task, panel.model) for panel in soft if panel.at_chance]
+    at_chance = [(panel.task, names[panel.model]) for panel in soft if panel.at_chance]
+    lines, per_token = (_lines(soft, found, names, reading) for reading in ("sum", "token"))
+    zoomed = zoomed_in(lines)
+    how: dict[str, Any] = {"at_chance": at_chance, "width": COLUMN}
     figures = {
-        "figure": plot_roles(_lines(soft, found), label=SUMMED, at_chance=at_chance),
-        "per-token": plot_roles(_lines(soft, found, "token"), label=PER_TOKEN, at_chance=at_chance),
-        "interference": plot_roles(
-            zoomed_in(_lines(soft, found)), label=SUMMED, at_chance=at_chance, zoomed=True
-        ),
+        **both_widths("figure", plot_roles, lines, label=SUMMED, at_chance=at_chance),
+        "per-token": plot_roles(per_token, label=PER_TOKEN, **how),
+        "interference": plot_roles(zoomed, label=SUMMED, zoomed=True, **how),
     }
+    rest = _rest(soft, about_models(models), names)
     captions = {
-        "figure": f"{STARTS['soft']}, summed over the target's tokens. {_rest(soft, gates)}",
+        "figure": (
+            f"{STARTS['soft']}, summed over the target's tokens. {CHANCE}{rest} interference.png "
+            "has interference at a scale of its own."
+        ),
         "per-token": (
             "As in the main figure, with each prompt's Δ divided by the number of its target's "
-            f"tokens ({_lengths(soft)}). {_rest(soft, gates)}"
+            f"tokens ({_lengths(soft, names)}). {CHANCE}{rest}"
         ),
         "interference": (
-            "Interference alone, up to twice the number of interfering heads; each panel has its "
-            f"own axes. {_rest(soft, gates, with_random=False)}"
+            "Interference alone, up to twice the number of interfering heads where so many were "
+            f"measured ({_reach(zoomed)}); each panel has its own axes. {rest}"
         ),
     }
     if plain:
-        figures["plain"] = plot_roles(_lines(plain, found), label=SUMMED, at_chance=at_chance)
-        captions["plain"] = f"{STARTS['plain']}, summed over tokens. {_rest(plain, gates)}"
+        figures["plain"] = plot_roles(_lines(plain, found, names), label=SUMMED, **how)
+        captions["plain"] = f"{STARTS['plain']}, summed over tokens. {CHANCE}{rest}"
     figures["roles"] = plot_role_maps(
-        {(cell.name, cell.label): (f.labels(), stable(f)) for cell, f in gates.items()},
-        {cell.label: list(cell.model.layout.counts) for cell in gates},
+        {
+            (panel.task, names[panel.model]): (np.array(panel.roles.labels), panel.roles.stable)
+            for panel in soft
+        },
+        {names[model]: models[model]["heads"] for model in names},
     )
     captions["roles"] = (
         "The role of each head, by its mean score over seeds (at least 0.5; undecided heads have "
-        f"none). Strong colours: the head has this role in all of {_seeds(list(gates.values()))}; "
-        "pale colours: not in all."
+        f"none). Strong colours: the head has this role in all of {_seeds(soft)}; pale colours: "
+        f"not in all. {about_models(models)}."
     )
     return figures, captions
 
 
-def stable(gates: CausalGates) -> np.ndarray:
-    """Which heads have the role of their label in all seeds."""
-    labels = gates.labels()
-    always = [(labels == role) & gates.has_role(role).all(0) for role in ROLES]
-    return np.asarray(np.any(always, axis=0))
+def _reach(zoomed: Lines) -> str:
+    """The largest count of each panel: "Syntax 50"."""
+    return ", ".join(
+        f"{task} {lines['interference'].points[-1][0]:.0f}" for (task, _), lines in zoomed.items()
+    )
 
 
-def _lines(panels: Sequence[RolePanel], found: Estimates, reading: Reading = "sum") -> Lines:
+def _lines(
+    panels: Sequence[RolePanel],
+    found: Estimates,
+    names: Mapping[str, str],
+    reading: Reading = "sum",
+) -> Lines:
     """The lines of each panel."""
 
     def rows(panel: RolePanel) -> list[Any]:
@@ -92,7 +106,7 @@ def _lines(panels: Sequence[RolePanel], found: Estimates, reading: Reading = "su
         return [row for row in found.rows if own.items() <= row.items()]
 
     return {
-        (panel.task, panel.model): {
+        (panel.task, names[panel.model]): {
             **{r: RoleLine(points_of(rows(panel), r), panel.carries(r)) for r in ROLES},
             RANDOM: RoleLine(points_of(rows(panel), RANDOM)),
         }
@@ -110,33 +124,33 @@ def zoomed_in(panels: Lines) -> Lines:
     return zoomed
 
 
-def _rest(
-    panels: Sequence[RolePanel], gates: Mapping[Cell, CausalGates], *, with_random: bool = True
-) -> str:
+def _rest(panels: Sequence[RolePanel], about: str, names: Mapping[str, str]) -> str:
     """What all captions say: models, prompts, seeds, intervals, and what is grey."""
-    models = {panel.model: panel.heads for panel in panels}
-    named = ", ".join(f"{model} ({heads} heads)" for model, heads in models.items())
     carriers = "; ".join(
-        f"{panel.name} {', '.join(f'{panel.carries(role):.0f}' for role in ROLES)}"
+        f"{_place(panel, names)} {', '.join(f'{panel.carries(role):.0f}' for role in ROLES)}"
         for panel in panels
     )
-    lost = ", ".join(panel.name for panel in panels if panel.at_chance)
+    lost = ", ".join(_place(panel, names) for panel in panels if panel.at_chance)
     return (
-        f"{named}; {span_text([panel.prompts.n for panel in panels])} prompts a panel, mean over "
-        f"{_seeds(list(gates.values()))}; bands are 95 % intervals over prompts and seeds, with "
+        f"{about}; {span_text([panel.prompts.n for panel in panels])} prompts a panel, mean over "
+        f"{_seeds(panels)}; bands are 95 % intervals over prompts and seeds, with "
         "the prompts of the fits held fixed. Thin grey: beyond the heads that carry the role (a "
         "score of at least 0.5), where the order is that of saturated gates, which is noise. "
-        f"{CHANCE * with_random}Heads that facilitate, are irrelevant and "
+        "Heads that facilitate, are irrelevant and "
         f"interfere, on the mean of seeds: {carriers}." + f" At chance: {lost}." * bool(lost)
     )
 
 
-def _lengths(panels: Sequence[RolePanel]) -> str:
-    means = {panel.name: float(np.mean(panel.facts["tokens"])) for panel in panels}
+def _place(panel: RolePanel, names: Mapping[str, str]) -> str:
+    return panel.task if len(names) == 1 else f"{panel.task} ({names[panel.model]})"
+
+
+def _lengths(panels: Sequence[RolePanel], names: Mapping[str, str]) -> str:
+    means = {_place(panel, names): float(np.mean(panel.facts["tokens"])) for panel in panels}
     return "on average " + ", ".join(f"{mean:.1f} on {name}" for name, mean in means.items())
 
 
-def _seeds(gates: Sequence[CausalGates]) -> str:
+def _seeds(panels: Sequence[RolePanel]) -> str:
     """The number of seeds of all panels, as text."""
-    counts = sorted({fitted.seeds for fitted in gates})
+    counts = sorted({panel.roles.seeds for panel in panels})
     return "1 seed" if counts == [1] else f"{' or '.join(map(str, counts))} seeds"

@@ -20,6 +20,7 @@ from headcount.metrics.chance import Chance
 from headcount.stats import Estimate, Interval, Resampling, combine, share_interval, simultaneous
 from headcount.studies.head_roles.config import Base
 from headcount.studies.head_roles.published import MATCHED
+from headcount.studies.head_roles.roles import HeadRoles
 from headcount.value_table import ValueTable
 
 Reading = Literal["sum", "token"]
@@ -42,7 +43,8 @@ class RolePanel:
 
     `facts` are those of the panel: the names of `task` and `model`, the number of `heads` and
     `parameters` of the model, the number of target `tokens` of each prompt, the mean number of
-    heads that carry each role in a fit (`carriers`), and the level of `chance`.
+    heads that carry each role in a fit (`carriers`), the `roles` of all heads in every fit, and the
+    level of `chance`.
     """
 
     values: ValueTable
@@ -136,6 +138,11 @@ class RolePanel:
             return ""
         right = self.prompts.estimate(self.values.get(**WHOLE, **self._own))
         return Chance(**known).sentence(share_interval(right, self.prompts), "Accuracy")
+
+    @cached_property
+    def roles(self) -> HeadRoles:
+        """Which heads have which role in every fit."""
+        return HeadRoles.from_facts(self.facts["roles"])
 
     def carries(self, role: str) -> float:
         """How many heads carry a role: those with a score of at least 0.5, on the mean of seeds.

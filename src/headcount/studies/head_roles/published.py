@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from headcount.claims import Claim
-from headcount.rankings.causal_gates.result import CausalGates
+from headcount.studies.head_roles.roles import HeadRoles
 
 Rows = list[dict[str, Any]]
 
@@ -50,10 +50,10 @@ def shares_text(low: float, high: float) -> str:
     return f"{100 * low:.2g} to {100 * high:.2g} %"
 
 
-def share_rows(model: str, task: str, gates: CausalGates) -> Rows:
+def share_rows(model: str, task: str, roles: HeadRoles) -> Rows:
     """The share of heads with each role, and its ratio to the published share."""
     rows = []
-    for found in gates.shares():
+    for found in roles.shares():
         known = ROLE_SHARES.get((task, found["role"]))
         names = ("role", "share", "lowest", "highest", "by_mean")
         own = {"model": model, "task": task, **{name: found[name] for name in names}}
@@ -63,22 +63,22 @@ def share_rows(model: str, task: str, gates: CausalGates) -> Rows:
     return rows
 
 
-def over_seed_rows(model: str, task: str, gates: CausalGates) -> Rows:
+def over_seed_rows(model: str, task: str, roles: HeadRoles) -> Rows:
     """The shares of heads with each role in all seeds and in any, against the published ranges.
 
     Beside them stand the shares that are expected if each seed gave the role to as many heads, but
     to heads of its own choice.
     """
     rows = []
-    for found in gates.shares():
-        row = {"model": model, "task": task, "role": found["role"], "seeds": gates.seeds}
+    for found in roles.shares():
+        row = {"model": model, "task": task, "role": found["role"], "seeds": roles.seeds}
         known = OVER_SEEDS.get((task, found["role"]))
         for place, name in enumerate(("always", "any")):
             published = known[place] if known else None
             row[name] = found[name]
             row[f"{name} if seeds were independent"] = found[f"{name}_if_independent"]
             row[f"published {name}"] = shares_text(*published) if published else ""
-            row[f"{name} against published"] = against(found[name], published, gates.seeds)
+            row[f"{name} against published"] = against(found[name], published, roles.seeds)
         rows.append(row)
     return rows
 

@@ -34,8 +34,8 @@ from headcount.studies.head_roles.gates import (
     make_cells,
     marked,
 )
-from headcount.studies.head_roles.panels import COLUMNS, SHARED, WHOLE, panels_of
-from headcount.studies.head_roles.published import over_seed_rows, share_rows
+from headcount.studies.head_roles.panels import COLUMNS, SHARED, WHOLE
+from headcount.studies.head_roles.roles import HeadRoles
 from headcount.studies.head_roles.toggling import ChanceRequest, ToggleRequest
 from headcount.system.files import checked_path
 from headcount.tasks import Task, task_factory
@@ -102,7 +102,8 @@ class _Conclusion:
         }
         values, facts = self._values(results, gates)
         found = estimate(values, facts)
-        figures, captions = draw(panels_of(values, facts), found, gates)
+        models = {cell.label: cell.model.facts for cell in gates}
+        figures, captions = draw(values, facts, found, models)
         scores, heads = _scores_and_heads(gates)
         more = self._more_notes(gates)
         return Study(
@@ -119,11 +120,11 @@ class _Conclusion:
                 "fit": {f"{cell.label}, {cell.key}": g.parameters for cell, g in gates.items()},
                 "task": dict(self.config.task_settings or {}),
             },
-            model={cell.label: cell.model.facts for cell in gates},
+            model=models,
             scores=scores,
             heads=heads,
             notes=list(dict.fromkeys([*found.notes, *self.notes, *more, FIXED, READING])),
-            tables={**found.tables, **_tables(gates)},
+            tables=found.tables,
             values=values,
             facts=facts,
         )
@@ -152,6 +153,7 @@ class _Conclusion:
                     "parameters": sum(weight.numel() for weight in weights),
                     "tokens": [len(prompt.target) for prompt in prompts],
                     "carriers": carriers,
+                    "roles": HeadRoles.of(fitted).facts(),
                     "chance": asdict(chance) if chance else None,
                 }
             )
@@ -190,13 +192,4 @@ def _scores_and_heads(
     return scores, heads
 
 
-def _tables(gates: Mapping[Cell, CausalGates]) -> dict[str, list[dict[str, Any]]]:
-    """The shares of heads with each role, made from gates: on the mean of seeds, in all, in any."""
-    of_cells = [(cell.label, cell.name, fitted) for cell, fitted in gates.items()]
-    return {
-        "Role shares": [row for of_cell in of_cells for row in share_rows(*of_cell)],
-        "Roles over seeds": [row for of_cell in of_cells for row in over_seed_rows(*of_cell)],
-    }
-
-
-KIND = StudyKind("head-roles", describe, Config, PRESETS, check=check, estimate=estimate)
+KIND = StudyKind("head-roles", describe, Config, PRESETS, check=check, estimate=estimate, draw=draw)

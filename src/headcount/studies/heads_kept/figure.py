@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from headcount.curves.explained import Explained, ratio_of_needed
 from headcount.curves.keep import RANDOM
-from headcount.errors import span_text
+from headcount.errors import counted, span_text
 from headcount.figures.kept import (
     MODELS,
     KeptLine,
@@ -16,67 +16,84 @@ from headcount.figures.kept import (
     plot_kept,
     plot_ratios,
 )
-from headcount.figures.style import PALETTE, model_label
-from headcount.report.estimates import Estimates
-from headcount.studies.heads_kept.panels import TaskPanel
+from headcount.figures.layout import both_widths
+from headcount.figures.style import COLUMN, PALETTE
+from headcount.models.weights import about_models, display_names
+from headcount.report.estimates import Drawn, Estimates, Models
+from headcount.studies.heads_kept.panels import TaskPanel, panels_of
+from headcount.value_table import ValueTable
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+APART = 1.03  # the ratio of neighbouring counts that are drawn: one head more would be a cliff
+CLIPPED = "A triangle at the frame marks a band that goes beyond it."
 
 
-def draw(
-    panels: Sequence[TaskPanel], found: Estimates, facts: Mapping[str, Any]
-) -> tuple[dict[str, Figure], dict[str, str]]:
+def draw(values: ValueTable, facts: Mapping[str, Any], found: Estimates, models: Models) -> Drawn:
     """All figures by file name, and their captions."""
-    pairs = {tuple(panel.models[:2]) for panel in panels}
-    base = panels[0].models[0] if len({one for one, *_ in pairs}) == 1 else "the first model"
+    panels, names, about = panels_of(values, facts), display_names(models), about_models(models)
+    bases, threshold = list(dict.fromkeys(p.models[0] for p in panels)), panels[0].threshold
+    drawn = [kept_panel(panel, names) for panel in panels]
+    areas = _areas(found, facts, names)
     figures = {
-        "figure": plot_kept([kept_panel(panel) for panel in panels], threshold=panels[0].threshold),
-        "areas": plot_areas(_areas(found, facts), label="CMD (0: as all heads)"),
+        **both_widths("figure", plot_kept, drawn, threshold=threshold),
+        "areas": plot_areas(areas, label="CMD (0: as all heads)", width=COLUMN),
     }
-    captions = {"figure": _caption(panels, facts), "areas": _areas_caption(panels)}
+    captions = {"figure": _caption(panels, facts, about), "areas": _areas_caption(panels, about)}
     if len(panels[0].ablations) > 1:
         drawn = [_ablations(panel, panel.models[0]) for panel in panels]
-        figures["ablations"] = plot_kept(drawn, threshold=panels[0].threshold)
+        figures["ablations"] = plot_kept(drawn, threshold=threshold, width=COLUMN)
         captions["ablations"] = (
-            f"The same order of heads, {panels[0].first[1]}, in {base}, with other replacements of "
-            "absent heads: means over corrupted or clean prompts, another prompt's output, zero. "
-            "Bands are 95 % intervals over prompts."
+            f"The same order of heads, {panels[0].first[1]}, in {about_models(models, bases)}, "
+            "with other replacements of absent heads: means over corrupted or clean prompts, "
+            f"another prompt's output, zero. Bands are 95 % intervals over prompts. {CLIPPED}"
         )
     if all(len(panel.models) > 1 for panel in panels):
-        second = panels[0].models[1] if len(pairs) == 1 else "the second model of each panel"
         figures["ratios"] = plot_ratios(ratios(panels, found, facts))
-        captions["ratios"] = (
-            f"Heads needed by {base} over heads needed by {second}, for every "
-            "explained effect τ, by order of the heads: above 1 the second model needs fewer. "
-            "Hollow: a curve does not reach τ before all heads. Bands are 95 % intervals."
-        )
+        captions["ratios"] = f"{ratio_words(panels, 'heads')} {about}."
     return figures, captions
 
 
+def ratio_words(panels: Sequence[TaskPanel], units: str) -> str:
+    """What the caption of a figure of ratios says."""
+    base, other = panels[0].models[:2]
+    if len({tuple(panel.models[:2]) for panel in panels}) > 1:
+        base, other = "the first model", "the second model of each panel"
+    return (
+        f"{units.capitalize()} needed by {base} over {units} needed by {other}, for every "
+        f"explained effect τ, by order of the {units}: above 1 the second model needs fewer. "
+        f"Hollow: a curve does not reach τ before all {units}. Bands are 95 % intervals; equal "
+        "lines are drawn a little apart."
+    )
+
+
 def _points(curve: Explained) -> list[tuple[float, float, float, float]]:
-    return [(count, at.value, at.low, at.high) for count, at in curve.points]
+    """The points of a curve; of counts that are nearly equal, one is drawn."""
+    points: list[tuple[float, float, float, float]] = []
+    for count, at in curve.points:
+        if not points or count >= APART * points[-1][0]:
+            points.append((count, at.value, at.low, at.high))
+    return points
 
 
-def kept_panel(panel: TaskPanel) -> KeptPanel:
-    """The lines of a task: of each model, ranked and in random order."""
-    lines, needed = [], []
+def kept_panel(panel: TaskPanel, names: Mapping[str, str]) -> KeptPanel:
+    """The lines of a task: of each model, ranked and in random order, by their names in figures."""
+    lines, random, needed = [], [], []
     for model in panel.models:
         curve, colour = panel.curve(model), MODELS[panel.place(model)]
-        label = model_label(model)
-        lines.append(KeptLine(label, colour, _points(curve)))
+        lines.append(KeptLine(names[model], colour, _points(curve)))
         needed.append(curve.needed(panel.threshold).value)
         if panel.has_random(model):
-            random = _points(panel.curve(model, "", RANDOM))
-            lines.append(KeptLine(f"{label}, random order", colour, random, random=True))
-    words = f"{needed[0]:.0f} {panel.unit}s" if needed[0] == needed[0] else ""
+            points = _points(panel.curve(model, "", RANDOM))
+            random.append(KeptLine(f"{names[model]}, random order", colour, points, random=True))
+    words = ""
+    if needed[0] == needed[0]:
+        words = f"{counted(int(needed[0]), panel.unit)} for {panel.threshold:g}"
     if len(panel.models) > 1:
         one, two = (panel.curve(model) for model in panel.models[:2])
         ((_, ratio, _),) = ratio_of_needed(one, two, [panel.threshold])
         if ratio.known:
             words = f"{ratio.value:.2g}x [{ratio.low:.2g}, {ratio.high:.2g}]"
-    at_chance = [model_label(model) for model in panel.models if panel.at_chance(model)]
-    return KeptPanel(panel.title, lines, needed, words, at_chance)
+    at_chance = [names[model] for model in panel.models if panel.at_chance(model)]
+    return KeptPanel(panel.title, [*lines, *random], needed, words, at_chance)
 
 
 def _ablations(panel: TaskPanel, model: str) -> KeptPanel:
@@ -87,14 +104,14 @@ def _ablations(panel: TaskPanel, model: str) -> KeptPanel:
     return KeptPanel(panel.title, lines)
 
 
-def _areas(found: Estimates, facts: Mapping[str, Any]) -> dict[str, Any]:
+def _areas(found: Estimates, facts: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
     """CMD on the linear axis by task, order and model."""
     areas: dict[str, Any] = {title: {} for title in facts["tasks"].values()}
     first = facts["ablation"]
     for row in found.tables["Areas"]:
         if row["ablation"] == first and row["axis"] == "linear":
             rows = areas[facts["tasks"][row["task"]]].setdefault(row["order"], {})
-            rows[row["model"]] = row["CMD"], row["CMD low"], row["CMD high"]
+            rows[names[row["model"]]] = row["CMD"], row["CMD low"], row["CMD high"]
     return areas
 
 
@@ -112,20 +129,21 @@ def ratios(
     return by_task
 
 
-def _caption(panels: Sequence[TaskPanel], facts: Mapping[str, Any]) -> str:
+def _caption(panels: Sequence[TaskPanel], facts: Mapping[str, Any], about: str) -> str:
     ablation, order = panels[0].first
     n = span_text([panel.items(panel.models[0]).n for panel in panels])
-    models = "; ".join(f"{name}, {total} heads" for name, total in facts["models"].items())
     return (
-        f"{models}. Heads kept in the order of {order} (ranked per {facts['per']}), all others "
-        f"replaced by {facts['words'].get(ablation, ablation)}; {n} prompts. Above on a linear "
-        "axis, as published, below on a log axis. Bands are 95 % intervals over prompts and "
-        f"templates, with the ranking held fixed. Dashed: explained effect {panels[0].threshold:g}."
+        f"{about}. Heads kept in the order of {order} (ranked per {facts['per']}), all others "
+        f"replaced by {facts['words'].get(ablation, ablation)}; {n} prompts. On a linear axis, as "
+        "published, and on a log axis. Bands, hatched for random orders, are 95 % intervals over "
+        f"prompts and templates, with the ranking held fixed. {CLIPPED} Black dashes: explained "
+        f"effect {panels[0].threshold:g}. Of counts within 3 % of each other one is drawn."
     )
 
 
-def _areas_caption(panels: Sequence[TaskPanel]) -> str:
+def _areas_caption(panels: Sequence[TaskPanel], about: str) -> str:
     return (
+        f"{about}. "
         "CMD, the mean of |1 − explained effect| over the share of heads kept, by order of the "
         f"heads (ablation {panels[0].first[0]}): 0 if any number of heads does what all do. "
         "Whiskers are 95 % intervals over prompts. Random order is what knows nothing."

@@ -33,7 +33,7 @@ from headcount.studies.heads_kept.cases import Case, make_case
 from headcount.studies.heads_kept.config import PRESETS, Config
 from headcount.studies.heads_kept.estimates import estimate
 from headcount.studies.heads_kept.figure import draw
-from headcount.studies.heads_kept.panels import COLUMNS, SHARED, TEST, VALIDATION, panels_of
+from headcount.studies.heads_kept.panels import COLUMNS, SHARED, TEST, VALIDATION
 from headcount.system.files import safe_name
 from headcount.tasks import Task, task_factory
 from headcount.value_table import ValueTable
@@ -130,8 +130,8 @@ def conclude(cases: Mapping[tuple[str, str], Case], config: Config, results: Res
     values = _values(cases, results)
     facts = plain_facts(_facts(measured, config))
     found = estimate(values, facts)
-    figures, captions = draw(panels_of(values, facts), found, facts)
     models = {case.model: case.request.model.facts for case in cases.values()}
+    figures, captions = draw(values, facts, found, models)
     settings = asdict(config)
     settings["task"] = settings.pop("task_settings") or {}
     others = {
@@ -268,4 +268,4 @@ def _notes(case: Case, kept: Kept) -> list[str]:
 
 
 MODELS = ("smollm2-135m-q4", "sparse:smollm2-135m-q4")
-KIND = StudyKind("heads-kept", describe, Config, PRESETS, MODELS, check, estimate)
+KIND = StudyKind("heads-kept", describe, Config, PRESETS, MODELS, check, estimate, draw=draw)

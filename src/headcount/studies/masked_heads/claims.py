@@ -10,13 +10,17 @@ Rules of comparison, which look at nothing that a claim is about. Published are 
 are compared only if all four were run, with counts that are the published shares of the heads
 within a factor of 1.5. A claim about COMET needs COMET. How flat RandomK is, where the collapse
 sets in and which function falls first are compared only if, besides, the unmasked accuracy of each
-panel is at most 0.1 below the published one: a model that can do less has less to lose. The
-published accuracy also accepts similar texts; where ours is exact match, each claim says so.
+panel is within 0.1 of the published one: a model that can do less has less to lose, and one that
+can do more may lose more before it fails. Where the collapse sets in is tested only if measured
+counts bracket the published range: one at its start or before it, one at its end or behind it, both
+within a factor of 1.5. The published accuracy also accepts similar texts; where ours is exact
+match, each claim says so.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import ceil, floor
 from typing import Any
 
 from headcount.claims import Claim, above_chance, all_of, judge
@@ -51,7 +55,7 @@ def judge_claims(panels: Sequence[FunctionPanel], facts: Mapping[str, Any]) -> l
             faster = faster.because(elsewhere, "not comparable")
         claims += [faster.because(_other_accuracy(published))]
         claims += above_chance(published, lambda p: [_accuracy_first(p)])
-        reason = elsewhere or too_low(published)
+        reason = elsewhere or far_unmasked(published)
         for claim in _about_the_shape(published, random, facts["total"]):
             found = claim.because(reason, "not comparable") if reason else claim
             claims.append(found.because(_other_accuracy(published)))
@@ -80,29 +84,49 @@ def other_set_up(panels: Sequence[FunctionPanel], counts: Sequence[int], total: 
     return ""
 
 
-def too_low(panels: Sequence[FunctionPanel]) -> str:
-    """Why claims about the shape of the curves cannot be compared: a model has less to lose."""
-    low = [
+def far_unmasked(panels: Sequence[FunctionPanel]) -> str:
+    """Why claims about the shape of the curves cannot be compared; empty if they can.
+
+    A model with another accuracy has more or less to lose.
+    """
+    far = [
         f"{panel.name} {value:.2f} (published {UNMASKED[panel.key]:.2f})"
         for panel in panels
-        if (value := float(panel.table("top", 0).mean())) < UNMASKED[panel.key] - BAND
+        if abs((value := float(panel.table("top", 0).mean())) - UNMASKED[panel.key]) > BAND
     ]
-    if low:
+    if far:
         return (
-            f"The unmasked accuracy lies more than {BAND:g} below the published one: "
-            f"{', '.join(low)}."
+            f"The unmasked accuracy lies more than {BAND:g} from the published one: "
+            f"{', '.join(far)}."
         )
     return ""
+
+
+def bracket(counts: Sequence[int], total: int) -> tuple[int, int] | str:
+    """The counts just before and just behind the published onset, or why there are none.
+
+    >>> bracket([8, 16, 32, 64], 512)
+    (16, 32)
+    >>> bracket([4, 8, 16, 32], 336)
+    'No count from 21 to 31 of 336 heads was measured: nothing brackets 3.1 to 6.3 % of them.'
+    """
+    start, end = (share * total for share in ONSET)
+    before = [count for count in counts if start / NEAR <= count <= start]
+    behind = [count for count in counts if end <= count <= end * NEAR]
+    if before and behind:
+        return before[-1], behind[0]
+    low, high = (end, end * NEAR) if before else (start / NEAR, start)
+    return (
+        f"No count from {ceil(low)} to {floor(high)} of {total} heads was measured: nothing "
+        "brackets 3.1 to 6.3 % of them."
+    )
 
 
 def _about_the_shape(
     panels: Sequence[FunctionPanel], counts: Sequence[int], total: int
 ) -> list[Claim]:
     claims = above_chance(panels, lambda p: [_flat(p, counts[-1])], needed=panels)
-    near = [[c for c in counts if 1 / NEAR <= c / (share * total) <= NEAR] for share in ONSET]
-    if near[0] and near[1] and near[0][0] < near[1][-1]:
-        between = near[0][0], near[1][-1]
-        claims += above_chance(panels, lambda p: [_onset(p, between, total)], needed=panels)
+    claims += above_chance(panels, lambda p: [_onset(p, counts, total)], needed=panels)
     if len(panels) > 1 and any(panel.key == RECALL for panel in panels):
         claims += above_chance(panels, lambda p: [_recall_first(p, counts[0])], needed=panels)
     return claims
@@ -180,17 +204,22 @@ def _flat(panels: Sequence[FunctionPanel], count: int) -> Claim:
     )
 
 
-def _onset(panels: Sequence[FunctionPanel], counts: tuple[int, int], total: int) -> Claim:
+def _onset(panels: Sequence[FunctionPanel], measured: Sequence[int], total: int) -> Claim:
+    published = "the collapse sets in between 32 and 64 of 1,024 heads (3.1 and 6.3 %)"
+    counts = bracket(measured, total)
+    if isinstance(counts, str):
+        said = "the collapse sets in between 3.1 and 6.3 % of the heads"
+        return Claim.not_tested(said, published, counts)
     means = [mean_of([p.scaled(p.accuracy, count) for p in panels]) for count in counts]
-    before, after = simultaneous(means)
+    before, behind = simultaneous(means)
     shares = [100 * count / total for count in counts]
     return Claim.of(
         f"the collapse sets in between {counts[0]} and {counts[1]} of {total} heads "
         f"({shares[0]:.1f} and {shares[1]:.1f} %): the mean over panels of scaled TopK accuracy is "
-        f"above 0.5 at {counts[0]} (measured), and below 0.5 at {counts[1]} ({after})",
-        "the collapse sets in between 32 and 64 of 1,024 heads (3.1 and 6.3 %)",
+        f"above 0.5 at {counts[0]} (measured), and below 0.5 at {counts[1]} ({behind})",
+        published,
         before,
-        all_of([judge(before, above=0.5), judge(after, below=0.5)]),
+        all_of([judge(before, above=0.5), judge(behind, below=0.5)]),
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -92,12 +93,18 @@ class FunctionPanel:
     def interval(self, series: str, count: int, metric: str = "", ranking: str = "") -> Interval:
         """That mean with its interval, which for shares of right answers is Wilson's."""
         estimate = self.at(series, count, metric, ranking)
-        return share_interval(estimate, self.items) if self.binary(metric) else estimate.interval
+        if self.binary(metric):
+            return share_interval(estimate, self.items)
+        most = self._metric(metric).get("most")
+        return estimate.limited(-math.inf, math.inf if most is None else most).interval
+
+    def _metric(self, metric: str) -> dict[str, Any]:
+        """The facts of a metric."""
+        return next(m for m in self.facts["metrics"] if m["key"] == (metric or self.accuracy))
 
     def binary(self, metric: str = "") -> bool:
         """Whether answers are right or wrong by a metric, so that shares of them lie in 0 to 1."""
-        shares = {each["key"]: each["binary"] for each in self.facts["metrics"]}
-        return bool(shares[metric or self.accuracy])
+        return bool(self._metric(metric)["binary"])
 
     def difference(self, control: str, count: int, metric: str = "", ranking: str = "") -> Estimate:
         """TopK minus a control at a count, paired by item.

@@ -44,7 +44,7 @@ from headcount.studies.description import (
 from headcount.studies.masked_heads.config import FRACTIONS, PRESETS, Config
 from headcount.studies.masked_heads.estimates import estimate
 from headcount.studies.masked_heads.figure import draw
-from headcount.studies.masked_heads.panels import AGAIN, ANYWHERE, COLUMNS, SERIES, panels_of
+from headcount.studies.masked_heads.panels import AGAIN, ANYWHERE, COLUMNS, SERIES
 from headcount.tasks import FUNCTIONS, Task, make_task, task_factory
 from headcount.value_table import ValueTable
 
@@ -202,7 +202,8 @@ class _MaskedHeads:
         for key, task in self.tasks.items():
             own = {by: score for (of, by), score in scores.items() if of == key}
             heads += head_rows(name, key, own, clusters=task.split("ranking").clusters)
-        figures, captions = draw(panels_of(values, facts), found, facts)
+        models = {name: self.model.facts}
+        figures, captions = draw(values, facts, found, models)
         return Study(
             name=KIND.key,
             title=f"{KIND.key} · {name}",
@@ -216,7 +217,7 @@ class _MaskedHeads:
                 "similarity": {"key": second.key, "identity": second.identity()},
                 "task": self.task_settings,
             },
-            model={name: self.model.facts},
+            model=models,
             scores={f"{key}-{by}": score for (key, by), score in scores.items()},
             heads=heads,
             notes=[*found.notes, *notes, *self._differences()],
@@ -258,7 +259,12 @@ class _MaskedHeads:
             "total": self.model.layout.total,
             "functions": {key: FUNCTIONS[key].name for key in self.tasks},
             "metrics": [
-                {"key": metric.key, "name": metric.name, "binary": metric.binary}
+                {
+                    "key": metric.key,
+                    "name": metric.name,
+                    "binary": metric.binary,
+                    "most": metric.most,
+                }
                 for metric in metrics.values()
             ],
             "floors": {
@@ -307,7 +313,14 @@ class _MaskedHeads:
 
 
 KIND = StudyKind(
-    "masked-heads", describe, Config, PRESETS, check=check, estimate=estimate, one_model=True
+    "masked-heads",
+    describe,
+    Config,
+    PRESETS,
+    check=check,
+    estimate=estimate,
+    draw=draw,
+    one_model=True,
 )
 
 

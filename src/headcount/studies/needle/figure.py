@@ -3,27 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from headcount.errors import counted
 from headcount.figures.lengths import LengthLine, plot_lengths
 from headcount.figures.masked import CONTROLS as COLOURS
 from headcount.figures.masked import plot_heat
 from headcount.figures.style import SERIES as NAMES
-from headcount.report.estimates import Estimates
-from headcount.studies.needle.panels import METRICS, POSITIONS, SERIES, NeedlePanel
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from headcount.models.weights import about_models
+from headcount.report.estimates import Drawn, Estimates, Models
+from headcount.studies.needle.panels import METRICS, POSITIONS, SERIES, NeedlePanel, panels_of
+from headcount.value_table import ValueTable
 
 LABELS = {"accuracy": "Accuracy", "logprob": "Log-probability"}
 WHERE = {"all": "masked everywhere", "answer": "masked at the answer"}
 
 
-def draw(
-    panels: Sequence[NeedlePanel], found: Estimates, facts: Mapping[str, Any]
-) -> tuple[dict[str, Figure], dict[str, str]]:
+def draw(values: ValueTable, facts: Mapping[str, Any], found: Estimates, models: Models) -> Drawn:
     """Score against length for each place of the gates and count, and depth against length."""
+    panels, about = panels_of(values, facts), about_models(models)
     grid = {
         LABELS[metric]: {
             f"{counted(count, 'head')} {WHERE[positions]}": _lines(found, metric, positions, count)
@@ -42,7 +40,10 @@ def draw(
         "figure": plot_lengths(grid, shares=[LABELS["accuracy"]], at_chance=at_chance),
         "depths": plot_heat(heat, label="Accuracy, all heads", columns=[p.name for p in panels]),
     }
-    return figures, {"figure": _caption(panels, facts), "depths": _depths(panels, facts)}
+    return figures, {
+        "figure": _caption(panels, facts, about),
+        "depths": _depths(panels, about),
+    }
 
 
 def _lines(found: Estimates, metric: str, positions: str, count: int) -> list[LengthLine]:
@@ -58,25 +59,22 @@ def _lines(found: Estimates, metric: str, positions: str, count: int) -> list[Le
     ]
 
 
-def _about(panels: Sequence[NeedlePanel], facts: Mapping[str, Any]) -> str:
-    return f"{facts['model']}, {facts['total']} heads; {panels[0].asked} at each length"
-
-
-def _caption(panels: Sequence[NeedlePanel], facts: Mapping[str, Any]) -> str:
+def _caption(panels: Sequence[NeedlePanel], facts: Mapping[str, Any], about: str) -> str:
     draws = len(panels[0].table("accuracy", POSITIONS[0], "random", panels[0].counts[0]))
     chance = ", ".join(panel.name for panel in panels if panel.at_chance)
     return (
-        f"Needle in a haystack against the number of tokens. {_about(panels, facts)}. Heads ranked "
-        f"by {facts['ranking']} at {facts['ranked_at']:,} tokens on other needles, zero ablation; "
-        f"RandomK is the mean of {counted(draws, 'draw')} outside TopK. Upright lines are 95 % "
-        "intervals over templates, needles and draws, with the ranking held fixed."
+        f"Needle in a haystack against the number of tokens. {about}; {panels[0].asked} at each "
+        f"length. Heads ranked by {facts['ranking']} at {facts['ranked_at']:,} tokens on other "
+        f"needles, zero ablation; RandomK is the mean of {counted(draws, 'draw')} outside TopK. "
+        "Upright lines are 95 % intervals over templates, needles and draws, with the ranking "
+        "held fixed."
         f"{f' Grey, at chance: {chance}.' if chance else ''}"
     )
 
 
-def _depths(panels: Sequence[NeedlePanel], facts: Mapping[str, Any]) -> str:
+def _depths(panels: Sequence[NeedlePanel], about: str) -> str:
     return (
         "Accuracy of the whole model by the depth of the needle (0 % is the beginning of the text) "
-        f"and the number of tokens. {_about(panels, facts)}, an equal share at each depth; "
-        "depths.csv has the intervals."
+        f"and the number of tokens. {about}; {panels[0].asked} at each length, an equal share at "
+        "each depth; depths.csv has the intervals."
     )

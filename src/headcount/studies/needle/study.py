@@ -28,7 +28,7 @@ from headcount.studies.description import Description, Results, StudyRequest, on
 from headcount.studies.needle.config import LENGTHS, PRESETS, SHARE, Config
 from headcount.studies.needle.estimates import estimate
 from headcount.studies.needle.figure import draw
-from headcount.studies.needle.panels import COLUMNS, METRICS, POSITIONS, SERIES, panels_of
+from headcount.studies.needle.panels import COLUMNS, METRICS, POSITIONS, SERIES
 from headcount.studies.needle.score import SIGNED, both
 from headcount.tasks import make_task, task_factory
 from headcount.tasks.needle import NeedleSettings, depth_of
@@ -105,7 +105,8 @@ class _NeedleStudy:
         scores = next(iter(results.values())).scores
         facts = plain_facts(self._facts(results))
         found = estimate(values, facts)
-        figures, captions = draw(panels_of(values, facts), found, facts)
+        models = {name: self.model.facts}
+        figures, captions = draw(values, facts, found, models)
         by = {self.config.ranking: scores}
         heads = head_rows(name, "needle", by, clusters=self.ranked.split("ranking").clusters)
         return Study(
@@ -121,7 +122,7 @@ class _NeedleStudy:
                 "counts": self.counts,
                 "task": _settings(self.config),
             },
-            model={name: self.model.facts},
+            model=models,
             scores={f"needle-{self.config.ranking}": scores},
             heads=heads,
             notes=[*found.notes, *NOTES],
@@ -195,5 +196,5 @@ NOTES = (
     "Intervals hold the ranking fixed: other ranking prompts were not tried.",
 )
 KIND = StudyKind(
-    "needle", describe, Config, PRESETS, check=check, estimate=estimate, one_model=True
+    "needle", describe, Config, PRESETS, check=check, estimate=estimate, draw=draw, one_model=True
 )

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from headcount.curves.pruned import BEST, HEALED, RANDOM, PrunedHeads
 from headcount.errors import counted
 from headcount.figures.pruned import PrunedLine, plot_pruned
 from headcount.models.groups import GROUPS, HEADS
-from headcount.report.estimates import Estimates
+from headcount.models.weights import about_models
+from headcount.report.estimates import Drawn, Estimates, Models
 from headcount.studies.pruned.config import TEXT
 from headcount.studies.pruned.estimates import MEAN
 from headcount.studies.pruned.panels import ACCURACY, LOSS, PrunedPanels, share_kept
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from headcount.value_table import ValueTable
 
 LABELS = {ACCURACY: "Accuracy, mean over tasks", LOSS: "Loss, nats per token"}
 AXES = {
@@ -24,10 +23,9 @@ AXES = {
 }
 
 
-def draw(
-    panels: PrunedPanels, found: Estimates, facts: Mapping[str, Any]
-) -> tuple[dict[str, Figure], dict[str, str]]:
+def draw(values: ValueTable, facts: Mapping[str, Any], found: Estimates, models: Models) -> Drawn:
     """Accuracy and loss against the share of groups, and of query heads, that is kept."""
+    panels = PrunedPanels(values, facts)
     kinds = list(dict.fromkeys(size["kept"] for size in panels.sizes))
     grid = {
         label: {
@@ -36,7 +34,7 @@ def draw(
         }
         for metric, label in LABELS.items()
     }
-    return {"figure": plot_pruned(grid)}, {"figure": _caption(panels, facts)}
+    return {"figure": plot_pruned(grid)}, {"figure": _caption(panels, facts, models)}
 
 
 def _row(found: Estimates, metric: str, heads: PrunedHeads) -> Mapping[str, Any]:
@@ -62,7 +60,7 @@ def _lines(panels: PrunedPanels, found: Estimates, metric: str, kind: str) -> li
     return lines
 
 
-def _caption(panels: PrunedPanels, facts: Mapping[str, Any]) -> str:
+def _caption(panels: PrunedPanels, facts: Mapping[str, Any], models: Models) -> str:
     names = ", ".join(panel.name for panel in panels.of(ACCURACY))
     lost = ", ".join(panel.name for panel in panels.tasks if panel.at_chance)
     draws = len(
@@ -73,8 +71,8 @@ def _caption(panels: PrunedPanels, facts: Mapping[str, Any]) -> str:
         few = len(facts["healed_draws"])
         healed = f" Healed: {facts['healing']}; {counted(few, 'random draw')} of each size."
     return (
-        f"{facts['model']}, {facts['geometry']}. Above: mean over {names} ({panels.n(ACCURACY)} "
-        f"examples). Below: {facts['tasks'][TEXT]}, {panels.n(LOSS)} blocks. Best heads by "
+        f"{about_models(models)}; {facts['geometry']}. Above: mean over {names} "
+        f"({panels.n(ACCURACY)} examples). Below: {facts['tasks'][TEXT]}, {panels.n(LOSS)} blocks. Best heads by "
         f"{facts['rankings']}; random ones are the mean of {counted(draws, 'draw')}. Rescaled: one "
         f"factor for each head that is kept.{healed} Upright lines are 95 % intervals over "
         f"examples and draws, with the ranking held fixed.{_chance(lost)}"

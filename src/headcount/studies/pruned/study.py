@@ -61,7 +61,6 @@ from headcount.studies.pruned.panels import (
     SHARED,
     SPEED,
     SPEEDS,
-    PrunedPanels,
 )
 from headcount.tasks import TASKS, Task, make_task, task_factory
 from headcount.value_table import ValueTable
@@ -168,8 +167,8 @@ class PrunedStudy:
         """Make estimates, the figure and tables from the results."""
         name, values = self.model.name, self._values(results)
         facts = plain_facts(self._facts(results))
-        found = estimate(values, facts)
-        figures, captions = draw(PrunedPanels(values, facts), found, facts)
+        found, models = estimate(values, facts), {name: self.model.facts}
+        figures, captions = draw(values, facts, found, models)
         scores = results["chosen"].scores
         return Study(
             name=KIND.key,
@@ -179,7 +178,7 @@ class PrunedStudy:
             figures=figures,
             captions=captions,
             settings={**asdict(self.config), "task": dict(self.config.task_settings)},
-            model={name: self.model.facts},
+            model=models,
             scores={f"{kind}-{score.ranking}": score for kind, score in scores.items()},
             notes=[*found.notes, *self._notes()],
             tables=found.tables,
@@ -310,4 +309,4 @@ def _sizes(model: Model, config: Config) -> list[Geometry]:
     return possible
 
 
-KIND = StudyKind("pruned", describe, Config, PRESETS, check=check, estimate=estimate)
+KIND = StudyKind("pruned", describe, Config, PRESETS, check=check, estimate=estimate, draw=draw)

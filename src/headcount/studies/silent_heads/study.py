@@ -31,7 +31,7 @@ from headcount.studies.description import Description, Results, StudyRequest, on
 from headcount.studies.silent_heads.config import PRESETS, Config
 from headcount.studies.silent_heads.estimates import estimate
 from headcount.studies.silent_heads.figure import draw
-from headcount.studies.silent_heads.panels import COLUMNS, MARGIN, SHARED, ZEROED, panels_of
+from headcount.studies.silent_heads.panels import COLUMNS, MARGIN, SHARED, ZEROED
 from headcount.tasks import TASKS, Encoded, check_file, make_task, task_factory
 from headcount.value_table import ValueTable
 
@@ -118,7 +118,8 @@ def conclude(
     values = _values(cases, silenced)
     facts = plain_facts(_facts(model, cases, silenced, config))
     found = estimate(values, facts)
-    figures, captions = draw(panels_of(values, facts), found, facts)
+    models = {model.name: model.facts}
+    figures, captions = draw(values, facts, found, models)
     settings = asdict(config)
     settings["task"] = settings.pop("task_settings") or {}
     refused = {s: why for result in silenced.values() for s, why in result.refused.items()}
@@ -131,7 +132,7 @@ def conclude(
         figures=figures,
         captions=captions,
         settings=settings,
-        model={model.name: model.facts},
+        model=models,
         notes=[*found.notes, *left_out, *NOTES],
         tables=found.tables,
         values=values,
@@ -181,5 +182,12 @@ def _facts(
 
 
 KIND = StudyKind(
-    "silent-heads", describe, Config, PRESETS, check=check, estimate=estimate, one_model=True
+    "silent-heads",
+    describe,
+    Config,
+    PRESETS,
+    check=check,
+    estimate=estimate,
+    draw=draw,
+    one_model=True,
 )

@@ -26,9 +26,10 @@ from headcount.heads import check_counts
 from headcount.metrics import get_logit_metric
 from headcount.metrics.chance import chance_of
 from headcount.models.model import Model
+from headcount.models.weights import about_models
 from headcount.rankings import RANKINGS, Ranking
 from headcount.registry import settings_of
-from headcount.report.estimates import Estimates, plain_facts
+from headcount.report.estimates import Drawn, Estimates, Models, plain_facts
 from headcount.report.head_rows import head_rows
 from headcount.report.study import Study
 from headcount.studies import StudyKind
@@ -106,7 +107,8 @@ def conclude(
         raise HeadcountError(refusals[0])
     values = _values(cases, steered)
     facts = plain_facts(_facts(model, cases, steered, config))
-    found = estimate(values, facts)
+    found, models = estimate(values, facts), {model.name: model.facts}
+    figures, captions = draw(values, facts, found, models)
     heads: list[dict[str, Any]] = []
     for key, result in steered.items():
         clusters = cases[key].task.split("ranking").clusters
@@ -118,10 +120,10 @@ def conclude(
         title=f"{KIND.key} · {model.name}",
         rows=found.rows,
         claims=found.claims,
-        figures={"figure": draw(found, facts)},
-        captions={"figure": _caption(values, facts)},
+        figures=figures,
+        captions=captions,
         settings=settings,
-        model={model.name: model.facts},
+        model=models,
         scores={f"{key}-{config.ranking}": result.scores for key, result in steered.items()},
         heads=heads,
         notes=[*found.notes, *(f"Left out: {refusal}" for refusal in refusals), *NOTES],
@@ -176,7 +178,7 @@ def _title(key: str, task: Task) -> str:
     return TASKS[key].name if key in TASKS else task.name
 
 
-def draw(found: Estimates, facts: Mapping[str, Any]) -> Any:
+def draw(values: ValueTable, facts: Mapping[str, Any], found: Estimates, models: Models) -> Drawn:
     """The figure: both metrics against α, for each task."""
     panels: dict[str, dict[str, dict[str, Any]]] = {}
     for metric, name in NAMES.items():
@@ -189,15 +191,15 @@ def draw(found: Estimates, facts: Mapping[str, Any]) -> Any:
                     and row["series"] in (series, WHOLE)
                 ]
                 panels.setdefault(name, {}).setdefault(title, {})[label] = points
-    return plot_steering(panels)
+    return {"figure": plot_steering(panels)}, {"figure": _caption(values, facts, models)}
 
 
-def _caption(values: ValueTable, facts: Mapping[str, Any]) -> str:
+def _caption(values: ValueTable, facts: Mapping[str, Any], models: Models) -> str:
     n = [panel.items.n for panel in panels_of(values, facts)]
     return (
-        f"{facts['model']}: accuracy and log-probability of the right answer when α times the "
-        "spread along a direction is added to what "
-        f"{counted(facts['top'], 'head')} of {facts['total']} say, at every token. Learned: right "
+        f"{about_models(models)}: accuracy and log-probability of the right answer when α times "
+        "the spread along a direction is added to what "
+        f"{counted(facts['top'], 'head')} say, at every token. Learned: right "
         "minus wrong answers on ranking items, at the best heads by "
         f"{facts['ranking']}. {counted(facts['seeds'], 'draw')} of random directions of the same "
         "length, and of random heads of the same layers with directions of their own. Bands: 95 % "
@@ -206,5 +208,5 @@ def _caption(values: ValueTable, facts: Mapping[str, Any]) -> str:
 
 
 KIND = StudyKind(
-    "steering", describe, Config, PRESETS, check=check, estimate=estimate, one_model=True
+    "steering", describe, Config, PRESETS, check=check, estimate=estimate, draw=draw, one_model=True
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -11,27 +11,27 @@ from headcount.curves.teamwork import MARGIN, RANDOM, TOP
 from headcount.errors import counted, span_text
 from headcount.figures.style import Row
 from headcount.figures.teamwork import BEST, JOINT, OTHERS, SUM, TeamMap, plot_teamwork
-from headcount.report.estimates import Estimates
-from headcount.studies.teamwork.panels import TeamPanel
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from headcount.models.weights import about_models
+from headcount.report.estimates import Drawn, Estimates, Models
+from headcount.studies.teamwork.panels import TeamPanel, panels_of
+from headcount.value_table import ValueTable
 
 NAMES = {TOP: BEST, RANDOM: OTHERS}
 LINES = {JOINT: "joint loss", SUM: "sum of single losses"}  # columns of the table
 JUDGED = ("backup", "relief", "overlap")
 
 
-def draw(
-    panels: Sequence[TeamPanel], found: Estimates, facts: Mapping[str, Any]
-) -> tuple[dict[str, Figure], dict[str, str]]:
+def draw(values: ValueTable, facts: Mapping[str, Any], found: Estimates, models: Models) -> Drawn:
     """A map and a curve for each task on which the model is better than chance."""
+    panels = panels_of(values, facts)
     fit = [panel for panel in panels if not panel.at_chance]
     if not fit:
         return {}, {}
     maps = [_map(panel, found.tables) for panel in fit]
     left_out = ", ".join(panel.name for panel in panels if panel.at_chance)
-    caption = _caption(fit, facts) + (f" At chance and left out: {left_out}." if left_out else "")
+    caption = _caption(fit, facts, models) + (
+        f" At chance and left out: {left_out}." if left_out else ""
+    )
     return {"figure": plot_teamwork(maps)}, {"figure": caption}
 
 
@@ -68,7 +68,7 @@ def _ends(row: Row, column: str) -> tuple[float, float, float]:
     return row[column], row[f"{column} low"], row[f"{column} high"]
 
 
-def _caption(panels: Sequence[TeamPanel], facts: Mapping[str, Any]) -> str:
+def _caption(panels: Sequence[TeamPanel], facts: Mapping[str, Any], models: Models) -> str:
     n = span_text([panel.items.n for panel in panels])
     draws = counted(len(next(iter(facts["random"].values()))), "random order")
     return (
@@ -78,6 +78,6 @@ def _caption(panels: Sequence[TeamPanel], facts: Mapping[str, Any]) -> str:
         f"{MARGIN:g}, by intervals that hold together over all pairs. Below: the joint loss of the "
         f"k best heads over the sum of their single losses, and both, beside {draws} of other "
         "heads; bands are 95 % intervals over prompts, templates and random orders, with rankings "
-        f"and roles held fixed. {facts['model']}, {facts['total']} heads, ranked by "
+        f"and roles held fixed. {about_models(models)}; ranked by "
         f"{facts['ranking']}; off: {facts['ablation']}; {n} test prompts."
     )

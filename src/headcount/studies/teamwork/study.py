@@ -31,7 +31,7 @@ from headcount.studies.silent_heads.study import metric_for
 from headcount.studies.teamwork.config import PRESETS, Config
 from headcount.studies.teamwork.estimates import estimate
 from headcount.studies.teamwork.figure import draw
-from headcount.studies.teamwork.panels import COLUMNS, SHARED, panels_of, place_names
+from headcount.studies.teamwork.panels import COLUMNS, SHARED, place_names
 from headcount.tasks import check_file, task_factory
 from headcount.tasks.encoding import no_corrupted
 from headcount.value_table import ValueTable
@@ -136,8 +136,8 @@ def conclude(
     measured: dict[str, Teamwork] = {key: results[key] for key in cases}
     values = _values(cases, measured)
     facts = plain_facts(_facts(model, cases, measured, config))
-    found = estimate(values, facts)
-    figures, captions = draw(panels_of(values, facts), found, facts)
+    found, models = estimate(values, facts), {model.name: model.facts}
+    figures, captions = draw(values, facts, found, models)
     settings = asdict(config)
     settings["task"] = settings.pop("task_settings") or {}
     heads: list[dict[str, Any]] = []
@@ -153,7 +153,7 @@ def conclude(
         figures=figures,
         captions=captions,
         settings=settings,
-        model={model.name: model.facts},
+        model=models,
         scores={f"{key}-{config.ranking}": result.scores for key, result in measured.items()},
         heads=heads,
         notes=[*found.notes, *_notes(cases, measured, config)],
@@ -250,5 +250,5 @@ def _notes(
 
 
 KIND = StudyKind(
-    "teamwork", describe, Config, PRESETS, check=check, estimate=estimate, one_model=True
+    "teamwork", describe, Config, PRESETS, check=check, estimate=estimate, draw=draw, one_model=True
 )

@@ -285,14 +285,7 @@ class InternalsRequest:
     def _measure(self, lab: Lab) -> dict[str, Any]:
         gates = None if (self.gates == 1).all() else self.gates
         how: dict[str, Any] = {"gates": gates, "progress": lab.progress}
-        # Find the largest group of prompts whose tokens have equal positions in all series.
-        forms = {
-            number: tuple((len(prompt.encoded.prompt), prompt.span) for prompt in same)
-            for number, same in enumerate(zip(*self.prompts.values(), strict=True))
-            if number not in self.choosing
-        }
-        ((form, _),) = Tally(forms.values()).most_common(1)
-        alike = [number for number, other in forms.items() if other == form]
+        alike, spans = self.alike
         effects, drawn = self._profiles(alike, how)
         tables = {
             "effects": effects,
@@ -300,8 +293,22 @@ class InternalsRequest:
             "activations": self._activations(how),
             "drawn": drawn,
         }
-        spans = {series: list(prompts[alike[0]].span) for series, prompts in self.prompts.items()}
         return {**packed(tables), "spans": spans, "aligned": len(alike)}
+
+    @property
+    def alike(self) -> tuple[list[int], dict[str, list[int]]]:
+        """The largest group of prompts whose tokens have equal positions in all series.
+
+        These are their numbers, and the positions of the inserted tokens in each series.
+        """
+        forms = {
+            number: tuple((len(prompt.encoded.prompt), prompt.span) for prompt in same)
+            for number, same in enumerate(zip(*self.prompts.values(), strict=True))
+            if number not in self.choosing
+        }
+        ((form, _),) = Tally(forms.values()).most_common(1)
+        alike = [number for number, other in forms.items() if other == form]
+        return alike, {s: list(prompts[alike[0]].span) for s, prompts in self.prompts.items()}
 
     def _profiles(self, alike: Sequence[int], how: Mapping[str, Any]) -> tuple[Any, Any]:
         """The effects on all profiles, and the layer's mean profiles over the `alike` prompts."""

@@ -30,7 +30,7 @@ from headcount.studies.description import (
 )
 from headcount.studies.token_insertion.config import PRESETS, Config
 from headcount.studies.token_insertion.estimates import estimate
-from headcount.studies.token_insertion.figure import draw
+from headcount.studies.token_insertion.figure import draw, profile_facts
 from headcount.studies.token_insertion.grading import (
     NOTHING,
     Condition,
@@ -45,14 +45,7 @@ from headcount.studies.token_insertion.grading import (
     task_label,
 )
 from headcount.studies.token_insertion.internals import Internals, InternalsRequest, change_rows
-from headcount.studies.token_insertion.panels import (
-    COLUMNS,
-    PROBLEMS,
-    PROMPTS,
-    SHARED,
-    drawn,
-    panels_of,
-)
+from headcount.studies.token_insertion.panels import COLUMNS, PROBLEMS, PROMPTS, SHARED
 from headcount.tasks import Task
 from headcount.tasks.inserts import with_insert
 from headcount.value_table import ValueTable
@@ -160,14 +153,12 @@ class _TokenInsertion:
         values = self._values(graded, internals)
         facts = plain_facts(self._facts(graded, internals))
         found = estimate(values, facts)
-        figures, captions = draw(
-            drawn(panels_of(values, facts)), found, _to_draw(internals), self.config.sinks
-        )
+        models = {model.name: model.facts for model in self.models}
+        figures, captions = draw(values, facts, found, models)
         heads: list[dict[str, Any]] = []
         for number, inside in internals.items():
             task = self.rounds[number][1]
             heads += change_rows(inside, task.name, self._read(task).clusters)
-        models = {model.name: model.facts for model in self.models}
         notes = [*found.notes, *self.left_out, *_cut_off(facts["truncated"])]
         return Study(
             name=KIND.key,
@@ -265,6 +256,11 @@ class _TokenInsertion:
                 }
                 for one in internals.values()
             },
+            "profiles": {
+                one.model: profile_facts(one, config.sinks)
+                for one in internals.values()
+                if one.drawn
+            },
         }
 
     def _settings(self) -> dict[str, Any]:
@@ -310,12 +306,6 @@ class _TokenInsertion:
         ]
 
 
-def _to_draw(internals: Mapping[int, Internals]) -> Internals | None:
-    """The internals that are drawn: of the first model with the published head, else the first."""
-    known = [*internals.values()]
-    return next((one for one in known if not one.choosing), known[0] if known else None)
-
-
 def _cut_off(truncated: Sequence[Mapping[str, Any]]) -> list[str]:
     """A note for each task with answers that were cut off at the limit of new tokens."""
     by_task: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
@@ -330,4 +320,6 @@ def _cut_off(truncated: Sequence[Mapping[str, Any]]) -> list[str]:
     ]
 
 
-KIND = StudyKind("token-insertion", describe, Config, PRESETS, check=check, estimate=estimate)
+KIND = StudyKind(
+    "token-insertion", describe, Config, PRESETS, check=check, estimate=estimate, draw=draw
+)

@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
 from headcount.errors import counted, span_text
 from headcount.figures.style import Row
 from headcount.figures.transfer import Ends, plot_shared, plot_transfer
-from headcount.report.estimates import Estimates
-from headcount.studies.transfer.panels import Transfer
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from headcount.models.weights import about_models
+from headcount.report.estimates import Drawn, Estimates, Models
+from headcount.studies.transfer.panels import Transfer, transfer_of
+from headcount.value_table import ValueTable
 
 SERIES = {"TopK": "specificity", "layer-matched": "layer-matched"}  # columns of the table
 CLEAR = ("difference low", "low together")  # a star for each that is above 0
 
 
-def draw(transfer: Transfer, found: Estimates) -> tuple[dict[str, Figure], dict[str, str]]:
+def draw(values: ValueTable, facts: Mapping[str, Any], found: Estimates, models: Models) -> Drawn:
     """The matrix with the specificity of each task, and the overlap of the head sets."""
+    transfer, about = transfer_of(values, facts), about_models(models)
     keys = list(transfer.tasks)
     names = [task.name for task in transfer.tasks.values()]
     pairs = {(row["ranked on"], row["tested on"]): row for row in found.tables["Transfer"]}
@@ -41,7 +41,10 @@ def draw(transfer: Transfer, found: Estimates) -> tuple[dict[str, Figure], dict[
         ),
         "overlap": plot_shared(names, _shares(keys, found.tables["Overlap"])),
     }
-    return figures, {"figure": _caption(transfer, at_chance), "overlap": _overlap(transfer, found)}
+    return figures, {
+        "figure": _caption(transfer, at_chance, about),
+        "overlap": _overlap(transfer, found, about),
+    }
 
 
 def _ends(row: Row, column: str) -> Ends:
@@ -68,12 +71,8 @@ def _shares(keys: Sequence[str], rows: Sequence[Row]) -> np.ndarray:
     return shares
 
 
-def _model(transfer: Transfer) -> str:
-    facts = transfer.facts
-    return (
-        f"{facts['model']}, {facts['total']} heads, ranked by {facts['ranking']}, "
-        f"{_counts(transfer)} masked"
-    )
+def _masked(transfer: Transfer) -> str:
+    return f"heads ranked by {transfer.facts['ranking']}, {_counts(transfer)} masked"
 
 
 def _counts(transfer: Transfer) -> str:
@@ -81,7 +80,7 @@ def _counts(transfer: Transfer) -> str:
     return f"{counts} heads{' (mean over these counts)' * (len(transfer.counts) > 1)}"
 
 
-def _caption(transfer: Transfer, at_chance: list[str]) -> str:
+def _caption(transfer: Transfer, at_chance: list[str], about: str) -> str:
     facts, tasks = transfer.facts, transfer.tasks.values()
     n = span_text([task.items.n for task in tasks])
     left_out = f" At chance, and left out: {', '.join(at_chance)}." if at_chance else ""
@@ -92,13 +91,14 @@ def _caption(transfer: Transfer, at_chance: list[str]) -> str:
         "Below: own loss minus "
         "the mean of row and column, for the best heads and for "
         f"{counted(facts['seeds'], 'draw')} of layer-matched random heads, with 95 % intervals, "
-        f"rankings held fixed. {_model(transfer)}, zero ablation; {n} items a task.{left_out}"
+        f"rankings held fixed. {about}; {_masked(transfer)}, zero ablation; {n} items a "
+        f"task.{left_out}"
     )
 
 
-def _overlap(transfer: Transfer, found: Estimates) -> str:
+def _overlap(transfer: Transfer, found: Estimates, about: str) -> str:
     chance = np.mean([row["chance"] for row in found.tables["Overlap"]])
     return (
         "The share of their best heads that two tasks have in common. Two random draws would "
-        f"share {chance:.3f}. {_model(transfer)}."
+        f"share {chance:.3f}. {about}; {_masked(transfer)}."
     )

@@ -34,7 +34,7 @@ from headcount.studies.masked_heads.study import published_counts
 from headcount.studies.transfer.config import PRESETS, Config
 from headcount.studies.transfer.estimates import estimate
 from headcount.studies.transfer.figure import draw
-from headcount.studies.transfer.panels import COLUMNS, SHARED, transfer_of
+from headcount.studies.transfer.panels import COLUMNS, SHARED
 from headcount.tasks import FUNCTIONS, TASKS, Task, make_task, task_factory
 from headcount.value_table import ValueTable
 
@@ -145,7 +145,8 @@ class _Transfer:
         for key, task in self.tasks.items():
             clusters = task.split("ranking").clusters
             heads += head_rows(name, key, {config.ranking: scores[key]}, clusters=clusters)
-        figures, captions = draw(transfer_of(values, facts), found)
+        models = {name: self.model.facts}
+        figures, captions = draw(values, facts, found, models)
         return Study(
             name=KIND.key,
             title=f"{KIND.key} · {name}",
@@ -159,7 +160,7 @@ class _Transfer:
                 "counts": [0, *self.counts],
                 "task": dict(config.task_settings),
             },
-            model={name: self.model.facts},
+            model=models,
             scores={f"{key}-{config.ranking}": score for key, score in scores.items()},
             heads=heads,
             notes=[*found.notes, *self._notes(scores)],
@@ -239,5 +240,5 @@ class _Transfer:
 
 
 KIND = StudyKind(
-    "transfer", describe, Config, PRESETS, check=check, estimate=estimate, one_model=True
+    "transfer", describe, Config, PRESETS, check=check, estimate=estimate, draw=draw, one_model=True
 )

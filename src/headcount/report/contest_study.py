@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from headcount.curves.contest import Contest, area_rows, point_rows
+from headcount.curves.contest import Contest
+from headcount.curves.contest_tables import area_rows, needed_rows, point_rows
 from headcount.figures.agreement import plot_agreement
 from headcount.models.model import Model
 from headcount.models.weights import about_models
@@ -44,7 +45,7 @@ def contest_study(
         model=models,
         scores=scores,
         notes=found.notes,
-        tables=found.tables,
+        tables={**found.tables, **({"Recovery": contest.recovery} if contest.truth else {})},
         values=contest.values,
         facts=facts,
         captions={
@@ -56,6 +57,7 @@ def contest_study(
 
 
 def estimate_contest(values: ValueTable, facts: Mapping[str, Any]) -> Estimates:
-    """The points of all curves, and the areas."""
+    """The points of all curves, the areas, and the heads needed."""
     notes = list(dict.fromkeys(filter(None, facts["at_chance"].values())))
-    return Estimates(point_rows(values), (), {"Areas": area_rows(values, facts)}, notes)
+    tables = {"Areas": area_rows(values, facts), "Heads needed": needed_rows(values)}
+    return Estimates(point_rows(values), (), tables, notes)

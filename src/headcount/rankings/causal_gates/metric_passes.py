@@ -57,7 +57,9 @@ class MetricPasses(GatedPasses):
                     values.append(answers.metric.function(score(model, batch)))
                 order += batch.examples
             each = torch.cat(values)
-            table = torch.zeros_like(each).index_put((torch.tensor(order, device=each.device),), each)
+            table = torch.zeros_like(each).index_put(
+                (torch.tensor(order, device=each.device),), each
+            )
             loss = objective(answers.combined(table), piece.places).sum()
             (gradient,) = torch.autograd.grad(loss, leaf)
         return gradient

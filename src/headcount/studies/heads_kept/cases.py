@@ -17,7 +17,7 @@ from headcount.models.model import Model
 from headcount.rankings import RANKINGS, Ranking
 from headcount.registry import settings_of
 from headcount.studies.heads_kept.config import Config
-from headcount.tasks import TASKS, Encoded, Task, make_task
+from headcount.tasks import TASKS, Task, make_task
 
 ALIKE = 3  # a mean by position needs this many ranking prompts of one template and length
 FEW = (1, 2, 3, 5, 8, 13, 21, 34, 55, 89)  # counts, dense where curves rise

@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any, Literal
 
@@ -245,10 +245,19 @@ def two_sided_ratio(
     """The heads that `one` needs two-sidedly over those that `other` needs, on the same prompts.
 
     The interval is that of one of several `members` of a family that hold together (Bonferroni).
+    Either number may also lie between the evaluated count and the one before, so the low end takes
+    the least that `one` may need, and the high end the least that `other` may need.
     """
-    counts = [c._first(np.abs(1 - c.curves) - tolerance) for c in (one, other)]
+    most = [c._first(np.abs(1 - c.curves) - tolerance) for c in (one, other)]
+    least = [
+        np.append(0, c.counts)[np.searchsorted(c.counts, found)] + 1.0
+        for c, found in zip((one, other), most, strict=True)
+    ]
     outside = (1 - ENDS[1]) / members
-    return _ratio(one, other, counts, (outside, 1 - outside))
+    ends = outside, 1 - outside
+    found = _ratio(one, other, most, ends)
+    low = _ratio(one, other, [least[0], most[1]], ends).low
+    return replace(found, low=low, high=_ratio(one, other, [most[0], least[1]], ends).high)
 
 
 def _ratio(

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -39,12 +40,31 @@ class Truth:
     def found_by(self, scores: HeadScores, goal: str) -> dict[str, Any]:
         """AUROC and exact recovery of a ranking that was made for this goal.
 
-        AUROC is how often a head of the circuit has a higher score than one that is not; ties count
-        half. Recovery is exact if the best heads, as many as a right set has, are that set.
+        AUROC is how often a head of a right set has a higher score than one that is not; ties count
+        half, and of several right sets that counts which fits best. Recovery is exact if the best
+        heads, as many as a right set has, are a right set, however ties are broken.
         """
         right: Sequence[frozenset[Head]] = getattr(self, goal)
-        inside = np.array([any(head in heads for heads in right) for head in scores.layout])
-        gaps = scores.values[inside][:, None] - scores.values[~inside]
-        auroc = ((gaps > ALIKE) + 0.5 * (np.abs(gaps) <= ALIKE)).mean() if gaps.size else np.nan
-        exact = any(frozenset(scores.top(len(heads))) == heads for heads in right)
-        return {"AUROC": float(auroc), "exact": exact}
+        sizes = {len(heads) for heads in right}
+        exact = any(all(best in right for best in _best(scores, size)) for size in sizes)
+        return {"AUROC": max(_auroc(scores, heads) for heads in right), "exact": exact}
+
+
+def _best(scores: HeadScores, count: int) -> Iterator[frozenset[Head]]:
+    """The best heads: the set that was made for this count, or every way to break ties."""
+    if scores.sets is not None:
+        yield frozenset(scores.top(count))
+        return
+    last = scores.values[scores.order()[count - 1]]
+    above = [h for h, v in zip(scores.layout, scores.values, strict=True) if v > last + ALIKE]
+    tied = [h for h, v in zip(scores.layout, scores.values, strict=True) if abs(v - last) <= ALIKE]
+    for some in combinations(tied, count - len(above)):
+        yield frozenset((*above, *some))
+
+
+def _auroc(scores: HeadScores, heads: frozenset[Head]) -> float:
+    """How often one of these heads has a higher score than another head."""
+    inside = np.array([head in heads for head in scores.layout])
+    gaps = scores.values[inside][:, None] - scores.values[~inside]
+    higher = (gaps > ALIKE) + 0.5 * (np.abs(gaps) <= ALIKE)
+    return float(higher.mean()) if gaps.size else 1.0

@@ -795,7 +795,8 @@ def test_every_command_has_an_example_in_its_help(capsys: pytest.CaptureFixture[
 def test_every_command_can_answer_a_script() -> None:
     commands = commands_of(build_parser(["masked-heads"]))
     commands["run"] = commands_of(commands["run"])["masked-heads"]
-    assert [name for name, parser in commands.items() if "--json" not in parser.options] == []
+    without = [name for name, parser in commands.items() if "--json" not in parser.options]
+    assert without == ["explore"]  # it serves a page until Ctrl-C, and has no outcome to print
 
 
 def test_the_examples_of_the_whole_are_commands(capsys: pytest.CaptureFixture[str]) -> None:

@@ -187,6 +187,11 @@ class Streaming:
         cache, queries are the last tokens.
         """
         queries, keys = call.query.shape[2], call.key.shape[2]
+        if queries > keys:
+            raise HeadcountError(
+                f"{type(call.module).__name__} does not attend to the tokens of its own text, so "
+                "its heads cannot be let stream: choose another ablation."
+            )
         every = torch.arange(keys, device=call.query.device)
         outputs = []
         for start in range(0, queries, step := max(AT_ONCE, self.window)):

@@ -72,10 +72,11 @@ def _caption(panels: PrunedPanels, facts: Mapping[str, Any], models: Models) -> 
         healed = f" Healed: {facts['healing']}; {counted(few, 'random draw')} of each size."
     return (
         f"{about_models(models)}; {facts['geometry']}. Above: mean over {names} "
-        f"({panels.n(ACCURACY)} examples). Below: {facts['tasks'][TEXT]}, {panels.n(LOSS)} blocks. Best heads by "
-        f"{facts['rankings']}; random ones are the mean of {counted(draws, 'draw')}. Rescaled: one "
-        f"factor for each head that is kept.{healed} Upright lines are 95 % intervals over "
-        f"examples and draws, with the ranking held fixed.{_chance(lost)}"
+        f"({panels.n(ACCURACY)} examples). Below: {facts['tasks'][TEXT]}, {panels.n(LOSS)} "
+        f"blocks. Best heads by {facts['rankings']}; random ones are the mean of "
+        f"{counted(draws, 'draw')}. Rescaled: one factor for each head that is kept.{healed} "
+        "Upright lines are 95 % intervals over examples and draws, with the ranking held fixed."
+        f"{_chance(lost)}"
     )
 
 

@@ -1,0 +1,120 @@
+"""The tables of findings of contrast, and of stability by cause."""
+
+from __future__ import annotations
+
+import json
+
+from findings.tables import (
+    RESULTS,
+    claims,
+    found_at_least,
+    interval,
+    markdown,
+    number,
+    rows,
+    table,
+)
+
+# contrast, and stability by cause
+CONTRAST = "contrast/smollm2-135m-q4-quick"
+
+
+FORMS = ("in-context", "instruction")
+
+
+SERIES_OF_GATES = {
+    "gates": "gates",
+    "heads": "heads",
+    "random heads": "random heads",
+    "layer-matched heads": "layer-matched",
+}
+
+
+def skill_name(key: str) -> str:
+    """The name of a small skill: Present-Past."""
+    return "-".join(word.capitalize() for word in key.split("-"))
+
+
+@table("contrast-whole")
+def contrast_whole() -> str:
+    """What the whole model can do, in both forms."""
+    found = rows(f"{CONTRAST}/whole-model.csv")
+    body = []
+    for skill in dict.fromkeys(row["task"] for row in found):
+        own = {row["form"]: row for row in found if row["task"] == skill}
+        cells = [
+            cell
+            for form in FORMS
+            for cell in (number(own[form]["accuracy to rank"]), interval(own[form]))
+        ]
+        able = all(own[form]["above chance"] == "yes" for form in FORMS)
+        body.append([skill_name(skill), *cells, "yes" if able else "no"])
+    header = [f"{form}, {split}" for form in FORMS for split in ("to rank", "test")]
+    return markdown(["skill", *header, "in fits"], body)
+
+
+@table("contrast-changes")
+def contrast_changes() -> str:
+    """The change of both forms under the gates, their heads, and random heads."""
+    body = []
+    found = rows(f"{CONTRAST}/curves.csv")
+    for metric, name in (("logprob_per_token", "log p per token"), ("accuracy", "accuracy")):
+        for skill, kept in dict.fromkeys((row["task"], row["kept"]) for row in found):
+            for form in FORMS:
+                own = {"metric": metric, "task": skill, "kept": kept, "form": form}
+                here = {row["series"]: row for row in found if own.items() <= row.items()}
+                role = "kept" if form == kept else "forgotten"
+                cells = [interval(here[series]) for series in SERIES_OF_GATES]
+                body.append([skill_name(skill), f"{form}, {role}", name, *cells])
+    return markdown(["skill left out", "form", "change of", *SERIES_OF_GATES.values()], body)
+
+
+@table("contrast-gates")
+def contrast_gates() -> str:
+    """How many heads the gates shut, and how far fits agree."""
+    body = [
+        [
+            skill_name(row["task"]),
+            row["kept"],
+            ", ".join(map(skill_name, row["fitted to"].split(", "))),
+            f"{number(row['heads shut'], 0)} ({row['fewest']} to {row['most']})",
+            number(row["shared by two fits"]),
+            number(row["by chance"]),
+            number(row["undecided"]),
+        ]
+        for row in rows(f"{CONTRAST}/gates.csv")
+    ]
+    header = ["skill left out", "form kept", "fitted to", "heads shut", "shared by two fits"]
+    return markdown([*header, "by chance", "share of gates undecided"], body)
+
+
+@table("contrast-claims")
+def contrast_claims() -> str:
+    """The verdicts."""
+    body = [
+        [
+            claim["claim"].split(" (measured")[0],
+            interval({**claim, "value": claim["measured"]}),
+            claim["verdict"],
+            found_at_least(claim),
+        ]
+        for claim in claims(CONTRAST)
+    ]
+    return markdown(["claim", "measured", "verdict", "would be found"], body)
+
+
+@table("stability-ioi")
+def stability_ioi() -> str:
+    """The variance table of attribution on IOI."""
+    found = json.loads((RESULTS / "stability" / "attribution-ioi.json").read_text("utf-8"))
+    body = [
+        [
+            part["cause"],
+            ", ".join(part["levels"]),
+            *(number(part[name]) for name in ("share", "correlation", "overlap")),
+        ]
+        for part in found["parts"]
+    ]
+    body.append(["heads", "", number(found["heads"]), "", f"by chance {number(found['chance'])}"])
+    last = f"best {found['top']} in common"
+    return markdown(["cause", "levels", "share of variance", "rank correlation", last], body)

@@ -26,7 +26,6 @@ from planted_circuit import plant_circuit  # noqa: E402
 OUT = ROOT / "docs" / "results" / "contest"
 CIRCUITS: dict[str, dict[str, Any]] = {
     "usual": {},
-    "pairs": {"chain": (), "negative": ("0.0", "3.1"), "seed": 1},
     "deep": {"chain": ("0.0", "1.1", "3.2", "4.0"), "pairs": (("0.1", "4.3"),), "layers": 5},
 }
 RANKINGS = (

@@ -1,4 +1,4 @@
-"""The tables of findings about rankings: planted circuits, contests, and fewer heads than random."""
+"""The tables of findings about rankings: planted circuits, contests, fewer heads than random."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from findings.tables import (
 
 PLANTED = {
     "usual": "chain of 3, 2 pairs, 1 against",
-    "pairs": "2 pairs, 2 against",
     "deep": "chain of 4, 1 pair, 1 against",
 }
 CONTEST = "contest/smollm2-135m-q4"

@@ -237,7 +237,8 @@ class Contest:
 
     def figure(self) -> Any:
         """Quality beside cost, a row of panels for each task."""
-        return plot_contest([row for row in self.areas if row["axis"] == "linear"], AREAS)
+        linear = [row for row in self.areas if row["axis"] == "linear"]
+        return plot_contest(linear, AREAS, self.recovery)
 
     def __str__(self) -> str:
         lines = [["task", "ranking", *AREAS, "passes"]]

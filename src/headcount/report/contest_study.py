@@ -15,6 +15,11 @@ from headcount.report.study import Study
 from headcount.system.files import safe_name
 from headcount.value_table import ValueTable
 
+RECOVERED = (
+    "AUROC: how often a head of the planted circuit ranks above another one (dashed: by chance), "
+    "to keep (▲) and to mask (▼), filled where exactly the right heads are found. "
+)
+
 
 def contest_study(
     contest: Contest,
@@ -51,6 +56,7 @@ def contest_study(
         captions={
             "figure": "Each ranking's areas on the test split with 95 % intervals, one at a time, "
             "the ranking held fixed; dashed: random orders; right: its cost. "
+            f"{RECOVERED if contest.truth else ''}"
             f"{about_models(models)}."
         },
     )

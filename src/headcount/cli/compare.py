@@ -41,6 +41,8 @@ def compare(arguments: Namespace) -> Answer:
     arguments.ablation = check_ablation(arguments.ablation)
     if arguments.orders < 0:
         raise HeadcountError(f"There are no {arguments.orders} random orders: give 0 or more.")
+    if arguments.ranked is not None and arguments.ranked < 1:
+        raise HeadcountError(f"Heads are ranked on at least 1 example, not {arguments.ranked}.")
     made = [name for name, scores in ready.items() if scores is None]
     of_rankings = check_rankings_settings(made, parse_settings(arguments.ranking_set))
     chosen = {name: {**_seeds(name, arguments.seeds), **own} for name, own in of_rankings.items()}

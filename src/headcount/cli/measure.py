@@ -69,7 +69,7 @@ def lab_model_and_tasks(
     if lost := [
         owner for owner, own in given.items() if isinstance(own, dict) and owner not in names
     ]:
-        raise HeadcountError(f"--set names a task that is not asked for: {lost[0]}.")
+        raise HeadcountError(f"--set names {lost[0]}, and the tasks are {', '.join(names)}.")
     of_tasks = {name: settings_of(given, name) for name in names}
     makers = [task_factory(name, **of_task) for name, of_task in of_tasks.items()]
     for settings in asked:

@@ -146,7 +146,8 @@ class Explained:
         out = outside > 0
         out[:, -1] = False
         last = out.shape[1] - out[:, ::-1].argmax(1)  # the place after the last one outside
-        return np.where(out.any(1), self.counts[last % out.shape[1]], self.counts[0]).astype(float)
+        first = np.where(out.any(1), self.counts[last % out.shape[1]], self.counts[0])
+        return np.asarray(first, dtype=np.float64)
 
     @property
     def curves(self) -> Float[np.ndarray, "rows counts"]:
@@ -272,4 +273,5 @@ def _ratio(
         return Interval(math.nan, math.nan, math.nan, n)
     both = np.log(np.maximum(counts[0], 1.0)) - np.log(np.maximum(counts[1], 1.0))
     found = percentile_interval(float(both[0]), both[1:], n, ends)
-    return Interval(*(float(np.exp(x)) for x in (found.value, found.low, found.high)), n)
+    value, low, high = (float(np.exp(x)) for x in (found.value, found.low, found.high))
+    return Interval(value, low, high, n)

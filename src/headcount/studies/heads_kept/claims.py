@@ -102,9 +102,10 @@ def _fewer_than_random(panels: Sequence[TaskPanel]) -> Claim:
         (panel, model) for panel in panels for model in panel.models if panel.has_random(model)
     ]
     usable = [(panel, model) for panel, model in every if _usable(panel, model)]
+    judged = usable or every
     family = {
-        f"{panel.title}, {model}": panel.against_random(model, len(usable))
-        for panel, model in usable or every
+        f"{panel.title}, {model}": panel.against_random(model, len(judged))
+        for panel, model in judged
     }
     lost = [f"{panel.title}, {model}" for panel, model in every if (panel, model) not in usable]
     name, verdict = deciding(family, below=1.0)

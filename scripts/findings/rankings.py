@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from statistics import fmean
+
 from findings.tables import (
     KEPT_MODELS,
     KEPT_TASKS,
     Row,
     kept,
     markdown,
+    number,
     rows,
     span,
     table,
@@ -17,7 +20,12 @@ PLANTED = {
     "usual": "chain of 3, 2 pairs, 1 against",
     "deep": "chain of 4, 1 pair, 1 against",
 }
-CONTEST = "contest/smollm2-135m-q4"
+CONTESTS = {"ioi": "contest/smollm2-135m-q4-ioi"}  # the folder of each task
+QUESTIONS = {
+    "which heads do what all do, kept alone?": ("CMD", -1),
+    "which heads help most, kept alone?": ("CPR", 1),
+    "which heads must go?": ("masking area", 1),
+}
 
 
 @table("kept-fewer")
@@ -65,47 +73,71 @@ def _times_exact(found: dict[str, list[Row]], ranking: str) -> int:
     return sum(row["exact"] == "True" for row in every)
 
 
+@table("rankings-kept")
+def rankings_kept() -> str:
+    """The orders of heads-kept over all tasks and models: how often each is best, and how good."""
+    found = {
+        (task, model): kept(model, "areas", task=task, ablation="mean", axis="linear")
+        for task in KEPT_TASKS
+        for model in KEPT_MODELS
+    }
+    orders = [row["order"] for row in next(iter(found.values()))]
+    cmd = {
+        order: [
+            next(float(row["CMD"]) for row in some if row["order"] == order)
+            for some in found.values()
+        ]
+        for order in orders
+    }
+    least = [min(case) for case in zip(*cmd.values(), strict=True)]
+    body = []
+    for order in sorted(orders, key=lambda order: fmean(cmd[order])):
+        best = sum(value == low for value, low in zip(cmd[order], least, strict=True))
+        below = sum(value < by for value, by in zip(cmd[order], cmd["random"], strict=True))
+        cells = [number(fmean(cmd[order])), number(max(cmd[order])), f"{best} of {len(least)}"]
+        body.append([order, *cells, "" if order == "random" else f"{below} of {len(least)}"])
+    header = ["order of heads", "mean CMD", "largest CMD", "smallest of all in"]
+    return markdown([*header, "smaller than in random order in"], body)
+
+
 @table("contest-areas")
 def contest_areas() -> str:
     """The areas of every ranking on the bundled model, and their cost; clear gains are bold."""
     body = []
-    for row in rows(f"{CONTEST}/areas.csv", axis="linear"):
-        line = [KEPT_TASKS[row["task"]], f"`{row['ranking']}`", row["made_for"]]
-        for area, sign in (("CPR", 1), ("CMD", -1), ("masking area", 1)):
+    for task, row in _areas():
+        line = [KEPT_TASKS[task], f"`{row['ranking']}`", row["made_for"]]
+        for area, sign in QUESTIONS.values():
             text = span(row, area)
             gap = f"{area} minus random"
-            gained = row[gap] and sign * float(row[f"{gap} {'low' if sign > 0 else 'high'}"]) > 0
-            line.append(f"**{text}**" if gained else text)
+            end = row[f"{gap} {'low' if sign > 0 else 'high'}"]
+            line.append(f"**{text}**" if end and sign * float(end) > 0 else text)
         body.append([*line, f"{float(row['passes']):,.0f}" if row["passes"] else "–"])
-    header = ["task", "ranking", "made for", "CPR", "CMD", "masking area"]
+    header = ["task", "ranking", "made for", *(area for area, _ in QUESTIONS.values())]
     return markdown([*header, "passes"], body)
 
 
 @table("contest-choice")
 def contest_choice() -> str:
-    """For each question the ranking that was best on each task, and those it is not clear of."""
-    every = rows(f"{CONTEST}/areas.csv", axis="linear")
-    tasks = list(dict.fromkeys(row["task"] for row in every))
-    questions = {
-        "which heads do what all do, kept alone?": ("CMD", -1),
-        "which heads help most, kept alone?": ("CPR", 1),
-        "which heads must go?": ("masking area", 1),
-    }
+    """For each question the best ranking of each task, and those whose intervals overlap."""
     body = []
-    for question, (area, sign) in questions.items():
-        line = [question, area]
-        for task in tasks:
-            ranked = [row for row in every if row["task"] == task]
-            ranked.sort(key=lambda row: -sign * float(row[area]))
-            best, others = ranked[0], ranked[1:]
-            near = [row["ranking"] for row in others if _overlap(best, row, area)]
-            text = f"`{best['ranking']}` {span(best, area)}"
-            line.append(text + (f"; not clear of {', '.join(near)}" if near else ""))
-        body.append(line)
-    return markdown(["question", "area", *(KEPT_TASKS[task] for task in tasks)], body)
+    for question, (area, sign) in QUESTIONS.items():
+        for task in CONTESTS:
+            found = [row for of_task, row in _areas() if of_task == task]
+            best, *others = sorted(found, key=lambda row: -sign * float(row[area]))
+            near = ", ".join(f"`{row['ranking']}`" for row in others if _overlap(best, row, area))
+            text = f"`{best['ranking']}`: {span(best, area)}"
+            body.append([question, area, KEPT_TASKS[task], text, near or "none"])
+    return markdown(["question", "area", "task", "best", "not told from it"], body)
+
+
+def _areas() -> list[tuple[str, Row]]:
+    return [
+        (task, row)
+        for task, folder in CONTESTS.items()
+        for row in rows(f"{folder}/areas.csv", axis="linear")
+    ]
 
 
 def _overlap(one: Row, other: Row, area: str) -> bool:
-    return float(one[f"{area} low"]) <= float(other[f"{area} high"]) and float(
-        other[f"{area} low"]
-    ) <= float(one[f"{area} high"])
+    ends = [[float(row[f"{area} {end}"]) for end in ("low", "high")] for row in (one, other)]
+    return ends[0][0] <= ends[1][1] and ends[1][0] <= ends[0][1]

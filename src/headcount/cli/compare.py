@@ -14,6 +14,7 @@ from headcount.cli.parser import parse_settings
 from headcount.curves.contest import (
     AUTO,
     Contest,
+    Contestant,
     ContestRequest,
     check_rankings_settings,
     contestant,
@@ -64,7 +65,7 @@ def compare(arguments: Namespace) -> Answer:
             tasks = [_ranked_on(task, arguments.ranked) for task in tasks]
         for task in tasks:
             own = metric_for(arguments.metric, model, task)
-            every = {
+            every: dict[str, Contestant] = {
                 name: dict.fromkeys(GOALS, scores)
                 if scores is not None
                 else contestant(

@@ -44,7 +44,8 @@ class MetricPasses(GatedPasses):
         ran = [np.arange(self.first[example], self.first[example + 1]) for example in chosen]
         owners = np.repeat(np.arange(len(chosen)), list(map(len, ran)))
         answers = self._answers_of(chosen, np.concatenate(ran))
-        model, values, order = self.model, [], []
+        model, values = self.model, []
+        order: list[int] = []
         gate_rows = laid.rows[piece.places][torch.from_numpy(owners).to(logits.device)]
         one_hot = (gate_rows[:, None] == torch.arange(len(logits), device=logits.device)).float()
         with torch.enable_grad():

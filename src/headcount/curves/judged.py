@@ -49,7 +49,7 @@ def judged(
 
 
 def _comparison(request: CurveRequest, count: int, control: str) -> dict[str, Any]:
-    metric, mask = request.metric.name, request.settings.mode == "mask"
+    metric, mask = request.metric.key.replace("_", " "), request.settings.mode == "mask"
     ranking = request.ranking
     name = ranking.ranking if isinstance(ranking, HeadScores) else ranking.name
     verb, effect = ("masking", "lowers") if mask else ("keeping only", "leaves")

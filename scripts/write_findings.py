@@ -20,6 +20,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import findings_lists
+
 DOCS = Path(__file__).parents[1] / "docs"
 RESULTS = DOCS / "results"
 PAGES = [
@@ -27,6 +29,7 @@ PAGES = [
     DOCS / "rankings.md",
     DOCS / "cache-budget.md",
     DOCS / "lm-eval.md",
+    DOCS / "head-lists.md",
 ]
 MARKED = re.compile(
     r"(<!-- finding (\S+): written by scripts/write_findings\.py -->).*?(<!-- end of finding -->)",
@@ -1510,6 +1513,9 @@ def lm_eval_scores() -> str:
             )
     header = ("model", "benchmark", "heads masked", "TopK", "RandomK", "layer-matched")
     return markdown((*header, "TopK minus RandomK"), body)
+
+
+TABLES |= {name: partial(f, sys.modules[__name__]) for name, f in findings_lists.TABLES.items()}
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -74,9 +74,10 @@ def test_scores_by_example_have_intervals_and_are_written_as_they_were_read(show
     assert np.isfinite(scores.intervals()).all()
     written = write_retrieval_head(scores, shown / "again.json").read_text()
     assert json.loads(written.splitlines()[0]) == json.loads(SHOWN["llama-2-7b-80k.json"])
+    of_groups = read_list(shown / "full_attention_heads.tsv")
+    assert isinstance(of_groups, HeadScores)
     with pytest.raises(HeadcountError, match="read scores of query heads"):
-        tables = read_list(shown / "full_attention_heads.tsv")
-        write_retrieval_head(tables, shown / "kv.json")  # type: ignore[arg-type]
+        write_retrieval_head(of_groups, shown / "kv.json")
 
 
 def test_our_scores_keep_their_intervals_without_the_samples(tmp_path: Path) -> None:
@@ -191,7 +192,7 @@ def test_a_list_of_another_model_is_refused_by_name_fingerprint_or_heads(tmp_pat
     tuned = HeadScores(layout, np.arange(8.0), "m", {**mine, "fingerprint": "0" * 64})
     with pytest.raises(HeadcountError, match=r"with weights 00000000, and this model is .* with"):
         fit_list(tuned, model)
-    with pytest.raises(HeadcountError, match="is for x/Other, and not for .*There is no head 7.9"):
+    with pytest.raises(HeadcountError, match=r"is for x/Other, and not for .*There is no head 7.9"):
         fit_list(HeadList((Head(7, 9),), "theirs", {"model": "x/Other"}), model)
     with pytest.raises(HeadcountError, match=r"key/value heads, and .* by heads \(--unit\)"):
         fit_list(HeadList((Head(0, 0),), "theirs", unit="kv"), model)
@@ -204,7 +205,7 @@ def test_a_list_is_judged_by_all_heads_that_it_names() -> None:
     metric = get_metric("logit_difference")
     request = CurveRequest(planted.model, planted.task, scores, metric, CurveSettings(seeds=3))
     assert request.counts == [0, 1, 2, 3]
-    asked, comparisons = judged(request, None)
+    comparisons = judged(request, None)[1]
     assert [(c["one"], c["other"], c["count"]) for c in comparisons] == [
         ("top", "random", 3),
         ("top", "matched", 3),
@@ -216,8 +217,8 @@ def test_a_list_is_judged_by_all_heads_that_it_names() -> None:
         with pytest.raises(HeadcountError, match=why):
             _ = CurveRequest(planted.model, planted.task, scores, metric, settings).counts
     unordered = fit_list(HeadList(names, "theirs", ordered=False), planted.model)
+    chosen = CurveSettings(counts=[2])
     with pytest.raises(HeadcountError, match="in no order: ask for all 3 of them, not 2"):
-        chosen = CurveSettings(counts=[2])
         _ = CurveRequest(planted.model, planted.task, unordered, metric, chosen).counts
     assert judged(request, 2)[1][0]["count"] == 2
     with pytest.raises(HeadcountError, match="a number between 0 and 12"):

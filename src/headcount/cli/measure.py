@@ -109,14 +109,13 @@ def rank(arguments: Namespace) -> Answer:
         if forecast := announce(arguments, lab, [ranking, whole]):
             return forecast
         scores, at_chance = ranking.result(lab), lab.measure(whole).at_chance
-    scores = scores.with_note(at_chance)
+    named = {**scores.parameters, "fingerprint": model.identity["weights"]}
+    scores = replace(scores, parameters=named).with_note(at_chance)
     text = _best_heads(scores, arguments.top, task.split("ranking").clusters)
     notes = [at_chance] * bool(at_chance)
     if arguments.out:
-        named = {**scores.parameters, "fingerprint": model.identity["weights"]}
         clusters = task.split("ranking").clusters
         alike = scores.samples is not None and len(scores.samples) == len(clusters)
-        scores = replace(scores, parameters=named)
         scores.save(arguments.out, clusters if alike else None)
         text += f"\n\nThe scores of all {scores.layout.total} heads: {arguments.out}"
     if arguments.duo_attention:

@@ -192,7 +192,7 @@ def test_a_list_of_another_model_is_refused_by_name_fingerprint_or_heads(tmp_pat
     tuned = HeadScores(layout, np.arange(8.0), "m", {**mine, "fingerprint": "0" * 64})
     with pytest.raises(HeadcountError, match=r"with weights 00000000, and this model is .* with"):
         fit_list(tuned, model)
-    with pytest.raises(HeadcountError, match=r"is for x/Other, and not for .*There is no head 7.9"):
+    with pytest.raises(HeadcountError, match=r"model \(x/Other\) than plant-.*no head 7\.9"):
         fit_list(HeadList((Head(7, 9),), "theirs", {"model": "x/Other"}), model)
     with pytest.raises(HeadcountError, match=r"key/value heads, and .* by heads \(--unit\)"):
         fit_list(HeadList((Head(0, 0),), "theirs", unit="kv"), model)

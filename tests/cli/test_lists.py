@@ -117,6 +117,7 @@ def test_lists_that_tell_no_layout_take_it_from_a_config(
         (("curve", "--ranking", "needed.yaml", "--counts", "4"), "names 3 heads"),
         (("curve", "--ranking", "needed.yaml", "--judge", "4"), "names 3 heads"),
         (("curve", "--ranking", "full.json", "--judge", "0"), "--judge compares"),
+        (("rank", "--unit", "kv", "--retrieval-head", "a.json"), "rank query heads"),
         (("compare", "--ranking", "needed.yaml", "attribution"), "a contest needs scores of all"),
     ],
 )
@@ -138,7 +139,7 @@ def test_lists_that_do_not_fit_are_refused(
         (("needed.yaml", "attribution"), "attribution is not a list of heads"),
         (("gpt2-ioi", "heads.tsv"), "others of key/value heads"),
         (("gpt2-ioi", "full.json"), "are of different models"),
-        (("gpt2-ioi", "wrong.json"), "There is no head 30.1"),
+        (("gpt2-ioi", "wrong.json"), "another model than one with 144 heads in 12 layers"),
     ],
 )
 def test_lists_that_cannot_be_compared_are_refused(

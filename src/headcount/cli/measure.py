@@ -30,7 +30,13 @@ from headcount.engine.measure.head_sets import HeadSetEntry, HeadSets
 from headcount.engine.measure.positions import read_positions
 from headcount.engine.measure.sweep import Sweep, Values, whole_model
 from headcount.errors import HeadcountError
-from headcount.heads import HeadScores, is_list, read_list, write_retrieval_head
+from headcount.heads import (
+    HeadScores,
+    check_query_heads,
+    is_list,
+    read_list,
+    write_retrieval_head,
+)
 from headcount.lab import Lab
 from headcount.metrics import get_metric
 from headcount.metrics.chance import chance_of
@@ -99,6 +105,8 @@ def rank(arguments: Namespace) -> Answer:
     with lab_model_and_task(arguments, chosen) as (lab, model, task):
         if arguments.duo_attention:
             check_for_duo_attention(model)
+        if arguments.retrieval_head:
+            check_query_heads(model.layout)
         if arguments.stability:
             top = min(arguments.top, model.layout.total)
             asked = Stability(model, task, arguments.ranking, chosen, top=top)

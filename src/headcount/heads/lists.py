@@ -52,11 +52,19 @@ class HeadList:
     unit: Unit = "head"
     ordered: bool = True
 
-    def scores(self, layout: HeadLayout) -> HeadScores:
+    def scores(self, layout: HeadLayout, model: str = "one") -> HeadScores:
         """The list as scores of a model with this layout; refuses heads that it does not have."""
         values = np.zeros(layout.total)
-        for place, head in enumerate(self.heads):
-            values[layout.number(head)] = 1 - place / len(self.heads) if self.ordered else 1
+        try:
+            numbers = [layout.number(head) for head in self.heads]
+        except HeadcountError as error:
+            named = f" ({self.parameters['model']})" if "model" in self.parameters else ""
+            raise HeadcountError(
+                f'The list "{self.ranking}" is for another model{named} than {model} with '
+                f"{layout}: {error}"
+            ) from error
+        for place, number in enumerate(numbers):
+            values[number] = 1 - place / len(self.heads) if self.ordered else 1
         facts = {"listed": len(self.heads), "ordered": self.ordered}
         return HeadScores(layout, values, self.ranking, {**self.parameters, **facts})
 
@@ -111,15 +119,20 @@ def write_retrieval_head(scores: HeadScores, path: str | Path) -> Path:
     >>> write_retrieval_head(scores, getfixture("tmp_path") / "list.json").read_text()
     '{"0-0": [0.5], "1-0": [0.25]}\\n'
     """
-    if scores.layout.unit != "head":
-        raise HeadcountError(
-            "Retrieval_Head and HeadKV read scores of query heads, and these are of "
-            f"{scores.layout.word}s: rank query heads, or write them for DuoAttention."
-        )
+    check_query_heads(scores.layout)
     samples = scores.values[None] if scores.samples is None else scores.samples
     rows = zip(scores.layout, samples.T.tolist(), strict=True)
     lists = {f"{head.layer}-{head.index}": [round(x, 6) for x in row] for head, row in rows}
     return write_file(path, json.dumps(lists) + "\n")
+
+
+def check_query_heads(layout: HeadLayout) -> None:
+    """Refuse scores that Retrieval_Head and HeadKV would take for those of other heads."""
+    if layout.unit != "head":
+        raise HeadcountError(
+            "Retrieval_Head and HeadKV read scores of query heads, and these are of "
+            f"{layout.word}s: rank query heads, or write them for DuoAttention."
+        )
 
 
 def same_name(one: str, other: str) -> bool:

@@ -197,13 +197,7 @@ def fit_list(
         if found.unit != model.unit:
             words = f"{UNITS[found.unit]}s, and {model.name} is measured by {model.layout.word}s"
             raise HeadcountError(f'The list "{found.ranking}" names {words} (--unit).')
-        try:
-            scores = found.scores(model.layout)
-        except HeadcountError as error:
-            named = found.parameters.get("model", "another model")
-            raise HeadcountError(
-                f'The list "{found.ranking}" is for {named}, and not for {model.name}: {error}'
-            ) from error
+        scores = found.scores(model.layout, model.name)
     else:
         scores = fitting(found, model)
     named, weights = (str(scores.parameters.get(key, "")) for key in ("model", "fingerprint"))

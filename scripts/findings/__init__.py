@@ -3,6 +3,7 @@
 from findings import (
     cache_budget,
     contrast,
+    head_lists,
     head_roles,
     heads_kept,
     lm_eval,
@@ -21,6 +22,7 @@ __all__ = [
     "TABLES",
     "cache_budget",
     "contrast",
+    "head_lists",
     "head_roles",
     "heads_kept",
     "lm_eval",

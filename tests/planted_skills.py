@@ -9,8 +9,8 @@ A head of a form looks at the word that is asked and writes toward its answer by
 sees a sign of the other form, to which it turns instead and which says nothing. The words of an
 instruction are the sign of that form; the solved examples are that of the other. All other heads
 write where nothing reads. "nobody" is the answer as soon as one of the heads of a form is gone, so
-both are needed. The planted skills have no word in
-common but "city", which an instruction has: it is answered with "nobody".
+both are needed. The planted skills share no word that is asked or shown. One of these, "city", is
+also in an instruction, so the model cannot say more than one city.
 """
 
 from __future__ import annotations

@@ -79,6 +79,6 @@ def transfer_claims() -> str:
     body = []
     for claim in claims(TRANSFER):
         said = re.sub(r" \(measured.*", "", claim["claim"])
-        said = re.sub(r": its best heads .*", ": the same for its heads alone", said)
+        said = re.sub(r": its best heads .*", ": by its specificity alone, more than 0.1", said)
         body.append([said, judged(claim, 2), found_at_least(claim)])
     return markdown(["claim", "verdict", "would be found"], body)

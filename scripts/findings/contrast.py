@@ -1,12 +1,10 @@
-"""The tables of findings of contrast, and of stability by cause."""
+"""The tables of findings of contrast."""
 
 from __future__ import annotations
 
-import json
 import re
 
 from findings.tables import (
-    RESULTS,
     claims,
     found_at_least,
     interval,
@@ -17,7 +15,6 @@ from findings.tables import (
     table,
 )
 
-# contrast, and stability by cause
 CONTRAST = "contrast/smollm2-135m-q4-quick"
 
 
@@ -118,20 +115,3 @@ def contrast_claims() -> str:
         body.append([name, *cells])
     header = [cell for form in FORMS for cell in (f"{form} kept", "would be found")]
     return markdown(["claim", *header], body)
-
-
-@table("stability-ioi")
-def stability_ioi() -> str:
-    """The variance table of attribution on IOI."""
-    found = json.loads((RESULTS / "stability" / "attribution-ioi.json").read_text("utf-8"))
-    body = [
-        [
-            part["cause"],
-            ", ".join(part["levels"]),
-            *(number(part[name]) for name in ("share", "correlation", "overlap")),
-        ]
-        for part in found["parts"]
-    ]
-    body.append(["heads", "", number(found["heads"]), "", f"by chance {number(found['chance'])}"])
-    last = f"best {found['top']} in common"
-    return markdown(["cause", "levels", "share of variance", "rank correlation", last], body)

@@ -22,6 +22,7 @@ from headcount.models.model import Model
 from headcount.rankings.stability import CausePart, Stability, variance_table
 from headcount.rankings.variance_shares import components, shares_of
 
+RESULTS = Path(__file__).parents[2] / "docs" / "results" / "stability"
 LAB = Lab(store=None, progress=False)
 
 
@@ -147,7 +148,7 @@ def scores_of(sets: int, heads: int, rng: np.random.Generator) -> dict[str, np.n
     prompts = noise(0.2, 3, sets)  # by group of templates
     grid = own + noise(0.3, 3, 1) + prompts
     seeds = own + noise(0.5, 3, 1) + noise(0.1, 3, sets) + prompts[:1]
-    return {"prompts": grid.swapaxes(0, 1), "templates": grid, "seed": seeds}
+    return {"prompts": grid.swapaxes(0, 1), "seed": seeds}
 
 
 def test_components_are_those_that_the_scores_are_made_of() -> None:
@@ -169,6 +170,19 @@ def test_intervals_hold_the_share_that_many_sets_of_prompts_have() -> None:
         for cause in held:
             held[cause] += found[cause].low <= truth[cause].value <= found[cause].high
     assert min(held.values()) >= 51  # of 60, where 57 are expected
+
+
+@pytest.mark.parametrize("path", sorted(RESULTS.glob("*.json")), ids=lambda path: path.stem)
+def test_committed_shares_are_those_of_the_committed_scores(path: Path) -> None:
+    table = json.loads(path.read_text(encoding="utf-8"))
+    found = shares_of({cause: np.array(scores) for cause, scores in table["scores"].items()})
+    told = {part["cause"]: part["share"] for part in table["parts"]}
+    told |= {f"{p['cause']} with prompts": p["together"] for p in table["parts"] if p["together"]}
+    told["heads"] = table["heads"]
+    assert set(told) == set(found)
+    for cause, share in told.items():
+        for end in ("value", "low", "high"):
+            assert share[end] == pytest.approx(getattr(found[cause], end), abs=1e-4)
 
 
 def test_bad_input_is_a_sentence(model: Model) -> None:

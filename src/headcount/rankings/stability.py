@@ -43,7 +43,7 @@ from headcount.metrics import get_metric
 from headcount.models.model import Model
 from headcount.rankings.agreement import chance_overlap, spearman
 from headcount.rankings.ranking import Ranking
-from headcount.rankings.variance_shares import HEADS, TOGETHER, shares_of
+from headcount.rankings.variance_shares import HEADS, TOGETHER, Tables, shares_of
 from headcount.stats import Interval
 from headcount.system.files import digest
 from headcount.system.frames import data_frame
@@ -117,12 +117,17 @@ class VarianceTable:
     parts: tuple[CausePart, ...]
     heads: Interval  # the share of the heads themselves
     left_out: Mapping[str, str]
+    scores: Tables  # by cause: those of all heads by level and set; of prompts by set and group
     note: str = ""  # that the whole model is at chance
 
     def to_json(self) -> dict[str, Any]:
         """A JSON object with every number."""
         own = {"parts": [part.to_json() for part in self.parts], "heads": self.heads.to_json()}
-        return {"format": "headcount stability 2", **asdict(self), **own}
+        numbers = {
+            cause: [[[float(f"{score:.6g}") for score in row] for row in rows] for rows in table]
+            for cause, table in self.scores.items()
+        }
+        return {"format": "headcount stability 2", **asdict(self), **own, "scores": numbers}
 
     def to_frame(self) -> pandas.DataFrame:
         """The parts as a pandas data frame: a row for each cause, with the ends of its share."""
@@ -230,7 +235,8 @@ class Stability:
                     left_out[cause] = "the ranking keeps no scores of single seeds"
                 else:
                     tables[cause] = np.array(rows)
-        shares = shares_of(tables)
+        scores = {cause: table for cause, table in tables.items() if cause != "templates"}
+        shares = shares_of(scores)
         parts = tuple(
             CausePart(
                 cause,
@@ -246,7 +252,7 @@ class Stability:
         prompts = len(base.examples)
         about = self.name, base.settings, self.model.name, self.task.name, prompts, self.top, chance
         note = lab.measure(self._whole()).at_chance
-        return VarianceTable(*about, parts, shares[HEADS], left_out, note)
+        return VarianceTable(*about, parts, shares[HEADS], left_out, scores, note)
 
     def _whole(self) -> Sweep:
         metric = get_metric(self.settings.get("metric", "accuracy"))

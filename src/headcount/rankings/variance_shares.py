@@ -16,14 +16,15 @@ from headcount.stats import Interval
 from headcount.stats.estimate import Z95, quantile_of_t
 
 HEADS = "heads"  # what no cause explains
+Tables = Mapping[str, Float[np.ndarray, "_ _ heads"]]
 TOGETHER = " with prompts"  # what a cause does on some sets of prompts and not on others
 
 
-def components(tables: Mapping[str, Float[np.ndarray, "_ _ heads"]]) -> dict[str, float]:
+def components(tables: Tables) -> dict[str, float]:
     """The component of variance of each cause, and of its interaction with the prompts.
 
     A table has the scores by level and set of prompts; that of the prompts by set and group of
-    templates.
+    templates, so that it also has the component of the templates.
 
     >>> levels = np.array([[1.0, 2.0, 3.0], [3.0, 2.0, 1.0]])
     >>> prompts, seeds = np.stack([levels[:1]] * 2), np.stack([levels] * 2, axis=1)
@@ -35,19 +36,23 @@ def components(tables: Mapping[str, Float[np.ndarray, "_ _ heads"]]) -> dict[str
     for cause, table in tables.items():
         spread = table.std(2, keepdims=True)
         even = (table - table.mean(2, keepdims=True)) / np.where(spread > 0, spread, 1)
-        levels, sets = even.shape[:2]
         if cause == "prompts":
             found[cause] = _variance(even)
+            if even.shape[1] > 1:
+                found["templates"] = _between(even.swapaxes(0, 1), found[cause])
             continue
-        if cause == "templates":  # each group has prompts of its own
-            noise = _variance(even.swapaxes(0, 1))
-        else:
-            apart = even - even.mean(0) - even.mean(1, keepdims=True) + even.mean((0, 1))
-            noise = float((apart**2).sum((0, 1)).mean() / ((levels - 1) * max(sets - 1, 1)))
-            noise = 0.0 if _equal(even) or sets == 1 else noise
-            found[f"{cause}{TOGETHER}"] = noise
-        found[cause] = max(0.0, _variance(even.mean(1, keepdims=True)) - noise / sets)
+        levels, sets = even.shape[:2]
+        apart = even - even.mean(0) - even.mean(1, keepdims=True) + even.mean((0, 1))
+        noise = (apart**2).sum((0, 1)).mean() / ((levels - 1) * max(sets - 1, 1))
+        found[cause] = _between(even, noise)
+        found[f"{cause}{TOGETHER}"] = 0.0 if _equal(even) or sets == 1 else float(noise)
     return found
+
+
+def _between(even: Float[np.ndarray, "levels sets heads"], noise: float) -> float:
+    """The variance between levels, without what single sets of prompts add to it."""
+    variance = _variance(even.mean(1, keepdims=True))
+    return max(0.0, variance - float(noise) / len(even[0]))
 
 
 def _variance(even: Float[np.ndarray, "levels _ heads"]) -> float:
@@ -59,7 +64,7 @@ def _equal(even: Float[np.ndarray, "levels _ heads"]) -> bool:
     return bool((even == even[:1]).all())
 
 
-def shares_of(tables: Mapping[str, Float[np.ndarray, "_ _ heads"]]) -> dict[str, Interval]:
+def shares_of(tables: Tables) -> dict[str, Interval]:
     """The share of each component, and of the heads, with intervals over the sets of prompts.
 
     The jackknife leaves out one set at a time, which takes at least three.

@@ -49,7 +49,7 @@ from headcount.report.cache_budget import TITLE, in_words
 from headcount.report.curve_study import curve_study
 from headcount.stats import accuracy_interval, bootstrap
 from headcount.studies.masked_heads.study import check_functions
-from headcount.system.files import write_json
+from headcount.system.files import write_json_rows
 from headcount.system.folders import check_place
 from headcount.tasks import FUNCTIONS, Task, check_file, make_task, task_factory
 from headcount.tasks.cognitive import DRAWS
@@ -139,7 +139,7 @@ def _stability(asked: Stability, lab: Lab, out: str) -> Answer:
     """How much of the ranking's variance each cause is."""
     found = asked.result(lab)
     if out:
-        write_json(out, found.to_json())
+        write_json_rows(out, found.to_json())
     return Answer(found.to_json(), str(found) + (f"\n\nThe table: {out}" if out else ""))
 
 

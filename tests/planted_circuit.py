@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import product
 
 import torch
 from planted import (
@@ -35,6 +36,7 @@ from toy import word_tokenizer
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from headcount import Head, HeadLayout, Task, wrap
+from headcount.curves.truth import Truth
 from headcount.models.model import Model
 
 CHAIN, PAIR, NEGATIVE = 4.0, 3.0, 1.0
@@ -66,6 +68,14 @@ class Circuit:
     def masked(self) -> int:
         """How many heads must be masked, so that nothing of the effect is left."""
         return bool(self.chain) + 2 * len(self.pairs)
+
+    @property
+    def truth(self) -> Truth:
+        """The sets of heads that are right to keep, and to mask."""
+        both = [head for pair in self.pairs for head in pair]
+        keep = [frozenset((*self.chain, *one_each)) for one_each in product(*self.pairs)]
+        mask = [frozenset((*both, link)) for link in self.chain] or [frozenset(both)]
+        return Truth(keep, mask)
 
     def effect(self, kept: Iterable[Head]) -> float:
         """By how much these heads raise the logit of the target over that of the foil."""

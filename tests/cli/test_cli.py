@@ -8,6 +8,7 @@ import json
 import os
 import re
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -377,7 +378,7 @@ def test_compare_leaves_a_folder(disk: Disk, run: Run) -> None:
     assert {path.name for path in Path("all").iterdir()} == {
         *(f"{name}.{end}" for name in ("figure", "agreement") for end in ("png", "svg", "pdf")),
         *("agreement.json", "areas.csv", "claims.json", "curves.csv", "examples.csv.gz"),
-        *("report.html", "run.json", "scores", "values.csv.gz"),
+        *("heads-needed.csv", "report.html", "run.json", "scores", "values.csv.gz"),
     }
     assert {path.name for path in Path("all/scores").iterdir()} == {
         *(f"{name}.{end}" for name in ("attribution", "ablation") for end in JSON_AND_NPZ),
@@ -392,6 +393,24 @@ def test_compare_leaves_a_folder(disk: Disk, run: Run) -> None:
     assert found["stability"]["ablation"]["n"] == len(np.unique(clusters, axis=0))
     assert found["stability"]["mine"]["value"] is None
     assert HeadScores.load("all/scores/ablation.json").ranking == "ablation"
+
+
+def test_compare_sets_single_rankings_and_tasks(disk: Disk, run: Run) -> None:
+    tasks = [str(disk.task), "copy.jsonl"]
+    shutil.copy(disk.task, "copy.jsonl")
+    words = ["--task", *tasks, "--set", "copy.jsonl:bos=never", "--metric", "auto", "--ranked", "4"]
+    words += ["--ranking", "attribution", "greedy", "--ranking-set", "greedy:share=0.5"]
+    words += ["--counts", "2", "--orders", "2", "--out", "both"]
+    out = run("compare", "--model", str(disk.model), "--quiet", *words)
+    assert "greedy" in out
+    assert "all agree" in run("verify", "both")
+    about = json.loads(Path("both/run.json").read_text())
+    assert about["settings"]["rankings"] == {"attribution": {}, "greedy": {"share": 0.5}}
+    assert set(about["facts"]["metric"].values()) == {"logit_difference"}
+    scores = [HeadScores.load(path) for path in Path("both/scores").rglob("attribution.json")]
+    assert {len(one.samples) for one in scores} == {4}  # type: ignore[arg-type]
+    kept = [HeadScores.load(path) for path in Path("both/scores").rglob("greedy-keep.json")]
+    assert {one.parameters["share"] for one in kept} == {0.5}
 
 
 def test_compare_prints_json(disk: Disk, run_json: Callable[..., Any]) -> None:

@@ -11,15 +11,17 @@ import numpy as np
 import pytest
 from planted_circuit import Circuit, plant_circuit
 
-from headcount import HeadcountError, Lab, rank
+from headcount import Head, HeadcountError, HeadLayout, HeadScores, Lab, rank
 from headcount.curves.contest import (
-    RANDOM_ORDERS,
     Contest,
     ContestRequest,
     contest,
     contest_counts,
     contestant,
+    metric_for,
 )
+from headcount.curves.contest_tables import RANDOM_ORDERS
+from headcount.curves.truth import Truth
 from headcount.metrics import get_metric
 from headcount.report.contest_study import contest_study
 from headcount.studies.verify import verify
@@ -171,3 +173,80 @@ def test_sets_that_are_not_nested_are_kept_and_masked(circuit: Circuit) -> None:
     assert np.flatnonzero(gates["own", "keep", 1]).tolist() == [3]
     assert np.flatnonzero(gates["own", "keep", 2]).tolist() == [7, 9]
     assert np.flatnonzero(gates["own", "mask", 2] == 0).tolist() == [7, 9]
+
+
+def test_heads_needed_stand_beside_those_of_random_orders(circuit: Circuit) -> None:
+    how: dict[str, Any] = {"metric": "logit_difference", "seeds": 8, "lab": QUIET}
+    found = contest(circuit.model, circuit.task, ["greedy", "random"], **how)
+    rows = {row["ranking"]: row for row in found.needed}
+    assert set(rows) == {"greedy", "random"}
+    best = rows["greedy"]
+    # The right heads do more than all heads, which include one that works against the answer.
+    assert best["heads"] <= best["random orders"] <= best["of"] == 16
+    assert best["ratio low"] <= best["ratio"] <= best["ratio high"]
+    assert best["low together"] == best["ratio low"]  # a family of one task
+
+
+def test_the_truth_about_a_circuit_tells_which_rankings_find_it(circuit: Circuit) -> None:
+    how: dict[str, Any] = {"metric": "logit_difference", "counts": [5], "seeds": 0, "lab": QUIET}
+    found = contest(circuit.model, circuit.task, ["ablation", "greedy"], truth=circuit.truth, **how)
+    rows = {(row["ranking"], row["goal"]): row for row in found.recovery}
+    for goal in ("keep", "mask"):
+        right = found.scores[circuit.task.name, "greedy", goal]
+        check = circuit.right_to_keep if goal == "keep" else circuit.right_to_mask
+        assert check(right.top(circuit.kept))  # as many as are to be masked
+        assert rows["greedy", goal]["exact"]
+        assert not rows["ablation", goal]["exact"]
+        assert rows["greedy", goal]["AUROC"] > rows["ablation", goal]["AUROC"]
+    study = contest_study(found, circuit.model, {})
+    assert len(study.tables["Recovery"]) == 4
+    assert "Recovery" not in contest_study(replace(found, truth=None), circuit.model, {}).tables
+
+
+def test_ties_count_half_and_of_several_right_sets_the_best_counts() -> None:
+    layout = HeadLayout((2, 2))
+    scores = HeadScores(layout, np.array([3.0, 1.0, 1.0, 0.0]), "by hand")
+    one = Truth.of([Head(0, 0), Head(0, 1)])
+    # The other order of the two heads that tie would be wrong.
+    assert one.found_by(scores, "keep") == {"AUROC": 0.875, "exact": False}
+    either = Truth([*one.keep, frozenset({Head(0, 0), Head(1, 0)})], one.mask)
+    assert either.found_by(scores, "keep") == {"AUROC": 0.875, "exact": True}
+    two = Truth([frozenset({Head(0, 0)}), frozenset({Head(1, 1)})], one.mask)
+    assert two.found_by(scores, "keep") == {"AUROC": 1.0, "exact": True}
+    assert two.found_by(scores, "mask")["AUROC"] == 0.875
+    with pytest.raises(HeadcountError, match="at least one head for each goal"):
+        Truth.of([])
+
+
+def test_each_task_has_the_metric_that_suits_it(circuit: Circuit) -> None:
+    task = circuit.task
+    several = replace(
+        task, name="several", examples=tuple(replace(e, also=(" nobody",)) for e in task)
+    )
+    bare = replace(task, name="bare", examples=tuple(replace(e, foils=()) for e in task))
+    how: dict[str, Any] = {"metric": "auto", "counts": [5], "seeds": 1, "lab": QUIET}
+    settings = {"budget-gates": {"budgets": (5,), "updates": 3}}
+    found = contest(
+        circuit.model, [task, several, bare], ["budget-gates"], settings=settings, **how
+    )
+    expected = {task.name: "logit_difference", "several": "mass_difference", "bare": "logprob"}
+    assert found.facts["metric"] == expected
+    for (of_task, _, _), scores in found.scores.items():
+        assert scores.parameters["metric"] == expected[of_task]
+        assert scores.parameters["budgets"] == [5]
+    assert metric_for("choice", circuit.model, task).key == "choice"
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"greedy": {"share": 0.5}}, '"greedy" is no ranking of this contest'),
+        ({"share": 0.5}, "write a setting of a ranking as ablation:NAME=VALUE"),
+        ({"ablation": {"share": 0.5}}, 'ablation has no setting "share"'),
+    ],
+)
+def test_settings_of_rankings_that_do_not_exist_are_refused(
+    circuit: Circuit, settings: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(HeadcountError, match=said):
+        contest(circuit.model, circuit.task, ["ablation"], settings=settings, lab=QUIET)

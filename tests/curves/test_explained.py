@@ -9,7 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headcount.curves.explained import THRESHOLDS, Explained, explained_effect, ratio_of_needed
+from headcount.curves.explained import (
+    THRESHOLDS,
+    Explained,
+    explained_effect,
+    ratio_of_needed,
+    two_sided_ratio,
+)
 from headcount.stats import Resampling
 
 PROMPTS = 40
@@ -172,3 +178,32 @@ def test_units_do_not_matter(shares: list[float], scale: float, shift: float) ->
     assert 0 < one.needed().value <= one.total
     assert one.cmd().value == pytest.approx(other.cmd().value)
     assert one.cmd().value >= abs(1 - one.cpr().value) - 1e-9
+
+
+def test_two_sided_needs_are_compared_in_pairs() -> None:
+    early, late = explained(0, 0.98, 1.02, 1, 1), explained(0, 0.2, 0.4, 0.7, 1)
+    found = two_sided_ratio(early, late)
+    assert found.value == pytest.approx(10 / 40)
+    # Either number lies above the evaluated count before its own.
+    assert (found.low, found.high) == (pytest.approx(1 / 40), pytest.approx(10 / 31))
+    back = two_sided_ratio(late, early)
+    assert (1 / back.low, 1 / back.high) == (pytest.approx(found.high), pytest.approx(found.low))
+    same = two_sided_ratio(late, late)
+    assert same.low < 1 == same.value < same.high  # as many on the grid: neither needs fewer
+    wide = two_sided_ratio(explained(0, 0.92, 1, 1, 1, noise=6.0), late, members=8)
+    assert wide.high >= two_sided_ratio(explained(0, 0.92, 1, 1, 1, noise=6.0), late).high
+    assert not two_sided_ratio(early, explained(0, 0.1, 0.1, 0.0, 0.0)).known
+
+
+def test_equal_curves_are_hardly_ever_told_apart() -> None:
+    share, clear, times = np.linspace(0, 1, 9), 0, 40
+    for seed in range(times):
+        rng, tables = np.random.default_rng(seed), []
+        effect = rng.normal(3, 1, PROMPTS)
+        for _ in range(2):  # two orders with the same truth, noise between none and all heads
+            noise = rng.normal(0, 3, (9, PROMPTS)) * (share * (1 - share))[:, None]
+            truth = 1 - (1 - share) ** 3
+            tables.append({k: (truth[k] * effect + noise[k])[None] for k in range(9)})
+        found = two_sided_ratio(*(explained_effect(table, ITEMS) for table in tables))
+        clear += found.high < 1 or found.low > 1
+    assert clear <= 0.05 * times

@@ -29,6 +29,21 @@ def test_each_task_has_a_row_of_panels_with_all_rankings() -> None:
     figure.canvas.draw()
 
 
+def test_recovery_of_a_planted_circuit_has_a_panel_filled_where_it_is_exact() -> None:
+    rows = [row("ioi", name, 3.0) for name in ("greedy", "ablation", "random orders")]
+    found = [
+        {"task": "ioi", "ranking": name, "goal": goal, "AUROC": 0.8, "exact": name == "greedy"}
+        for name in ("greedy", "ablation")
+        for goal in ("keep", "mask")
+    ]
+    figure = plot_contest(rows, AREAS, found)
+    axes = figure.axes[3]
+    assert axes.get_title() == "AUROC"
+    marks = [line for line in axes.lines if line.get_marker() in "^v"]
+    assert [line.get_marker() for line in marks] == ["^", "v", "^", "v"]
+    assert [line.get_markerfacecolor() == "white" for line in marks] == [False, False, True, True]
+
+
 def test_unknown_intervals_leave_the_point() -> None:
     figure = plot_contest([row("ioi", "greedy", 3.0, width=math.nan)], AREAS)
     assert len(figure.axes[0].lines) == 2  # the point, and the dashed line

@@ -54,13 +54,6 @@ def finds(name: str, goal: Goal, circuit: str = "usual") -> bool:
     return given.right_to_mask(scores.top(given.masked))
 
 
-def auroc(circuit: Circuit, scores: HeadScores) -> float:
-    """How often a head of the circuit has a higher score than one that is not; ties count half."""
-    member = np.array([head in circuit.members for head in circuit.model.layout])
-    gaps = scores.values[member][:, None] - scores.values[~member]
-    return float(((gaps > 1e-4) + 0.5 * (np.abs(gaps) <= 1e-4)).mean())
-
-
 @pytest.mark.parametrize("circuit", CIRCUITS)
 @pytest.mark.parametrize("name", ["greedy", "budget-gates"])
 def test_joint_rankings_find_the_heads_to_keep_and_the_heads_to_mask(
@@ -70,17 +63,17 @@ def test_joint_rankings_find_the_heads_to_keep_and_the_heads_to_mask(
     assert finds(name, "mask", circuit)
 
 
-# The methods that do not, and how often a head of the circuit comes before another one.
+# The methods that do not, and how often a head that is right to mask comes before another one.
 @pytest.mark.parametrize(
     ("name", "keeps", "masks", "least", "most"),
     [
-        ("ablation", False, False, 0.6, 0.75),  # the chain alone: it cannot see a pair
-        ("attribution", False, False, 0.6, 0.75),
-        ("denoising", False, False, 0.7, 0.85),  # the pairs alone: it cannot see the chain
-        ("integrated-gradients", False, True, 0.99, 1),  # all of them, both of each pair
-        ("shapley", False, False, 0.99, 1),
-        ("iterative", False, True, 0.7, 0.9),  # both of a pair leave in one block
-        ("ensemble", False, False, 0.9, 1),
+        ("ablation", False, False, 0.5, 0.6),  # the chain alone: it cannot see a pair
+        ("attribution", False, False, 0.5, 0.6),
+        ("denoising", False, False, 0.85, 0.95),  # the pairs alone: it cannot see the chain
+        ("integrated-gradients", False, True, 0.97, 1),  # all of them, both of each pair
+        ("shapley", False, False, 0.93, 1),
+        ("iterative", False, True, 0.99, 1),  # both of a pair leave in one block
+        ("ensemble", False, False, 0.85, 0.99),
         ("random", False, False, 0, 0.9),
     ],
 )
@@ -88,7 +81,9 @@ def test_rankings_of_single_heads_fail_where_heads_back_each_other_up(
     name: str, keeps: bool, masks: bool, least: float, most: float
 ) -> None:
     assert (finds(name, "keep"), finds(name, "mask")) == (keeps, masks)
-    assert least <= auroc(planted(), ranked(name, "mask")) <= most
+    found = planted().truth.found_by(ranked(name, "mask"), "mask")
+    assert found["exact"] == masks
+    assert least <= found["AUROC"] <= most
 
 
 def test_small_blocks_do_not_help_where_one_head_alone_writes_more_than_is_read() -> None:

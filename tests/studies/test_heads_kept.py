@@ -195,6 +195,15 @@ def test_the_best_order_is_chosen_on_other_prompts(hindered: Plant, tmp_path: Pa
     assert best["order"] == "patching, absolute"  # it keeps the head that interferes, too
     assert best["two-sided"] == 3
     assert "best on validation prompts" in study.claims[0].claim
+    fewer = study.claims[1]
+    assert "best on validation prompts need fewer heads than in random order" in fewer.claim
+    assert fewer.measured == best["two-sided over random"]
+    assert best["two-sided over random"] == 3 / best["two-sided, random"]
+    assert (fewer.low, fewer.high) == (
+        pytest.approx(best["two-sided over random low"]),
+        pytest.approx(best["two-sided over random high"]),
+    )
+    assert (fewer.verdict == "supported") == (fewer.high < 1)
 
 
 def test_verify_recomputes_what_the_study_says(study: Study, tmp_path: Path) -> None:
@@ -310,8 +319,8 @@ def test_without_an_effect_nothing_is_claimed(planted: Plant, tmp_path: Path) ->
     study = run(models, tasks=(str(tmp_path / "wrong.json"),), **SETTINGS)
     assert any("no effect to explain" in note for note in study.notes)
     # The whole model prefers the wrong answers, so it is at chance or worse.
-    assert [claim.verdict for claim in study.claims] == ["not comparable"] * 3 + ["not tested"]
-    for claim in study.claims[:3]:
+    assert [claim.verdict for claim in study.claims] == ["not comparable"] * 4 + ["not tested"]
+    for claim in study.claims[:4]:
         assert "the model is at chance or has no effect: wrong" in claim.reason
     (chance,) = (note for note in study.notes if note.startswith("wrong, other: The whole model"))
     assert chance.endswith("is not clearly above 0 (right and wrong answers are equally likely).")

@@ -204,7 +204,8 @@ def _lm_eval(parser: Parser) -> None:
     "compare:compare",
     "let rankings compete for the heads that a task needs, and tell how far they agree",
     "--task retrieval --ranking attribution ablation probe",
-    "--task ioi greater-than --ranking attribution greedy --metric logit_difference",
+    "--task ioi greater-than --ranking attribution greedy --metric auto",
+    "--ranking greedy budget-gates --ranking-set budget-gates:updates=50 greedy:share=0.5",
     "scores.json head_score/llama-2-7b-80k.json",
 )
 def _compare(parser: Parser) -> None:
@@ -221,8 +222,16 @@ def _compare(parser: Parser) -> None:
     options.other_model(parser)
     counts = "how many of the best heads are kept, masked and compared (from 1 to all)"
     option("--counts", "N", counts, nargs="+")
-    option("--metric", "METRIC", "metric by which rankings are made and judged", "logprob")
+    further = "settings of single rankings, such as greedy:share=0.5"
+    options.set_pairs(parser, further, "--ranking-set", pair="RANKING:NAME=VALUE")
+    metric = "metric by which rankings are made and judged; auto takes mass_difference for tasks "
+    metric += "with several right answers, logprob_difference for answers of several tokens, "
+    metric += "logit_difference for others, and logprob without wrong answers"
+    option("--metric", "METRIC", metric, "logprob")
     option("--ablation", "ABLATION", "what replaces a masked head, as in headcount curve", "zero")
+    ranked = "examples of the ranking split on which heads are ranked, and means taken (all)"
+    option("--ranked", "N", ranked)
+    option("--orders", "N", "random orders of the heads, as a control", 5)
     option("--seeds", "N", "random starts, for rankings that have a setting of this name")
     options.out(parser, "out/compare")
     options.measuring(parser)

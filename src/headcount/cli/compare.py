@@ -4,17 +4,22 @@ from __future__ import annotations
 
 from argparse import Namespace
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
 from headcount.cli.common import Answer, announce, command_line, files_text
 from headcount.cli.compare_lists import compare_lists
 from headcount.cli.measure import lab_model_and_tasks
+from headcount.cli.parser import parse_settings
 from headcount.curves.contest import (
+    AUTO,
     Contest,
     Contestant,
     ContestRequest,
+    check_rankings_settings,
     contestant,
+    metric_for,
     new_contest,
     settings_of,
 )
@@ -45,35 +50,52 @@ def compare(arguments: Namespace) -> Answer:
     if arguments.files:
         return compare_lists(arguments)
     ready = _read_rankings(arguments.ranking)  # refuses before the model is loaded
-    metric = get_logit_metric(arguments.metric)
     arguments.ablation = check_ablation(arguments.ablation)
-    chosen = {
-        name: {**_own(name, arguments), **_seeds(name, arguments.seeds)}
-        for name, scores in ready.items()
-        if scores is None
-    }
-    bound = [RANKINGS[name].bind(**settings) for name, settings in chosen.items()]
+    if arguments.orders < 0:
+        raise HeadcountError(f"There are no {arguments.orders} random orders: give 0 or more.")
+    if arguments.ranked is not None and arguments.ranked < 1:
+        raise HeadcountError(f"Heads are ranked on at least 1 example, not {arguments.ranked}.")
+    made = [name for name, scores in ready.items() if scores is None]
+    of_rankings = check_rankings_settings(made, parse_settings(arguments.ranking_set))
+    chosen = {name: {**_seeds(name, arguments.seeds), **own} for name, own in of_rankings.items()}
+    # Which metric suits a task is known when it is made: until then, one stands for all.
+    metric = "logprob" if arguments.metric == AUTO else get_logit_metric(arguments.metric).key
+    judged = {"metric": metric, "ablation": arguments.ablation}
+    bound = [
+        RANKINGS[name].bind(**{**_own(name, **judged), **settings})
+        for name, settings in chosen.items()
+    ]
     check_counts(arguments.counts or [])
     check_place(arguments.out)
-    judged = {"metric": arguments.metric, "ablation": arguments.ablation}
     names = list(dict.fromkeys(arguments.task))
     with lab_model_and_tasks(arguments, names, judged, *bound) as (lab, model, tasks):
         requests = []
         for name, found in ready.items():  # refuses before anything is ranked
             if found is not None:
                 ready[name] = _of_all(fit_list(found, model, other_model=arguments.other_model))
+        if arguments.ranked:
+            tasks = [_ranked_on(task, arguments.ranked) for task in tasks]
         for task in tasks:
-            every = {name: _contestant(model, task, name, ready, chosen) for name in ready}
-            how = metric, arguments.ablation, arguments.counts
+            own = metric_for(arguments.metric, model, task)
+            every: dict[str, Contestant] = {}
+            for name, scores in ready.items():
+                if scores is not None:
+                    every[name] = dict.fromkeys(GOALS, cast(HeadScores, scores))
+                    continue
+                made_so = {**_own(name, own.key, arguments.ablation), **chosen[name]}
+                every[name] = contestant(model, task, name, **made_so)
+            how = own, arguments.ablation, arguments.counts, arguments.orders
             requests.append(ContestRequest(model, task, every, *how))
             _ = requests[-1].all_counts  # refuses counts above the number of heads
         if forecast := announce(arguments, lab, requests):
             return forecast
-        contest = new_contest(metric, arguments.ablation)
+        contest = new_contest(arguments.ablation)
         for request in requests:
             request.measure(lab, contest)
     agreements = {task.name: _agreement(task, contest, arguments.counts) for task in tasks}
-    return _write(arguments, model, tasks, contest, agreements)
+    settings = {"metric": arguments.metric, "ablation": arguments.ablation}
+    settings |= {"orders": arguments.orders, "ranked": arguments.ranked, "rankings": of_rankings}
+    return _write(arguments, model, tasks, contest, agreements, settings)
 
 
 def _write(
@@ -82,11 +104,11 @@ def _write(
     tasks: Sequence[Task],
     contest: Contest,
     agreements: Mapping[str, Agreement],
+    settings: Mapping[str, Any],
 ) -> Answer:
     shown = {name: found.to_json() for name, found in agreements.items()}
     about = {task.name: dict(task.parameters) for task in tasks}
-    settings = {"metric": arguments.metric, "ablation": arguments.ablation, "tasks": about}
-    study = contest_study(contest, model, settings, shown)
+    study = contest_study(contest, model, {**settings, "tasks": about}, shown)
     paths = study.save(arguments.out, command_line(arguments))
     for task in tasks:
         facts = {"model": model.name, "task": task.name, "task_settings": about[task.name]}
@@ -116,23 +138,16 @@ def _agreement(task: Task, contest: Contest, counts: Sequence[int] | None) -> Ag
     return agreement(by_name, counts, clusters=by_example)
 
 
-def _contestant(
-    model: Model,
-    task: Task,
-    name: str,
-    ready: Mapping[str, HeadScores | HeadList | None],
-    chosen: Mapping[str, Mapping[str, Any]],
-) -> Contestant:
-    scores = ready[name]
-    if scores is not None:
-        return dict.fromkeys(GOALS, cast(HeadScores, scores))
-    return contestant(model, task, name, **chosen[name])
+def _ranked_on(task: Task, n: int) -> Task:
+    """The task with only `n` of the examples of its ranking split."""
+    ranking = task.split("ranking").subset(n)
+    return replace(task, examples=(*ranking.examples, *task.split("test").examples))
 
 
-def _own(name: str, arguments: Namespace) -> dict[str, str]:
+def _own(name: str, metric: str, ablation: str) -> dict[str, str]:
     """The metric and the ablation of the contest, if the ranking has such settings."""
     known = RANKINGS[name].defaults()
-    given = settings_of(name, arguments.metric, arguments.ablation)
+    given = settings_of(name, metric, ablation)
     return {key: value for key, value in given.items() if key in known}
 
 

@@ -44,7 +44,7 @@ from headcount.models.model import Model
 from headcount.rankings import RANKINGS, Ranking, fit_list
 from headcount.rankings.duo_attention import check_for_duo_attention, write_duo_attention
 from headcount.rankings.stability import Stability
-from headcount.registry import make_settings
+from headcount.registry import make_settings, settings_of
 from headcount.report.cache_budget import TITLE, in_words
 from headcount.report.curve_study import curve_study
 from headcount.stats import accuracy_interval, bootstrap
@@ -73,13 +73,18 @@ def lab_model_and_tasks(
     Files of examples without what the metric and the ablation of `asked` settings need are refused
     before a model is loaded, too.
     """
-    of_task = parse_settings(arguments.set)
-    makers = [task_factory(name, **of_task) for name in names]
+    given = parse_settings(arguments.set)
+    if lost := [
+        owner for owner, own in given.items() if isinstance(own, dict) and owner not in names
+    ]:
+        raise HeadcountError(f"--set names {lost[0]}, and the tasks are {', '.join(names)}.")
+    of_tasks = {name: settings_of(given, name) for name in names}
+    makers = [task_factory(name, **of_task) for name, of_task in of_tasks.items()]
     for settings in asked:
         metric = get_metric(settings.get("metric", "accuracy"))
         foils_for = metric.key if getattr(metric, "needs_foils", False) else ""
         corrupted = settings.get("ablation") == "corrupted"
-        for name in names:
+        for name, of_task in of_tasks.items():
             check_file(name, of_task, foils_for=foils_for, corrupted=corrupted)
     with lab_from(arguments) as lab:
         model = model_from(arguments)

@@ -10,19 +10,23 @@ masking area   masked heads: the mean share of the effect that is gone; higher i
 A ranking with a setting `goal` ranks the heads twice, once for each way; all others have one order
 for both. Random orders show what knowing nothing gives. The cost of a ranking is told in passes
 over the ranking split: a pass with gradients counts three times, as it takes about that long.
+
+Where it is known which heads are right, as in a planted circuit, a contest also tells how often a
+head of the circuit ranks above another one (AUROC), and whether the heads found are the right ones.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 from jaxtyping import Float
 
-from headcount.curves.explained import AXES, Explained, explained_effect
+from headcount.curves.contest_tables import AREAS, RANDOM_ORDERS, Rows, area_rows, needed_rows
+from headcount.curves.truth import Truth
 from headcount.engine.measure.ablations import check_ablation
 from headcount.engine.measure.cost import Counter
 from headcount.engine.measure.head_sets import HeadSetEntry, HeadSets, Pending, head_gates
@@ -31,24 +35,30 @@ from headcount.errors import HeadcountError
 from headcount.figures.contest import plot_contest
 from headcount.heads import GOALS, HeadScores, check_counts
 from headcount.lab import Lab, check_asked, lab_for
-from headcount.metrics import Metric, get_metric
+from headcount.metrics import Metric, get_logit_metric, get_metric
+from headcount.metrics.answers import usual_metric
 from headcount.models.model import Model
 from headcount.rankings import RANKINGS, Ranking, fitting
 from headcount.rankings.ranking import ranking_tokens
-from headcount.stats import Resampling
 from headcount.system.frames import data_frame
 from headcount.tasks import Task
 from headcount.value_table import ValueTable
 
-RANDOM_ORDERS = "random orders"  # the name of the baseline
 COLUMNS = ("model", "task", "series", "goal", "count")
 SHARED = ("model", "task")
-MEASURES = {"keep": "explained effect", "mask": "effect gone"}
-AREAS = ("CPR", "CMD", "masking area")
+AUTO = "auto"  # the metric that suits each task
 GRADIENT = 3  # a pass with gradients takes about as long as three without
 
 Contestant = Mapping[str, Ranking | HeadScores]  # by goal
-Rows = list[dict[str, Any]]
+
+
+def metric_for(name: str, model: Model, task: Task) -> Metric:
+    """The metric of this name; "auto" takes the usual one, or logprob without wrong answers."""
+    if name != AUTO:
+        return get_metric(name)  # type: ignore[return-value]
+    examples = model.encode(task)
+    foils = any(example.foils for example in examples)
+    return get_logit_metric(usual_metric(examples) if foils else "logprob")
 
 
 def contestant(model: Model, task: Task, name: str, **settings: Any) -> dict[str, Ranking]:
@@ -175,6 +185,7 @@ class ContestRequest:
                     into.values.put(table, **about, series=name, goal=goal, count=count)
         whole = lab.measure(whole_model(model, task, self.metric))
         into.facts["at_chance"][task.name] = whole.at_chance
+        into.facts["metric"][task.name] = self.metric.key
         into.facts["passes"][task.name] = {name: self.passes(name) for name in self.contestants}
         for name, requests in self.contestants.items():
             for goal in requests:
@@ -193,11 +204,27 @@ class Contest:
     values: ValueTable
     facts: dict[str, Any]
     scores: dict[tuple[str, str, str], HeadScores] = field(default_factory=dict)
+    truth: Truth | None = None
 
     @cached_property
     def areas(self) -> Rows:
         """One row for each task, ranking and axis: the three areas, and the cost."""
         return area_rows(self.values, self.facts)
+
+    @cached_property
+    def needed(self) -> Rows:
+        """One row for each task and ranking: heads needed two-sidedly, beside random orders."""
+        return needed_rows(self.values)
+
+    @cached_property
+    def recovery(self) -> Rows:
+        """One row for each ranking and goal: how far it finds a planted circuit."""
+        if self.truth is None:
+            return []
+        return [
+            {"task": task, "ranking": name, "goal": goal, **self.truth.found_by(scores, goal)}
+            for (task, name, goal), scores in self.scores.items()
+        ]
 
     @property
     def notes(self) -> list[str]:
@@ -210,7 +237,8 @@ class Contest:
 
     def figure(self) -> Any:
         """Quality beside cost, a row of panels for each task."""
-        return plot_contest([row for row in self.areas if row["axis"] == "linear"], AREAS)
+        linear = [row for row in self.areas if row["axis"] == "linear"]
+        return plot_contest(linear, AREAS, self.recovery)
 
     def __str__(self) -> str:
         lines = [["task", "ranking", *AREAS, "passes"]]
@@ -226,88 +254,10 @@ class Contest:
         return "\n".join("  ".join(map(str.ljust, line, widths)).rstrip() for line in lines)
 
 
-def curves_of(
-    values: ValueTable, items: Mapping[str, Resampling], task: str, name: str, goal: str
-) -> Explained:
-    """The curve of a ranking: the explained effect of kept heads, or the effect that is gone."""
-    sign = 1 if goal == "keep" else -1  # masked heads lower the metric; what is gone rises
-    tables = {
-        facts["count"]: sign * values.get(**facts)
-        for facts in values.facts(task=task, series=name, goal=goal)
-    }
-    return explained_effect(tables, items[task], draws=name)
-
-
-def resamplings(values: ValueTable) -> dict[str, Resampling]:
-    """The examples of each task, resampled alike for all rankings."""
-    first = {facts["task"]: facts for facts in values.facts()}
-    return {
-        task: Resampling(values.clusters(**facts), seed=number)
-        for number, (task, facts) in enumerate(first.items())
-    }
-
-
-def point_rows(values: ValueTable) -> Rows:
-    """The tidy table of all curves."""
-    items, rows = resamplings(values), []
-    for task, resampled in items.items():
-        for name in values.names("series", task=task):
-            for goal in GOALS:
-                about = {"model": values.names("model")[0], "task": task, "series": name}
-                for count, found in curves_of(values, items, task, name, goal).points:
-                    ends = {"value": found.value, "low": found.low, "high": found.high}
-                    rows.append(
-                        {
-                            **about,
-                            "metric": MEASURES[goal],
-                            "count": count,
-                            **ends,
-                            "n": resampled.n,
-                        }
-                    )
-    return rows
-
-
-def area_rows(values: ValueTable, facts: Mapping[str, Any]) -> Rows:
-    """The areas of every ranking with intervals, minus those of random orders, and its cost."""
-    items, rows = resamplings(values), []
-    for task in items:
-        names = values.names("series", task=task)
-        curves = {n: [curves_of(values, items, task, n, goal) for goal in GOALS] for n in names}
-        for axis in AXES:
-            areas = {
-                n: (kept.cpr(axis), kept.cmd(axis), gone.cpr(axis))
-                for n, (kept, gone) in curves.items()
-            }
-            for name in names:
-                goals = dict.fromkeys(facts["goals"].get(name, {}).values())
-                row = {"task": task, "ranking": name, "made_for": ", ".join(filter(None, goals))}
-                row["axis"] = axis
-                for label, area, random in zip(
-                    AREAS, areas[name], areas.get(RANDOM_ORDERS, areas[name]), strict=True
-                ):
-                    row |= _ends(label, area.interval)
-                    if name != RANDOM_ORDERS and RANDOM_ORDERS in areas:
-                        row |= _ends(f"{label} minus random", (area - random).interval)
-                    elif RANDOM_ORDERS in areas:
-                        row |= _ends(f"{label} minus random", None)
-                passes = facts["passes"][task].get(name)
-                row["passes"] = float("nan") if passes is None else passes
-                rows.append(row)
-    return rows
-
-
-def _ends(label: str, interval: Any) -> dict[str, float]:
-    low = high = value = float("nan")
-    if interval is not None:
-        value, low, high = interval.value, interval.low, interval.high
-    return {label: value, f"{label} low": low, f"{label} high": high}
-
-
-def new_contest(metric: Metric, ablation: str) -> Contest:
+def new_contest(ablation: str) -> Contest:
     """A contest without any values yet."""
-    facts: dict[str, Any] = {"metric": metric.key, "ablation": ablation}
-    facts |= {"at_chance": {}, "passes": {}, "goals": {}}
+    facts: dict[str, Any] = {"ablation": ablation}
+    facts |= {"metric": {}, "at_chance": {}, "passes": {}, "goals": {}}
     return Contest(ValueTable(COLUMNS, SHARED), facts)
 
 
@@ -320,12 +270,17 @@ def contest(
     ablation: str = "zero",
     counts: Sequence[int] | None = None,
     seeds: int = 5,
+    settings: Mapping[str, Mapping[str, Any]] | None = None,
+    truth: Truth | None = None,
     lab: Lab | None = None,
 ) -> Contest:
     """Let rankings compete: CPR, CMD and masking area of each on the test split, and its cost.
 
     Rankings are made with the metric and the ablation that they are judged by, if they have such
-    settings; `patching` and `ensemble` keep their own ablations.
+    settings; `patching` and `ensemble` keep their own ablations. The metric "auto" is the one that
+    suits each task. `seeds` is the number of random orders; `settings` has further settings of
+    single rankings, by name. With the `truth` about a planted circuit, `Contest.recovery` tells
+    which rankings find it.
 
     >>> from headcount import load_model, make_task
     >>> from headcount.curves.contest import contest
@@ -335,21 +290,39 @@ def contest(
     >>> [row["ranking"] for row in found.areas if row["axis"] == "linear"]
     ['attribution', 'random orders']
     """
-    chosen, several = get_metric(metric), [tasks] if isinstance(tasks, Task) else list(tasks)
+    several = [tasks] if isinstance(tasks, Task) else list(tasks)
     ablation = check_ablation(ablation)
     if not rankings or len({*rankings}) < len(rankings):
         raise HeadcountError("Give each ranking of a contest once, and at least one.")
     if len({task.name for task in several}) < len(several):
         raise HeadcountError("Give each task of a contest once: two of these have the same name.")
-    own, found = lab_for(lab, model), new_contest(chosen, ablation)  # type: ignore[arg-type]
+    of_rankings = check_rankings_settings(rankings, settings or {})
+    own, found = lab_for(lab, model), new_contest(ablation)
     for task in several:
         check_asked(model, task)
+        judged = metric_for(metric, model, task)
         every = {
-            name: contestant(model, task, name, **settings_of(name, metric, ablation))
-            for name in rankings
+            name: contestant(
+                model, task, name, **{**settings_of(name, judged.key, ablation), **own_settings}
+            )
+            for name, own_settings in of_rankings.items()
         }
-        ContestRequest(model, task, every, chosen, ablation, counts, seeds).measure(own, found)  # type: ignore[arg-type]
-    return found
+        ContestRequest(model, task, every, judged, ablation, counts, seeds).measure(own, found)
+    return found if truth is None else replace(found, truth=truth)
+
+
+def check_rankings_settings(
+    rankings: Sequence[str], settings: Mapping[str, Any]
+) -> dict[str, dict[str, Any]]:
+    """The further settings of each ranking; refuses those that no ranking of the contest has."""
+    for owner, own in settings.items():
+        if owner not in rankings or not isinstance(own, Mapping):
+            raise HeadcountError(
+                f'"{owner}" is no ranking of this contest: write a setting of a ranking as '
+                f"{rankings[0]}:NAME=VALUE (the rankings are {', '.join(rankings)})."
+            )
+        RANKINGS[owner].bind(**own)
+    return {name: dict(settings.get(name, {})) for name in rankings}
 
 
 def settings_of(name: str, metric: str, ablation: str) -> dict[str, str]:

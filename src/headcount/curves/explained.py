@@ -15,14 +15,16 @@ heads needed  the first count at which EE reaches a threshold τ, between two ev
               interpolation, as a whole number; two models' ratio of it is a curve over τ. Intervals
               are percentiles of the resamples.
 two-sided     the smallest evaluated count from which on EE stays within 1 ± 0.1. The interval is
-              where a band that holds the whole curve may first stay, and where it surely does.
+              where a band that holds the whole curve may first stay, and where it surely does. That
+              is wide, so two curves of the same prompts are compared by the ratio of their counts
+              in each resample.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any, Literal
 
@@ -119,7 +121,7 @@ class Explained:
 
         A curve that does not reach it before all heads needs all of them.
         """
-        rows = crossings(self.counts, np.concatenate([self._value, self._samples]), threshold)
+        rows = crossings(self.counts, self.curves, threshold)
         return self._of_curve(float(rows[0]), rows[1:])
 
     def two_sided(self, tolerance: float = TOLERANCE) -> Interval:
@@ -129,23 +131,28 @@ class Explained:
             return Interval(math.nan, math.nan, math.nan, n)
         low, high = self.effect.band()
         most, least = 1 + tolerance, 1 - tolerance
-        found = self._first(np.maximum(value - most, least - value))
-        may = self._first(np.maximum(low - most, least - high))
-        surely = self._first(np.maximum(high - most, least - low))
+        found, may, surely = (
+            float(self._first(outside[None])[0])
+            for outside in (
+                np.maximum(value - most, least - value),
+                np.maximum(low - most, least - high),
+                np.maximum(high - most, least - low),
+            )
+        )
         return Interval(found, min(may, found), max(surely, found), n)
 
-    def _first(self, outside: Float[np.ndarray, " counts"]) -> float:
-        """The first count from which on nothing is outside; all heads never are."""
-        out = np.flatnonzero(outside[:-1] > 0)
-        return float(self.counts[0 if len(out) == 0 else out[-1] + 1])
+    def _first(self, outside: Float[np.ndarray, "rows counts"]) -> Float[np.ndarray, " rows"]:
+        """The first count of each row from which on nothing is outside; all heads never are."""
+        out = outside > 0
+        out[:, -1] = False
+        last = out.shape[1] - out[:, ::-1].argmax(1)  # the place after the last one outside
+        first = np.where(out.any(1), self.counts[last % out.shape[1]], self.counts[0])
+        return np.asarray(first, dtype=np.float64)
 
     @property
-    def _value(self) -> Float[np.ndarray, "1 counts"]:
-        return np.asarray(self.effect.value)[None]
-
-    @property
-    def _samples(self) -> Float[np.ndarray, "times counts"]:
-        return self.effect.samples
+    def curves(self) -> Float[np.ndarray, "rows counts"]:
+        """EE at each count: the curve itself, and then all of its resamples."""
+        return np.concatenate([np.asarray(self.effect.value)[None], self.effect.samples])
 
     def _of_curve(self, value: float, samples: Float[np.ndarray, " times"]) -> Interval:
         if not self.known:
@@ -225,20 +232,46 @@ def ratio_of_needed(
     Each has its interval, and whether it is censored: one of the two does not reach the threshold
     before all heads. Both must have the same prompts, whose resamples are then the same.
     """
-    n = min(one.span.n, other.span.n)
     rows = []
     for threshold in thresholds:
-        logs = []
-        for curve in (one, other):
-            effect = np.concatenate([curve._value, curve._samples])
-            logs.append(np.log(np.maximum(crossings(curve.counts, effect, threshold), 1.0)))
-        both = logs[0] - logs[1]
-        if one.known and other.known:
-            found = percentile_interval(float(both[0]), both[1:], n, ENDS)
-            value, low, high = (float(np.exp(x)) for x in (found.value, found.low, found.high))
-            ratio = Interval(value, low, high, n)
-        else:
-            ratio = Interval(math.nan, math.nan, math.nan, n)
+        needed = [crossings(c.counts, c.curves, threshold) for c in (one, other)]
         censored = any(float(curve.effect.value[:-1].max()) < threshold for curve in (one, other))
-        rows.append((threshold, ratio, censored))
+        rows.append((threshold, _ratio(one, other, needed, ENDS), censored))
     return rows
+
+
+def two_sided_ratio(
+    one: Explained, other: Explained, *, members: int = 1, tolerance: float = TOLERANCE
+) -> Interval:
+    """The heads that `one` needs two-sidedly over those that `other` needs, on the same prompts.
+
+    The interval is that of one of several `members` of a family that hold together (Bonferroni).
+    Either number may also lie between the evaluated count and the one before, so the low end takes
+    the least that `one` may need, and the high end the least that `other` may need.
+    """
+    most = [c._first(np.abs(1 - c.curves) - tolerance) for c in (one, other)]
+    least = [
+        np.append(0, c.counts)[np.searchsorted(c.counts, found)] + 1.0
+        for c, found in zip((one, other), most, strict=True)
+    ]
+    outside = (1 - ENDS[1]) / members
+    ends = outside, 1 - outside
+    found = _ratio(one, other, most, ends)
+    low = _ratio(one, other, [least[0], most[1]], ends).low
+    return replace(found, low=low, high=_ratio(one, other, [most[0], least[1]], ends).high)
+
+
+def _ratio(
+    one: Explained,
+    other: Explained,
+    counts: Sequence[Float[np.ndarray, " rows"]],
+    ends: tuple[float, float],
+) -> Interval:
+    """The ratio of two counts of heads, of the curves themselves and of all their resamples."""
+    n = min(one.span.n, other.span.n)
+    if not (one.known and other.known):
+        return Interval(math.nan, math.nan, math.nan, n)
+    both = np.log(np.maximum(counts[0], 1.0)) - np.log(np.maximum(counts[1], 1.0))
+    found = percentile_interval(float(both[0]), both[1:], n, ends)
+    value, low, high = (float(np.exp(x)) for x in (found.value, found.low, found.high))
+    return Interval(value, low, high, n)

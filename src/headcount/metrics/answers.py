@@ -93,6 +93,18 @@ def answer_rows(metric: Metric, examples: Sequence[Encoded]) -> AnswerRows:
     return AnswerRows(metric, rows, *map(_table, sides))
 
 
+def usual_metric(examples: Iterable[Encoded]) -> str:
+    """The metric that suits a task whose prompts have wrong answers, too.
+
+    It is the published one for answers of one token, and that of whole answers for longer ones.
+    """
+    examples = list(examples)
+    answers = [ids for e in examples for ids in (e.target, *e.also, *e.foils)]
+    if max(map(len, answers)) > 1:
+        return "logprob_difference"
+    return "mass_difference" if any(e.also for e in examples) else "logit_difference"
+
+
 def require_answers(metric: Metric, examples: Iterable[Encoded]) -> None:
     """Refuse examples whose right and wrong answers the metric cannot count."""
     examples = list(examples)

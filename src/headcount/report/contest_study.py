@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from headcount.curves.contest import Contest, area_rows, point_rows
+from headcount.curves.contest import Contest
+from headcount.curves.contest_tables import area_rows, needed_rows, point_rows
 from headcount.figures.agreement import plot_agreement
 from headcount.models.model import Model
 from headcount.models.weights import about_models
@@ -13,6 +14,11 @@ from headcount.report.estimates import Estimates, plain_facts
 from headcount.report.study import Study
 from headcount.system.files import safe_name
 from headcount.value_table import ValueTable
+
+RECOVERED = (
+    "AUROC: how often a head of the planted circuit ranks above another one (dashed: by chance), "
+    "to keep (▲) and to mask (▼), filled where exactly the right heads are found. "
+)
 
 
 def contest_study(
@@ -44,18 +50,20 @@ def contest_study(
         model=models,
         scores=scores,
         notes=found.notes,
-        tables=found.tables,
+        tables={**found.tables, **({"Recovery": contest.recovery} if contest.truth else {})},
         values=contest.values,
         facts=facts,
         captions={
             "figure": "Each ranking's areas on the test split with 95 % intervals, one at a time, "
             "the ranking held fixed; dashed: random orders; right: its cost. "
+            f"{RECOVERED if contest.truth else ''}"
             f"{about_models(models)}."
         },
     )
 
 
 def estimate_contest(values: ValueTable, facts: Mapping[str, Any]) -> Estimates:
-    """The points of all curves, and the areas."""
+    """The points of all curves, the areas, and the heads needed."""
     notes = list(dict.fromkeys(filter(None, facts["at_chance"].values())))
-    return Estimates(point_rows(values), (), {"Areas": area_rows(values, facts)}, notes)
+    tables = {"Areas": area_rows(values, facts), "Heads needed": needed_rows(values)}
+    return Estimates(point_rows(values), (), tables, notes)

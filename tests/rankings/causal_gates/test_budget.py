@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,10 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from planted_circuit import plant_circuit
 from rankings.causal_gates.gate_cases import built
-from toy import toy_task
+from toy import WORDS, toy_task
 
-from headcount import HeadcountError, HeadLayout, HeadScores, Lab, rank
+from headcount import HeadcountError, HeadLayout, HeadScores, Lab, Task, rank
 from headcount.engine.measure.forward import frozen, measuring
+from headcount.rankings import Ranking
 from headcount.rankings.attribution import slopes_at
 from headcount.rankings.causal_gates.budget import (
     BudgetSchedule,
@@ -106,10 +109,48 @@ def test_passes_under_an_ablation_agree_with_attribution(ablation: str) -> None:
     np.testing.assert_allclose(-found, slopes * gates * (1 - gates), atol=1e-6, rtol=1e-3)
 
 
-def test_metrics_that_run_a_prompt_several_times_are_refused() -> None:
-    model, task = built(), toy_task(24, targets=(2,))
-    with pytest.raises(HeadcountError, match="choose logprob or logit_difference"):
-        rank(model, task, "budget-gates", metric="logprob_difference", updates=1, lab=QUIET)
+@pytest.mark.parametrize("metric", ["logprob", "logprob_difference", "mass_difference"])
+@pytest.mark.parametrize("ablation", ["zero", "corrupted"])
+def test_all_right_answers_count_also_those_that_run_on_their_own(
+    metric: str, ablation: str
+) -> None:
+    targets = (1,) if metric == "mass_difference" else (1, 2)
+    model, task = built(), with_further_answers(toy_task(24, targets=targets), targets)
+    examples = model.encode(task.split("ranking"))
+    logits = torch.randn(1, model.layout.total, generator=torch.Generator().manual_seed(0))
+    gates = logits[0].double().sigmoid().numpy()
+    slopes = slopes_at(model, task, metric, ablation, gates, QUIET)
+    run = MetricPasses(model, metric, ablation, examples, 64)
+    assert (len(run.answers.rows) > len(examples)) == (metric != "mass_difference")
+    found = gradient(run, examples, np.arange(len(examples))[None, None], logits)[0]
+    np.testing.assert_allclose(-found, slopes * gates * (1 - gates), atol=1e-6, rtol=1e-3)
+    alone = replace(task, examples=tuple(replace(e, also=()) for e in task.examples))
+    other = slopes_at(model, alone, metric, ablation, gates, QUIET)
+    assert np.abs(other - slopes).max() > 1e-3  # the further answers matter
+
+
+def with_further_answers(task: Task, sizes: tuple[int, ...]) -> Task:
+    """The task with two more right answers for each example, of these numbers of tokens."""
+    rng, examples = random.Random(5), []
+    for example in task.examples:
+        taken = {*example.target.split(), *" ".join(example.foils).split()}
+        words = rng.sample([word for word in WORDS if word not in taken], 2 * max(sizes))
+        also = tuple("".join(f" {words.pop()}" for _ in range(size)) for size in (*sizes, 1)[:2])
+        examples.append(replace(example, also=also))
+    return replace(task, examples=tuple(examples))
+
+
+def test_a_task_with_several_right_answers_is_ranked_as_forecast() -> None:
+    model, task = built(), with_further_answers(toy_task(24), (1, 2))
+    how: dict[str, Any] = {"metric": "logprob", "budgets": (2,), "updates": 3, "batch": 4}
+    ahead = Lab(store=None).cost([Ranking.of(model, task, "budget-gates", **how)])
+    lab = Lab(store=None, progress=False)
+    scores = rank(model, task, "budget-gates", lab=lab, **how)
+    assert scores.sets is not None
+    assert scores.sets.sum(1).tolist() == [2]
+    assert 0 < lab.measured["value"] <= ahead.count("value")
+    with pytest.raises(HeadcountError, match="counts only the target"):
+        rank(model, task, "budget-gates", metric="logprob_per_token", lab=lab)
 
 
 def test_a_budget_of_all_heads_alone_is_refused() -> None:

@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from headcount.engine.measure.cost import Counter
@@ -32,7 +32,8 @@ from headcount.engine.measure.sweep import Sweep
 from headcount.errors import HeadcountError
 from headcount.heads import HeadScores, check_counts
 from headcount.lab import Lab
-from headcount.metrics import get_metric
+from headcount.metrics import get_logit_metric, get_metric
+from headcount.metrics.answers import answer_rows
 from headcount.models.model import Model
 from headcount.rankings.attribution import check_derivatives
 from headcount.rankings.causal_gates.fit import FitSettings, StagedFit, open_gates
@@ -134,6 +135,14 @@ class BudgetFit(StagedFit):
     budgets: Sequence[int] = field(kw_only=True)
     start: HeadScores | None = field(kw_only=True, default=None)
     gradient = staticmethod(fidelity)
+    target_alone = False  # the metric counts all right answers
+
+    @cached_property
+    def lengths(self) -> list[Int[np.ndarray, "examples"]]:
+        """How many tokens run for each example: those of all its answers that run on their own."""
+        answers = answer_rows(get_logit_metric(self.metric), self.examples[0])
+        rows = [row.length for row in answers.rows]
+        return [np.bincount(answers.owners, rows, len(self.examples[0])).astype(int)]
 
     @property
     def stages(self) -> tuple[tuple[str, ...], ...]:  # type: ignore[override]
@@ -285,7 +294,7 @@ class BudgetSettings:
 def budget_gates(model: Model, task: Task, settings: BudgetSettings, *, lab: Lab) -> HeadScores:
     """Learned gates that sum to a budget of heads: a head set of its own for each budget."""
     asked = _fit(model, task, settings, None)  # refuses before anything is ranked
-    _ = asked.examples, asked.batch
+    _ = asked.lengths, asked.batch
     return _fit(model, task, settings, _start(model, task, settings).result(lab)).result(lab)
 
 

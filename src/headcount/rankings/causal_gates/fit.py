@@ -121,6 +121,7 @@ class StagedFit:
     settings: FitSettings = FitSettings()
     stages: ClassVar[tuple[tuple[str, ...], ...]]
     gradient: ClassVar[Any]  # a MakeGradient
+    target_alone: ClassVar[bool] = True  # further right answers would not count: they are refused
 
     @property
     def make_passes(self) -> Callable[..., GatedPasses]:
@@ -139,10 +140,13 @@ class StagedFit:
 
     @cached_property
     def examples(self) -> list[list[Encoded]]:
-        """The examples of each task's ranking split; refuses those with several right answers."""
+        """The examples of each task's ranking split.
+
+        Those with several right answers are refused where gates are learned for the target alone.
+        """
         examples = [self.model.encode(task.split("ranking")) for task in self.tasks]
         for example in chain.from_iterable(examples):
-            if example.also:
+            if example.also and self.target_alone:
                 raise HeadcountError(
                     f"Example {quoted(example.example.id)} has several right answers, and gates "
                     "are learned for the target alone: choose another ranking, such as attribution."
@@ -180,10 +184,14 @@ class StagedFit:
         """The unfinished rows that run side by side, each group with its number of updates done."""
         return [group for stage in self.stages for group in rows.pending(self.rows(stage)).items()]
 
+    @cached_property
+    def lengths(self) -> list[Int[np.ndarray, "examples"]]:
+        """How many tokens run for each example of each task."""
+        return [np.array([example.length for example in task]) for task in self.examples]
+
     def tokens(self, rows: Rows) -> int:
         """How many tokens the remaining updates run over."""
-        lengths = [np.array([example.length for example in task]) for task in self.examples]
-        sizes = list(map(len, lengths))
+        lengths, sizes = self.lengths, list(map(len, self.lengths))
         return sum(
             int(of_task[order[:, done:]].sum())
             for done, group in self.pending(rows)

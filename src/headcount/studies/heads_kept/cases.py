@@ -12,11 +12,12 @@ from headcount.engine.measure.ablations import form
 from headcount.errors import HeadcountError
 from headcount.heads import HeadLayout, check_counts
 from headcount.metrics import get_logit_metric
+from headcount.metrics.answers import usual_metric
 from headcount.models.model import Model
 from headcount.rankings import RANKINGS, Ranking
 from headcount.registry import settings_of
 from headcount.studies.heads_kept.config import Config
-from headcount.tasks import TASKS, Encoded, Task, make_task
+from headcount.tasks import TASKS, Task, make_task
 
 ALIKE = 3  # a mean by position needs this many ranking prompts of one template and length
 FEW = (1, 2, 3, 5, 8, 13, 21, 34, 55, 89)  # counts, dense where curves rise
@@ -83,7 +84,7 @@ def make_case(key: str, model: Model, config: Config) -> Case:
     title, task = make_pool(key, model, config.pool, config.task_settings)
     metric = config.metric
     if metric == "auto":
-        metric = _metric_for(model.encode(task))
+        metric = usual_metric(model.encode(task))
     prompts = choose_prompts(task, model, config)
     # Without templates no prompt is like another.
     ablations = tuple(a for a in config.ablations if a != "resampled" or prompts.by_position)
@@ -127,14 +128,6 @@ def make_pool(
         settings = {"n": pool, **settings}
     task = make_task(key, model.tokenizer, **settings)
     return (TASKS[key].name if key in TASKS else task.name), task
-
-
-def _metric_for(examples: list[Encoded]) -> str:
-    """The published metrics for answers of one token, and whole answers for longer ones."""
-    answers = [ids for e in examples for ids in (e.target, *e.also, *e.foils)]
-    if max(map(len, answers)) > 1:
-        return "logprob_difference"
-    return "mass_difference" if any(e.also for e in examples) else "logit_difference"
 
 
 def choose_prompts(task: Task, model: Model, config: Sizes) -> Prompts:

@@ -13,9 +13,10 @@ that the sparse model needs more heads, and its curve is drawn to the left).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
-from headcount.claims import Claim
+from headcount.claims import Claim, deciding, judge
 from headcount.curves.explained import AXES, Axis, ratio_of_needed
 from headcount.curves.keep import RANDOM
 from headcount.stats import Estimate
@@ -42,7 +43,7 @@ def judge_claims(panels: Sequence[TaskPanel]) -> list[Claim]:
     """All claims that can be judged from these panels."""
     claims = []
     if any(panel.has_random(model) for panel in panels for model in panel.models):
-        claims.append(_better_than_random(panels))
+        claims += [_better_than_random(panels), _fewer_than_random(panels)]
     for models in dict.fromkeys(tuple(panel.models) for panel in panels):
         alike = [panel for panel in panels if tuple(panel.models) == models]
         base, *others = models
@@ -57,7 +58,7 @@ def _axes(panels: Sequence[TaskPanel]) -> tuple[Axis, ...]:
     return AXES if panels[0].unit == "head" else ("log",)
 
 
-def _excluding(family: dict[str, Estimate], lost: Sequence[str], claim: Claim) -> Claim:
+def _excluding(family: Mapping[Any, Any], lost: Sequence[str], claim: Claim) -> Claim:
     if not lost:
         return claim
     reason = f"With all heads, the model is at chance or has no effect: {', '.join(lost)}"
@@ -84,17 +85,48 @@ def _better_than_random(panels: Sequence[TaskPanel]) -> Claim:
                 family[name] = every[name]
             else:
                 lost.append(name)
-    chosen = panels[0].best_order(panels[0].models[0]) is not None
-    which = "the order that is best on validation prompts" if chosen else panels[0].first[1]
     claim = Claim.of_family(
-        f"{unit}s kept by {which} are nearer to the whole model than {unit}s in random order, on "
-        f"every task and model: CMD on the {axis} axis is lower by more than {MARGIN:g} (measured "
-        "for the task and model that decide: CMD_ranked − CMD_random)",
+        f"{unit}s kept by {_which(panels)} are nearer to the whole model than {unit}s in random "
+        f"order, on every task and model: CMD on the {axis} axis is lower by more than {MARGIN:g} "
+        "(measured for the task and model that decide: CMD_ranked − CMD_random)",
         None,
         family or every,
         below=-MARGIN,
     )
     return _excluding(family, lost, claim)
+
+
+def _fewer_than_random(panels: Sequence[TaskPanel]) -> Claim:
+    """Fewer heads than random order for all of the effect, judged by paired intervals."""
+    every = [
+        (panel, model) for panel in panels for model in panel.models if panel.has_random(model)
+    ]
+    usable = [(panel, model) for panel, model in every if _usable(panel, model)]
+    judged = usable or every
+    family = {
+        f"{panel.title}, {model}": panel.against_random(model, len(judged))
+        for panel, model in judged
+    }
+    lost = [f"{panel.title}, {model}" for panel, model in every if (panel, model) not in usable]
+    name, verdict = deciding(family, below=1.0)
+    unit = panels[0].unit
+    claim = Claim.of(
+        f"{unit}s kept by {_which(panels)} need fewer {unit}s than in random order for the whole "
+        "effect (1 ± 0.1, from there on), on every task and model (measured for the task and model "
+        "that decide: the ratio of the two numbers)",
+        None,
+        family[name],
+        verdict,
+    )
+    fewer = sum(judge(interval, below=1.0) == "supported" for interval in family.values())
+    told = f"Clear in {fewer} of {len(family)} intervals that hold together; farthest: {name}."
+    return _excluding(family if usable else {}, lost, claim.because(told))
+
+
+def _which(panels: Sequence[TaskPanel]) -> str:
+    """The order that is compared with random order."""
+    chosen = panels[0].best_order(panels[0].models[0]) is not None
+    return "the order that is best on validation prompts" if chosen else panels[0].first[1]
 
 
 def _more_faithful(panels: Sequence[TaskPanel], base: str, other: str, axis: Axis) -> Claim:

@@ -204,6 +204,10 @@ def best_rows(panel: TaskPanel) -> Rows:
                     **_ends(curve.two_sided(), "two-sided"),
                 }
             )
+            if panel.has_random(model):
+                random = panel.curve(model, "", RANDOM).two_sided()
+                rows[-1] |= _ends(random, "two-sided, random")
+                rows[-1] |= _ends(panel.against_random(model), "two-sided over random")
     return rows
 
 

@@ -8,9 +8,9 @@ from functools import cache, cached_property
 from typing import Any
 from zlib import crc32
 
-from headcount.curves.explained import Explained, explained_effect
+from headcount.curves.explained import Explained, explained_effect, two_sided_ratio
 from headcount.curves.keep import RANDOM
-from headcount.stats import Resampling
+from headcount.stats import Interval, Resampling
 from headcount.value_table import ValueTable
 
 COLUMNS = ("model", "task", "split", "ablation", "order", "count")
@@ -103,6 +103,15 @@ class TaskPanel:
     def has_random(self, model: str) -> bool:
         """Whether random orders were measured."""
         return RANDOM in self.orders(model, self.ablations[0])
+
+    def against_random(self, model: str, members: int = 1) -> Interval:
+        """The heads needed two-sidedly by the best order (or the first) over those of random order.
+
+        The interval holds together with those of the other `members` of a family.
+        """
+        order = self.best_order(model) or self.first[1]
+        one, random = (self.curve(model, "", which) for which in (order, RANDOM))
+        return two_sided_ratio(one, random, members=members)
 
     def best_order(self, model: str) -> str | None:
         """The order with the smallest CMD on the validation prompts; None without any."""

@@ -21,11 +21,7 @@ PLANTED = {
     "deep": "chain of 4, 1 pair, 1 against",
 }
 CONTESTS = {"ioi": "contest/smollm2-135m-q4-ioi"}  # the folder of each task
-QUESTIONS = {
-    "which heads do what all do, kept alone?": ("CMD", -1),
-    "which heads help most, kept alone?": ("CPR", 1),
-    "which heads must go?": ("masking area", 1),
-}
+AREAS = {"CPR": 1, "CMD": -1, "masking area": 1}  # whether more is better
 
 
 @table("kept-fewer")
@@ -106,28 +102,14 @@ def contest_areas() -> str:
     body = []
     for task, row in _areas():
         line = [KEPT_TASKS[task], f"`{row['ranking']}`", row["made_for"]]
-        for area, sign in QUESTIONS.values():
-            text = span(row, area)
-            gap = f"{area} minus random"
-            end = row[f"{gap} {'low' if sign > 0 else 'high'}"]
-            line.append(f"**{text}**" if end and sign * float(end) > 0 else text)
-        body.append([*line, f"{float(row['passes']):,.0f}" if row["passes"] else "–"])
-    header = ["task", "ranking", "made for", *(area for area, _ in QUESTIONS.values())]
+        for area, sign in AREAS.items():
+            end = row[f"{area} minus random {'low' if sign > 0 else 'high'}"] or "nan"
+            clear = sign * float(end) > 0
+            line.append(f"**{span(row, area)}**" if clear else span(row, area))
+        measured = row["passes"] not in ("", "nan")
+        body.append([*line, f"{float(row['passes']):,.0f}" if measured else "–"])
+    header = ["task", "ranking", "made for", *AREAS]
     return markdown([*header, "passes"], body)
-
-
-@table("contest-choice")
-def contest_choice() -> str:
-    """For each question the best ranking of each task, and those whose intervals overlap."""
-    body = []
-    for question, (area, sign) in QUESTIONS.items():
-        for task in CONTESTS:
-            found = [row for of_task, row in _areas() if of_task == task]
-            best, *others = sorted(found, key=lambda row: -sign * float(row[area]))
-            near = ", ".join(f"`{row['ranking']}`" for row in others if _overlap(best, row, area))
-            text = f"`{best['ranking']}`: {span(best, area)}"
-            body.append([question, area, KEPT_TASKS[task], text, near or "none"])
-    return markdown(["question", "area", "task", "best", "not told from it"], body)
 
 
 def _areas() -> list[tuple[str, Row]]:
@@ -136,8 +118,3 @@ def _areas() -> list[tuple[str, Row]]:
         for task, folder in CONTESTS.items()
         for row in rows(f"{folder}/areas.csv", axis="linear")
     ]
-
-
-def _overlap(one: Row, other: Row, area: str) -> bool:
-    ends = [[float(row[f"{area} {end}"]) for end in ("low", "high")] for row in (one, other)]
-    return ends[0][0] <= ends[1][1] and ends[1][0] <= ends[0][1]

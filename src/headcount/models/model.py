@@ -363,10 +363,7 @@ class Model:
 
     @property
     def facts(self) -> dict[str, Any]:
-        """What a result records of the model: its size, its weights, device, BOS rule, identity.
-
-        In float32, values from the store may have been measured on another device.
-        """
+        """What a result records of the model: its size, its weights, device, BOS rule, identity."""
         return {
             "heads": list(self.layout.counts),
             "parameters": sum(weight.numel() for weight in plain(self.module).parameters()),

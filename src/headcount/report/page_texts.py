@@ -42,7 +42,8 @@ SOURCES = {
     ),
     "transfer": "After “Cognitive Mirrors” (Ma et al., NeurIPS 2025): its heads, tested elsewhere.",
     "needle": (
-        "After “Retrieval Head Mechanistically Explains Long-Context Factuality” (Wu et al., ICLR 2025)."
+        "After “Retrieval Head Mechanistically Explains Long-Context Factuality” (Wu et al., "
+        "ICLR 2025)."
     ),
     "head-roles": "After “Causal Head Gating” (Nam et al., NeurIPS 2025), Figure 2.",
     "token-insertion": (

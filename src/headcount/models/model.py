@@ -23,6 +23,7 @@ from headcount.models.fingerprint import (
     settings_of,
 )
 from headcount.models.forward_modes import PASSES, exactly
+from headcount.models.gate import require_one_process
 from headcount.models.key_value import (
     KeyValueHeads,
     by_key_value_head,
@@ -149,6 +150,7 @@ class Model:
         """
         if self.by_query is not None:
             return self.by_query.key_values
+        require_one_process(self.sites, "Gating by key/value heads")
         return read_key_values(self.module, self.sites)
 
     def by_key_value_heads(self) -> Model:
@@ -169,6 +171,7 @@ class Model:
 
     def require_streaming(self) -> None:
         """Refuse a model whose heads cannot be let stream; tried once."""
+        require_one_process(self.sites, "Streaming attention")
         if not self.proven.get("streaming"):
             prove_streaming(self.module, (self.by_query or self).sites)
             self.proven["streaming"] = True
@@ -304,13 +307,15 @@ class Model:
         """Whether hooks of the caller's own, or a replaced `forward`, may change what is computed.
 
         A hook before the whole model sees its arguments, and is taken for one that only watches.
-        Accelerate replaces `forward` too, where it offloads weights: that changes nothing.
+        Accelerate replaces `forward` too, where it offloads weights, and transformers for tensor
+        parallelism: that changes nothing.
         """
         top, *inner = plain(self.module).modules()
         inside = any(module._forward_hooks or module._forward_pre_hooks for module in inner)
         replaced = any(
-            "forward" in vars(module) and not hasattr(module, "_hf_hook")
-            for module in (top, *inner)
+            not hasattr(part, "_hf_hook") and not _is_parallel(forward)
+            for part in (top, *inner)
+            if (forward := vars(part).get("forward")) is not None
         )
         return inside or replaced or bool(top._forward_hooks)
 
@@ -375,6 +380,11 @@ class Model:
             "prefix": self.prefix,
             **self.identity,
         }
+
+
+def _is_parallel(forward: Any) -> bool:
+    """Whether this is the forward of tensor parallelism, which computes the same over processes."""
+    return str(getattr(forward, "__module__", "")).startswith("transformers.distributed")
 
 
 def _name_of(dtype: torch.dtype) -> str:

@@ -33,7 +33,7 @@ from headcount.models.key_value import (
 from headcount.models.load import load_pretrained
 from headcount.models.proof import Proof, prove, require_language_model
 from headcount.models.prove_fast_paths import prove_fast_paths, prove_late, prove_scored_logits
-from headcount.models.remember_proof import Memory
+from headcount.models.remember_proof import Memory, is_hooked
 from headcount.models.sites import HeadSite, input_device, is_unloaded, plain
 from headcount.models.weights import quantised_as, weights_in_words
 from headcount.system.fingerprint import as_json, fingerprint_files
@@ -304,20 +304,8 @@ class Model:
 
     @property
     def hooked(self) -> bool:
-        """Whether hooks of the caller's own, or a replaced `forward`, may change what is computed.
-
-        A hook before the whole model sees its arguments, and is taken for one that only watches.
-        Accelerate replaces `forward` too, where it offloads weights, and transformers for tensor
-        parallelism: that changes nothing.
-        """
-        top, *inner = plain(self.module).modules()
-        inside = any(module._forward_hooks or module._forward_pre_hooks for module in inner)
-        replaced = any(
-            not hasattr(part, "_hf_hook") and not _is_parallel(forward)
-            for part in (top, *inner)
-            if (forward := vars(part).get("forward")) is not None
-        )
-        return inside or replaced or bool(top._forward_hooks)
+        """Whether hooks of the caller's own, or a replaced `forward`, may change what is computed."""
+        return is_hooked(plain(self.module))
 
     @cached_property
     def identity(self) -> dict[str, str]:
@@ -380,11 +368,6 @@ class Model:
             "prefix": self.prefix,
             **self.identity,
         }
-
-
-def _is_parallel(forward: Any) -> bool:
-    """Whether this is the forward of tensor parallelism, which computes the same over processes."""
-    return str(getattr(forward, "__module__", "")).startswith("transformers.distributed")
 
 
 def _name_of(dtype: torch.dtype) -> str:

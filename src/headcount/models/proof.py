@@ -244,10 +244,10 @@ def _sum_error(probed: ProbedSite) -> float:
 
 
 def _columns_error(probed: ProbedSite) -> float:
-    site, weight = probed.site, plain_weight(probed.projection)
-    if weight is None:
+    site, whole = probed.site, plain_weight(probed.projection)
+    if whole is None:
         return 0.0  # no plain weight to compare with: `_sum_error` is the only check
-    weight = local(weight)
+    weight = local(whole)
     gated = probed.z.clone()
     for head in range(0, site.heads, 2):
         gated[:, _columns(site, head)] = 0
@@ -264,7 +264,7 @@ def _columns_error(probed: ProbedSite) -> float:
 
 def plain_weight(projection: nn.Module) -> nn.Parameter | None:
     """The weight of a projection that does nothing but multiply by it (and add a bias)."""
-    weight = getattr(projection, "weight", None)
+    weight: Any = getattr(projection, "weight", None)
     plain_type = type(weight) is nn.Parameter or hasattr(weight, "placements")
     if not plain_type or weight.ndim != 2 or not weight.is_floating_point():
         return None

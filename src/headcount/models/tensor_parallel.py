@@ -29,7 +29,7 @@ def mesh_of(module: nn.Module) -> Any | None:
 
 def local(tensor: Tensor) -> Tensor:
     """The part of a tensor that this process holds."""
-    part: Tensor = tensor.to_local() if hasattr(tensor, "to_local") else tensor  # type: ignore[operator]
+    part: Tensor = tensor.to_local() if hasattr(tensor, "to_local") else tensor
     return part
 
 
@@ -45,7 +45,7 @@ def check_divisible(module: nn.Module) -> None:
         if mesh.ndim > 1 or count % mesh.size():
             raise HeadcountError(
                 f"{kind} has {counted(count, what)}, which cannot be shared out equally over "
-                f"{mesh.size()} processes: start torchrun with a --nproc-per-node that divides them."
+                f"{mesh.size()} processes: give torchrun a --nproc-per-node that divides them."
             )
 
 

@@ -224,7 +224,9 @@ class Trial:
             said = "(hung, and was killed)"
         self.seen["seconds to the end"] = round(time.monotonic() - start)
         self.seen["exit code"] = command.returncode
-        self.seen["said"] = [line for line in said.splitlines() if line.strip()][-6:]
+        # A random model is always at chance, which is no news.
+        lines = [line for line in said.splitlines() if line.strip() and "at chance" not in line]
+        self.seen["said"] = lines[-6:]
         self.seen["values stored after"] = self.stored(host)
         self.compare(host)
         with contextlib.suppress(RuntimeError):
@@ -431,6 +433,51 @@ def prepare(work: Path, examples: int) -> None:
     (work / "expected.json").write_text(json.dumps({"scores": scores, "values": values}))
 
 
+def outcome(seen: dict[str, Any], values: int) -> str:
+    """What an experiment saw, in words."""
+    said = [line.replace("|", "/") for line in seen.get("said", [])]
+    if seen.get("exit code") == 2 and not seen["values stored after"]:
+        return f"Refused after {seen['seconds to the end']} s: “{said[-1]}”"
+    parts = []
+    if "seconds until host 1 was idle" in seen:
+        parts.append(f"Host 1 was idle after {seen['seconds until host 1 was idle']} s")
+    elif seen["exit code"] == 0:
+        parts.append(f"Ended well {seen['seconds to the end']} s later")
+    else:
+        code, after = seen["exit code"], seen["seconds to the end"]
+        parts.append(f"Ended after {after} s with exit code {code}: “{said[-1] if said else ''}”")
+    if "then measured in one process" in seen:
+        kept, rest = seen["values stored after"], seen["then measured in one process"]
+        parts.append(f"{kept:,} values were kept, and one process measured the other {rest:,}")
+    if seen.get("scores equal") and seen["complete"]:
+        parts.append(f"all {values:,} values are there, once, and the scores are equal")
+    if (other := seen.get("stores on host 1", seen.get("stores on host 2"))) is not None:
+        parts.append("the other host has a store" if other else "the other host has no store")
+    if "the new host works" in seen:
+        works = "got work" if seen["the new host works"] else "got no work"
+        parts.append(f"the new host {works}")
+    left = len(seen["processes left"])
+    parts.append("nothing is left running" if not left else f"{left} processes are left")
+    return "; ".join(parts) + "."
+
+
+def table() -> str:
+    """The table of the page."""
+    known = json.loads(OUTCOME.read_text())
+    rows = [
+        f"| {seen['what']} | {outcome(seen, known['values'])} |"
+        for seen in known["experiments"].values()
+    ]
+    return "\n".join(["| tried | seen |", "| --- | --- |", *rows])
+
+
+def write_page() -> None:
+    """Put the table between its two marks."""
+    before, _, rest = PAGE.read_text().partition(BEGIN)
+    _, _, after = rest.partition(END)
+    PAGE.write_text(f"{before}{BEGIN}\n\n{table()}\n\n{END}{after}")
+
+
 def main() -> int:
     formatter = argparse.RawTextHelpFormatter
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=formatter)
@@ -445,6 +492,7 @@ def main() -> int:
             return 2
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the hosts are removed
         run(arguments.only or list(EXPERIMENTS), arguments.examples)
+    write_page()
     return 0
 
 

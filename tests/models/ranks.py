@@ -16,12 +16,12 @@ import torch.distributed as dist
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from toy import toy_task, toy_tokenizer  # noqa: E402
+from toy import toy_task, toy_tokenizer
 
-from headcount import HeadcountError, Lab, Model, Store, collect, evaluate, rank, wrap  # noqa: E402
-from headcount.engine.measure.head_sets import HeadSets  # noqa: E402
-from headcount.engine.read.attention import reading_attention  # noqa: E402
-from headcount.engine.write.writing import Writing  # noqa: E402
+from headcount import HeadcountError, Lab, Model, Store, collect, evaluate, export, rank, wrap
+from headcount.engine.measure.head_sets import HeadSets
+from headcount.engine.read.attention import reading_attention
+from headcount.engine.write.writing import Writing
 
 
 def measure(model: Model, store: Path | None) -> dict[str, Any]:
@@ -44,11 +44,13 @@ def measure(model: Model, store: Path | None) -> dict[str, Any]:
 
 def refusals(model: Model) -> list[str]:
     """What is said of work that needs all heads in one process."""
-    said, task, lab = [], toy_task(12), Lab(store=None, progress=False)
+    said, task, lab = [], toy_task(30), Lab(store=None, progress=False)
     for work in (
         lambda: rank(model, task, "attribution", lab=lab),
         lambda: reading_attention(model, lambda *_: None).__enter__(),
         lambda: evaluate(model, task, ["0.0"], ablation="streaming", lab=lab),
+        lambda: rank(model, task, "facilitation", lab=lab),
+        lambda: export(model, ["0.0"], "nowhere"),
         model.by_key_value_heads,
     ):
         try:

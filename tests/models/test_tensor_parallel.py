@@ -53,7 +53,7 @@ def test_each_rank_gates_its_own_heads(tmp_path: Path) -> None:
         assert found["texts"] == texts
         assert found["measured"] == measured
         assert found["weights"] == model.identity["weights"]  # so one process reuses the values
-        assert len(found["refusals"]) == 4
+        assert len(found["refusals"]) == 6
         for said in found["refusals"]:
             assert "needs all heads in one process, and tensor parallelism shares" in said
     kept = []
@@ -70,5 +70,5 @@ def test_heads_that_cannot_be_shared_out_are_refused(tmp_path: Path) -> None:
     for found in two_ranks(tmp_path / "model", tmp_path):
         assert found["refused"] == (
             "LlamaForCausalLM has 1 key/value head, which cannot be shared out equally over 2 "
-            "processes: start torchrun with a --nproc-per-node that divides them."
+            "processes: give torchrun a --nproc-per-node that divides them."
         )

@@ -254,8 +254,8 @@ class _Run:
         elif waited > LOST:
             self.executor.lost = True
             raise HeadcountError(
-                f"The head of the Ray cluster ({address}) has not answered for {waited:.0f} "
-                "seconds: check that machine and the network, and run the same again, there or on "
+                f"The head of the Ray cluster, {address}, has not answered for {waited:.0f} "
+                "seconds: check that machine and the network, and run the same again, here or on "
                 "another cluster; what came back before is kept."
             )
 

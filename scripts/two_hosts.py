@@ -226,7 +226,7 @@ class Trial:
         self.seen["exit code"] = command.returncode
         # A random model is always at chance, which is no news.
         lines = [line for line in said.splitlines() if line.strip() and "at chance" not in line]
-        self.seen["said"] = lines[-6:]
+        self.seen["said"] = [line.replace(str(self.work), "…") for line in lines[-6:]]
         self.seen["values stored after"] = self.stored(host)
         self.compare(host)
         with contextlib.suppress(RuntimeError):

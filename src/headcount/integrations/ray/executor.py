@@ -21,7 +21,7 @@ DEATHS = 3  # of workers that end a run: at one unit, or per worker in a row bef
 PATIENCE = 180.0  # seconds within which the first worker must start
 SILENT = 20.0  # seconds of waiting before a message says so
 LOOK = 1.0  # seconds between two checks whether workers have started
-LOST = 60.0  # seconds for which the head must be out of reach to be given up
+LOST = 40.0  # seconds without the head that end a run; at 60 Ray itself would end the process
 CORES = 4  # per worker without a GPU, if the cluster has enough
 MOST_PER_CORE = 16  # workers: each holds the whole model in memory
 
@@ -167,7 +167,7 @@ class _Run:
     deaths: Counter[int] = field(default_factory=Counter)  # unit's number → workers that died at it
     early_deaths: int = 0  # workers in a row that died before any work
     started: float = field(default_factory=time.monotonic)  # the last time a worker was at work
-    heard: float = field(default_factory=time.monotonic)  # the last time a worker or head answered
+    heard: float = field(default_factory=time.monotonic)  # the last time the head answered
     warned: bool = False  # that the cluster has no room yet
 
     def carry_out(self) -> None:
@@ -180,10 +180,7 @@ class _Run:
             while idle and self.waiting:
                 self._next(idle.pop())
             done, _ = ray.wait(list(self.calls), timeout=LOOK)
-            if done:
-                self.heard = time.monotonic()
-            else:
-                self._check_head()
+            if not done:
                 self._check_start()
             for future in done:
                 worker = self.calls.pop(future)
@@ -198,6 +195,7 @@ class _Run:
                 else:
                     self._take(worker, answer)
                 idle.append(worker)
+            self._check_head()
 
     def _next(self, worker: _WorkerState) -> None:
         """Give a worker its next task: introduce itself, load the model, or do a unit."""

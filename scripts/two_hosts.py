@@ -433,12 +433,12 @@ def prepare(work: Path, examples: int) -> None:
     (work / "expected.json").write_text(json.dumps({"scores": scores, "values": values}))
 
 
-def outcome(seen: dict[str, Any], values: int) -> str:
+def outcome(seen: dict[str, Any]) -> str:
     """What an experiment saw, in words."""
     said = [line.replace("|", "/") for line in seen.get("said", [])]
     if seen.get("exit code") == 2 and not seen["values stored after"]:
         return f"Refused after {seen['seconds to the end']} s: “{said[-1]}”"
-    parts = []
+    parts, values = [], seen["values"]
     if "seconds until host 1 was idle" in seen:
         parts.append(f"Host 1 was idle after {seen['seconds until host 1 was idle']} s")
     elif seen["exit code"] == 0:
@@ -464,10 +464,7 @@ def outcome(seen: dict[str, Any], values: int) -> str:
 def table() -> str:
     """The table of the page."""
     known = json.loads(OUTCOME.read_text())
-    rows = [
-        f"| {seen['what']} | {outcome(seen, known['values'])} |"
-        for seen in known["experiments"].values()
-    ]
+    rows = [f"| {seen['what']} | {outcome(seen)} |" for seen in known["experiments"].values()]
     return "\n".join(["| tried | seen |", "| --- | --- |", *rows])
 
 
@@ -520,8 +517,7 @@ def keep(name: str, seen: dict[str, Any], values: int) -> None:
     known = json.loads(OUTCOME.read_text()) if OUTCOME.exists() else {"experiments": {}}
     packages = ("ray", "torch", "transformers")
     known["versions"] = {"Python": platform.python_version(), **{p: version(p) for p in packages}}
-    known["values"] = values
-    known["experiments"][name] = {"what": EXPERIMENTS[name].__doc__, **seen}
+    known["experiments"][name] = {"what": EXPERIMENTS[name].__doc__, "values": values, **seen}
     order = [name for name in EXPERIMENTS if name in known["experiments"]]
     known["experiments"] = {name: known["experiments"][name] for name in order}
     OUTCOME.write_text(json.dumps(known, indent=1) + "\n")

@@ -304,7 +304,7 @@ class Model:
 
     @property
     def hooked(self) -> bool:
-        """Whether hooks of the caller's own, or a replaced `forward`, may change what is computed."""
+        """Whether hooks of the caller's own may change what is computed (`is_hooked`)."""
         return is_hooked(plain(self.module))
 
     @cached_property

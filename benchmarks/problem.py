@@ -84,11 +84,11 @@ def make_problem(
     module, tokenizer = _load(spec, device, dtype, random_weights)
     shots = make_task("ioi", tokenizer, n=MOST_SHOTS, seed=1)  # the prompts have seed 0
     count = 0
-    encoded = _equal_prompts(tokenizer, prompts, "")
+    encoded = equal_prompts(tokenizer, prompts, "")
     while prefix is not None and shared_start(encoded) < prefix * len(encoded[0].prompt):
         count += 1
         text = "".join(f"{shot.prompt}{shot.target}.\n" for shot in shots.examples[:count])
-        encoded = _equal_prompts(tokenizer, prompts, text)
+        encoded = equal_prompts(tokenizer, prompts, text)
     config: Any = module.config
     layout = HeadLayout((config.num_attention_heads,) * config.num_hidden_layers)
     return Problem(
@@ -152,7 +152,7 @@ def _load(spec: str, device: str, dtype: str, random_weights: bool) -> tuple[Any
     return module, AutoTokenizer.from_pretrained(folder)
 
 
-def _equal_prompts(tokenizer: Any, count: int, text: str) -> list[Encoded]:
+def equal_prompts(tokenizer: Any, count: int, text: str) -> list[Encoded]:
     """`count` IOI prompts behind `text`, all of the most common length."""
     n = 16 * count
     while True:

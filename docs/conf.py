@@ -12,7 +12,7 @@ copyright = author
 version = release = __version__
 
 extensions = ["myst_nb", "sphinx.ext.autodoc"]
-exclude_patterns = ["results"]  # linked to, file by file
+exclude_patterns = ["results/*/**"]  # linked to, file by file
 suppress_warnings = ["config.cache"]
 
 # Pages: plain Markdown, whose links to headings work as they do where the files are read as such.
@@ -50,7 +50,7 @@ FIELD = re.compile(r"(?P<name>[\w.]+(?:, [\w.]+)*) {2,}(?P<text>\S.*)")
 def fields_to_list(_app, _what, _name, _object, _options, lines) -> None:
     """Write aligned lines of names and explanations as a list, and keep backslashes."""
     written = []
-    for block in re.split(r"\n{2,}", "\n".join(lines)):
+    for block in re.split(r"\n{2,}", "\n".join(lines).strip("\n")):
         if not block.startswith(">>>"):
             block = block.replace("\\", "\\\\")
         rows = block.split("\n")

@@ -49,7 +49,7 @@ run on it, without any code for single architectures.
   projection, and (4) disturbing a query head inside the attention changes the slice of that head
   and no other. Independently of this, the tests silence heads inside the attention itself and get
   the same logits as with gates, in all of these but bitnet, where a norm comes in between.
-- **groups**: heads can also be gated by [key/value heads](cache-budget.md#key-value-heads), which
+- **groups**: heads can also be gated by [key/value heads](cache-budget.md#the-unit), which
   are read off transformers' attention functions and proven.
 - **stream**: an ablated head may see only the first and the recent tokens
   ([streaming](cache-budget.md)); with windows that hide nothing, the logits are the model's own.

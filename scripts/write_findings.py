@@ -24,6 +24,7 @@ PAGES = [
     DOCS / "rankings.md",
     DOCS / "cache-budget.md",
     DOCS / "lm-eval.md",
+    DOCS / "head-lists.md",
 ]
 
 

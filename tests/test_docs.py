@@ -27,7 +27,9 @@ SAID = {
     "add_ranking": r" +head +score .*\n( +\d+\.\d +\+\d+ +\+\d+ to \+\d+\n){10}… and .*\n",
     "add_metric": r"Reciprocal rank of the target: (0\.[89]|1\.0)\d; without four heads 0\.\d\d\n",
     "export_adapters": r"(\S+: next is ' \w+'; differs from the gates by \de[-+]0[067]\n){3}",
+    "coming_from": r"Without head 20\.0: -.*\nBest heads:( \d+\.\d){8}\nseries .*\n(\w+ .*\n){12}",
     "cache_budget": r"series .* cache kept\n(TopK .*%\n){3}The .*\n(patterns/.*\n){2}",
+    "judge_list": r"(top 8 minus 8 \w+ heads: [+-]\d\.\d\d \[[+-]\d\.\d\d, [+-]\d\.\d\d\]\n){2}",
     "run_benchmark": r"top +0  acc [01]\.\d\d  \[.*\]\n(\w+ +(0|16)  acc [01]\.\d\d  \[.*\]\n){5}",
     "add_study": r"<Study best-and-worst · smollm2-135m-q4: 1 claim \(1 supported\), 4.*\n.*\n",
 }

@@ -11,6 +11,7 @@ import pytest
 from real import bundled
 
 import headcount
+from headcount.rankings import RANKINGS
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "docs" / "results"
@@ -117,6 +118,15 @@ def test_the_numbers_of_the_picture_are_committed() -> None:
     assert f"interval 0 to {float(top['high']):.2f}, {top['n']} test prompts" in words
     low, high = float(random["low"]), float(random["high"])
     assert f"leave {float(random['value']):.2f} ({low:.2f} to {high:.2f})" in words
+
+
+def test_the_counts_of_rankings_and_architectures_are_right() -> None:
+    proven = (ROOT / "docs" / "architectures.md").read_text(encoding="utf-8")
+    (count,) = re.findall(r"^\*\*(\d+) of 174 architectures", proven, re.MULTILINE)
+    assert f"[{count} of 174 architectures" in README
+    start = (ROOT / "docs" / "quick-start.md").read_text(encoding="utf-8")
+    assert f"[{count} are proven so far]" in start
+    assert f"{len(list(RANKINGS)) - 1} [rankings]" in README  # all but the random one
 
 
 raced = pytest.mark.skipif(not (ROOT / "benchmarks").is_dir(), reason="only a clone has these")

@@ -1,37 +1,11 @@
-"""The tables of findings: one module for each study, each table a function."""
+"""The tables of findings: a module for each study or page, and in it a function for each table."""
 
-from findings import (
-    cache_budget,
-    contrast,
-    head_roles,
-    heads_kept,
-    lm_eval,
-    masked_heads,
-    needle,
-    pruned,
-    rankings,
-    silent_heads,
-    steering,
-    teamwork,
-    token_insertion,
-    transfer,
-)
+from importlib import import_module
+from pathlib import Path
+
 from findings.tables import TABLES
 
-__all__ = [
-    "TABLES",
-    "cache_budget",
-    "contrast",
-    "head_roles",
-    "heads_kept",
-    "lm_eval",
-    "masked_heads",
-    "needle",
-    "pruned",
-    "rankings",
-    "silent_heads",
-    "steering",
-    "teamwork",
-    "token_insertion",
-    "transfer",
-]
+for path in sorted(Path(__file__).parent.glob("[a-z]*.py")):
+    import_module(f"findings.{path.stem}")
+
+__all__ = ["TABLES"]

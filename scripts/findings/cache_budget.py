@@ -20,7 +20,7 @@ CACHE_FOLDERS = {  # what was measured, by folder
     "smollm2-135m-q4-needle-512": "needle of 512 tokens, attribution",
     "smollm2-135m-q4-knowledge-recall": "Knowledge Recall, attribution",
     "smollm2-135m-q4-text": "text, attribution",
-    "Qwen2.5-Coder-1.5B-Instruct-Q4_K_M-needle-192": "1.5B, needle of 192 tokens, attribution",
+    "Qwen2.5-Coder-1.5B-Instruct-Q4_K_M-needle-160": "1.5B, needle of 160 tokens, attribution",
 }
 
 

@@ -1,21 +1,20 @@
-"""The tables of findings of contrast, and of stability by cause."""
+"""The tables of findings of contrast."""
 
 from __future__ import annotations
 
-import json
+import re
 
 from findings.tables import (
-    RESULTS,
     claims,
     found_at_least,
     interval,
+    judged,
     markdown,
     number,
     rows,
     table,
 )
 
-# contrast, and stability by cause
 CONTRAST = "contrast/smollm2-135m-q4-quick"
 
 
@@ -33,6 +32,18 @@ SERIES_OF_GATES = {
 def skill_name(key: str) -> str:
     """The name of a small skill: Present-Past."""
     return "-".join(word.capitalize() for word in key.split("-"))
+
+
+# What each claim about one kept form says, in the order of claims.json; and its name on the page.
+CONTRAST_CLAIMS = (
+    ("gates, .* in this form falls by less", "gates: the kept form stays, above −0.5"),
+    ("gates, .* falls further than with", "gates: the other falls further than by random, by 0.5"),
+    ("gates are selective", "gates: it falls further than the kept one, by 0.5 beyond random"),
+    ("off, .* in this form falls by less", "heads: the kept form stays, above −0.5"),
+    ("off, .* falls further than with", "heads: the other falls further than by random, by 0.5"),
+    ("shut are selective", "heads: it falls further than the kept one, by 0.5 beyond random"),
+    ("off, accuracy in this form", "heads: accuracy in the kept form, within 0.1"),
+)
 
 
 @table("contrast-whole")
@@ -90,31 +101,17 @@ def contrast_gates() -> str:
 
 @table("contrast-claims")
 def contrast_claims() -> str:
-    """The verdicts."""
-    body = [
-        [
-            claim["claim"].split(" (measured")[0],
-            interval({**claim, "value": claim["measured"]}),
-            claim["verdict"],
-            found_at_least(claim),
-        ]
-        for claim in claims(CONTRAST)
-    ]
-    return markdown(["claim", "measured", "verdict", "would be found"], body)
-
-
-@table("stability-ioi")
-def stability_ioi() -> str:
-    """The variance table of attribution on IOI."""
-    found = json.loads((RESULTS / "stability" / "attribution-ioi.json").read_text("utf-8"))
-    body = [
-        [
-            part["cause"],
-            ", ".join(part["levels"]),
-            *(number(part[name]) for name in ("share", "correlation", "overlap")),
-        ]
-        for part in found["parts"]
-    ]
-    body.append(["heads", "", number(found["heads"]), "", f"by chance {number(found['chance'])}"])
-    last = f"best {found['top']} in common"
-    return markdown(["cause", "levels", "share of variance", "rank correlation", last], body)
+    """The verdicts: a row for each claim, and the kept forms beside each other."""
+    found = claims(CONTRAST)
+    if len(found) != len(FORMS) * len(CONTRAST_CLAIMS):
+        raise SystemExit(f"{CONTRAST} has {len(found)} claims.")
+    body = []
+    for place, (said, name) in enumerate(CONTRAST_CLAIMS):
+        cells = []
+        for form, claim in zip(FORMS, found[place :: len(CONTRAST_CLAIMS)], strict=True):
+            if not re.match(f"keeping {form}: .*{said}", claim["claim"]):
+                raise SystemExit(f"{CONTRAST}: {claim['claim']} is not: {said}")
+            cells += [judged(claim, 2), found_at_least(claim)]
+        body.append([name, *cells])
+    header = [cell for form in FORMS for cell in (f"{form} kept", "would be found")]
+    return markdown(["claim", *header], body)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from findings.tables import claims, interval, markdown, one, span, table
+from findings.tables import claims, found_at_least, interval, markdown, one, span, table
 
 SILENT, EVERY = "silent-heads/smollm2-135m-q4-quick", "mean over tasks"
 
@@ -85,5 +85,7 @@ def silent_claims() -> str:
         ends = {"value": claim["measured"], "low": claim["low"], "high": claim["high"]}
         decides = re.search(r"hold together: (.*?)\.", claim["reason"])
         where = decides.group(1) if decides else "–"
-        body.append([name, margin, interval(ends), claim["verdict"], where])
-    return markdown(("claim", "margin", "measured", "verdict", "what decides"), body)
+        seen = found_at_least(claim)
+        body.append([name, margin, interval(ends), claim["verdict"], where, seen])
+    header = ("claim", "margin", "measured", "verdict", "what decides", "would be found")
+    return markdown(header, body)

@@ -160,12 +160,12 @@ def drawn(folder: str, model: str) -> str:
     return one(f"{folder}/choice-of-the-head.csv", model=model, chosen="yes")["head"]
 
 
-def judged(claim: Mapping[str, Any]) -> str:
+def judged(claim: Mapping[str, Any], digits: int = 3) -> str:
     """A verdict with what was measured."""
     if claim["measured"] is None:
         return str(claim["verdict"])
     ends = {"value": claim["measured"], "low": claim["low"], "high": claim["high"]}
-    return f"{claim['verdict']}: {interval(ends, 3)}"
+    return f"{claim['verdict']}: {interval(ends, digits)}"
 
 
 def named(row: Row, name: str, *, bold: bool = False) -> str:

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from headcount.tasks.task import Example as Example
     from headcount.tasks.task import Task as Task
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 _HOMES = {
     "Claim": "headcount.claims",

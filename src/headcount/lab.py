@@ -33,6 +33,7 @@ from headcount.metrics import Metric, get_metric
 from headcount.metrics.chance import chance_of
 from headcount.metrics.text import TextMetric, Written
 from headcount.models.model import Model, check_model
+from headcount.models.tensor_parallel import from_first, is_first
 from headcount.store import Store
 from headcount.system.progress import progress as progress_bar
 from headcount.system.progress import watched
@@ -101,7 +102,7 @@ class Lab:
         ablation = sweep.make_ablation(self._ablation_tokens(sweep.model))
         context = self._context(sweep.model, lambda: sweep.context(ablation.identity))
         stored = self._stored(context, sweep)
-        table = stored.read()
+        table = from_first(sweep.model.module, stored.read())
         missing = np.isnan(table) & sweep.asked(sweep.head_sets)
         if missing.any():
             self._measure(sweep, context, stored, table, missing)
@@ -174,7 +175,7 @@ class Lab:
         context = self._context(model, writing.context)
         stored = replace(self._stored(context, writing), texts=True)
         ends = self._stored({**context, "metric": "finished"}, writing)
-        texts, finished = stored.read(), ends.read()
+        texts, finished = from_first(model.module, (stored.read(), ends.read()))
         missing = stored.unknown(texts)
         units = writing.units(context, missing) if missing.any() else []
         label = f"{writing.task.name}: answers"
@@ -201,7 +202,7 @@ class Lab:
         model, table = sweep.model, sweep.head_sets
         answers = self.write(replace(sweep.writing(), head_sets=table.with_whole(model.layout)))
         stored = self._stored(self._context(model, lambda: sweep.context("zero")), sweep)
-        values = stored.read()
+        values = from_first(model.module, stored.read())
         missing = np.flatnonzero(np.isnan(values).any(axis=1)).tolist()
         if missing:
             texts = [text for row in missing for text in answers.of(row)]
@@ -255,7 +256,8 @@ class Lab:
 
     def _stored(self, context: dict[str, Any], request: OnHeadSets) -> StoredTable:
         store, layout = self.store, request.model.layout
-        known = None if store is None else store.context(context, layout=layout)
+        keeps = store is not None and is_first(request.model.module)
+        known = store.context(context, layout=layout) if keeps else None
         return StoredTable(known, request.head_sets.gates, request.rows)
 
     def _ablation_tokens(self, model: Model) -> int:

@@ -454,7 +454,15 @@ def test_demo(
 def test_list(run: Run, run_json: Callable[..., Any]) -> None:
     text = run("list")
     known = run_json("list")
-    assert list(known) == ["studies", "models of presets", "models", "tasks", "rankings", "metrics"]
+    assert list(known) == [
+        "studies",
+        "models of presets",
+        "models",
+        "tasks",
+        "rankings",
+        "lists of heads",
+        "metrics",
+    ]
     assert {"masked-heads", "head-roles"} <= known["studies"].keys()
     assert list(known["models"]) == ["smollm2-135m-q4", "sparse:smollm2-135m-q4"]
     assert {"ioi", "jsonl"} <= known["tasks"].keys()
@@ -657,7 +665,7 @@ def test_bad_tasks_and_options(
         (("ablate", "--heads", "set.json"), "for a model with 2 heads in 1 layer, and this model"),
         (("ablate", "--heads", "0.1", "set.json"), "A file of a head set says all of it"),
         (("ablate", "--keep", "--heads", "set.json"), "leave out further heads, --keep and --gate"),
-        (("curve", "--ranking", "set.json"), "it is a head set, which --heads and HeadSet.load"),
+        (("curve", "--ranking", "set.json"), 'The scores "set" belong to another model'),
         (("ablate", "--heads", "0.1", "--positions", "first"), "Cannot gate at the positions"),
         (("curve", "--positions", "1:2:3"), "Cannot gate at the positions '1:2:3': give one of"),
         # curve
@@ -675,7 +683,7 @@ def test_bad_tasks_and_options(
         ),
         (("curve", "--ranking-set", "metric=accuracy"), 'metric "accuracy" has no derivative'),
         (("curve", "--epsilon", "small"), '--epsilon takes a number, not "small".'),
-        (("curve", "--ranking", "list.json"), "not a file of head scores"),
+        (("curve", "--ranking", "list.json"), "list.json is not a list of heads: it names no head"),
         (("curve", "--ranking", "other.json"), "belong to another model"),
         (("curve", "--metric", "acuracy"), 'Did you mean "accuracy"?'),
         # compare

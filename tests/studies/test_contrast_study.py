@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from counting import counting
+from planted_skills import SKILLS as PLANTED
+from planted_skills import UNABLE, plant_skills
 from rankings.causal_gates.gate_cases import interrupted
 from tiny import tiny_model
 from toy import word_tokenizer
-from transformers import LlamaConfig, LlamaForCausalLM
 
 from headcount import HeadcountError, Lab, wrap
 from headcount.claims import Claim
@@ -31,23 +31,21 @@ from headcount.studies.contrast.fits import (
     LEARNED,
     METRICS,
     WHOLE,
-    AbleRequest,
-    Tried,
     head_sets,
     within_layers,
 )
 from headcount.studies.contrast.panels import COLUMNS, SHARED
 from headcount.studies.contrast.study import KIND
 from headcount.studies.verify import verify
-from headcount.tasks.items import tables
 from headcount.tasks.skills import SKILLS
 from headcount.value_table import ValueTable
 
+TOLD, SHOWN = ("0.1", "1.3"), ("0.2", "1.0")  # the planted heads of either form
 QUICK: dict[str, Any] = {
-    "skills": ("antonym", "present-past", "singular-plural"),
-    "left_out": ("antonym",),
+    "skills": (UNABLE, "country-capital", "present-past"),
+    "left_out": ("country-capital",),
     "n": 6,
-    "tried": 6,
+    "tried": 12,
     "updates": 3,
     "batch": 4,
     "seeds": 2,
@@ -55,50 +53,63 @@ QUICK: dict[str, Any] = {
     "shots": 2,
     "variant": "published",
 }
-
-
-def model_of_words() -> Model:
-    """A tiny random model that knows every word of the skills."""
-    data = tables("skills")
-    text = " ".join(line for section in data for line in data.lines(section))
-    plain = text.replace(r"\n", " ").replace("{}", " ").split()
-    marks = [f"{word}{mark}" for word in data.pairs("antonym") for mark in "?.:,"]
-    words = dict.fromkeys([*plain, *(word.strip(":") for word in plain), *marks])
-    tokenizer = word_tokenizer(tuple(words))
-    config = LlamaConfig(
-        vocab_size=len(tokenizer),
-        hidden_size=24,
-        intermediate_size=16,
-        num_hidden_layers=2,
-        num_attention_heads=3,
-        num_key_value_heads=3,
-        head_dim=8,
-    )
-    return wrap(LlamaForCausalLM(config).eval(), tokenizer, name="words")
+# Updates, fits, draws and prompts with which fits converge and intervals decide.
+ENOUGH: dict[str, Any] = {
+    "skills": PLANTED,
+    "n": 60,
+    "updates": 40,
+    "batch": 8,
+    "seeds": 3,
+    "random": 4,
+    "variant": "short",
+}
 
 
 @pytest.fixture(scope="module")
 def model() -> Model:
-    return model_of_words()
+    """Two heads serve instructions, and two others solved examples."""
+    return plant_skills(told=TOLD, shown=SHOWN)
 
 
-def let_pass(monkeypatch: pytest.MonkeyPatch, but: str = "") -> None:
-    """Let the model pass for one that can do all skills but this one."""
-    usual = AbleRequest.result
-
-    def passing(self: AbleRequest, lab: Lab) -> dict[tuple[str, str], Tried]:
-        return {key: replace(own, able=key[0] != but) for key, own in usual(self, lab).items()}
-
-    monkeypatch.setattr(AbleRequest, "result", passing)
+def carried_out(model: Model, **settings: Any) -> Study:
+    description = KIND.describe([model], KIND.configure("quick", **{**QUICK, **settings}))
+    return description.carry_out(Lab(store=None, progress=False))
 
 
-@pytest.fixture
-def able(monkeypatch: pytest.MonkeyPatch) -> None:
-    let_pass(monkeypatch, but="singular-plural")
+def by_heads(study: Study, kept: str) -> dict[str, float]:
+    """The score of each head in the fits that keep a form."""
+    scores = study.scores[f"country-capital-{kept}-kept"]
+    return {str(head): value for head, value in zip(scores.layout, scores.values, strict=True)}
+
+
+def test_of_two_forms_with_heads_of_their_own_one_is_kept_and_the_other_forgotten(
+    model: Model,
+) -> None:
+    """Fitted to two planted skills, the gates do on a third one what they were fitted for."""
+    study = carried_out(model, **ENOUGH)
+    assert [claim.verdict for claim in study.claims] == ["supported"] * 14
+    for kept, needed, gone in (("in-context", SHOWN, TOLD), ("instruction", TOLD, SHOWN)):
+        scores = by_heads(study, kept)
+        assert min(scores[head] for head in gone) > 0.9  # shut
+        assert max(score for head, score in scores.items() if head not in gone) < 0.1
+        assert all(scores[head] < 0.1 for head in needed)
+        change = {(r["role"], r["metric"]): r["value"] for r in study.rows
+                  if (r["kept"], r["series"]) == (kept, HEADS)}  # fmt: skip
+        assert change["kept", METRICS[0]] == pytest.approx(0, abs=0.01)
+        assert change["forgotten", METRICS[0]] < -5
+        assert change["forgotten", METRICS[1]] == -1
+    assert {row["heads shut"] for row in study.tables["Gates"]} == {2}
+
+
+def test_where_the_same_heads_serve_both_forms_neither_is_forgotten() -> None:
+    study = carried_out(plant_skills(told=TOLD, shown=TOLD), **ENOUGH, keep=("in-context",))
+    stays, falls, selective = (claim.verdict for claim in study.claims[:3])
+    assert (stays, falls, selective) == ("supported", "refuted", "refuted")
+    assert max(by_heads(study, "in-context").values()) < 0.1  # all gates stay open
 
 
 def test_a_run_is_a_folder_that_can_be_verified(
-    model: Model, able: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     description = KIND.describe([model], KIND.configure("quick", **QUICK))
     with Store(tmp_path / "store.sqlite") as store:
@@ -120,22 +131,21 @@ def test_a_run_is_a_folder_that_can_be_verified(
     assert found.differences == ()
     assert found.numbers > 100
     assert {"figure", "accuracy"} == set(study.figures)
-    assert {claim.verdict for claim in study.claims} == {"not comparable"}  # it is at chance
-    assert any("Singular-Plural (in-context)" in note for note in study.notes)
+    assert len(study.claims) == 14
+    assert any("Antonym (in-context)" in note for note in study.notes)
     gates = study.tables["Gates"]
     assert [row["fitted to"] for row in gates] == ["present-past"] * 2
     assert {row["kept"] for row in gates} == set(FORMS)
     assert any("did not converge" in note for note in study.notes)
     drawn = study.values.get(
-        model="words", task="antonym", form=FORMS[0], kept=FORMS[0], metric=METRICS[0],
-        series=CONTROLS[0], count=study.facts["shut"][f"antonym {FORMS[0]}"],
+        model=model.name, task="country-capital", form=FORMS[0], kept=FORMS[0], metric=METRICS[0],
+        series=CONTROLS[0], count=study.facts["shut"][f"country-capital {FORMS[0]}"],
     )  # fmt: skip
     assert drawn.shape == (4, 6)  # two draws for each of two fits
 
 
-def test_the_cost_is_what_is_measured(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
-    let_pass(monkeypatch)
-    few = {**QUICK, "keep": ("in-context",), "skills": ("antonym", "present-past")}
+def test_the_cost_is_what_is_measured(model: Model) -> None:
+    few = {**QUICK, "keep": ("in-context",), "skills": ("country-capital", "present-past")}
     description = KIND.describe([model], KIND.configure("quick", **few))
     lab = Lab(store=None, progress=False)
     with counting() as ran:
@@ -152,23 +162,16 @@ def test_the_cost_is_what_is_measured(model: Model, monkeypatch: pytest.MonkeyPa
     assert by_kind["gradients"] == ran["gradients"] > 0
 
 
-def test_a_model_that_can_do_nothing_is_told_by_name(model: Model) -> None:
-    study = KIND.describe([model], KIND.configure("quick", **QUICK)).carry_out(
-        Lab(store=None, progress=False)
-    )
+def test_a_skill_that_the_model_cannot_do_is_told_by_name(model: Model) -> None:
+    study = carried_out(model, left_out=(UNABLE,))
     assert [claim.verdict for claim in study.claims] == ["not tested", "not tested"]
     assert study.figures == {}
     assert re.search(r"not clearly above chance .*Antonym \(instruction\)", study.notes[0])
 
 
-def test_nothing_to_keep_is_refused(
-    model: Model, able: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    settings = {**QUICK, "skills": ("antonym", "singular-plural")}
-    with pytest.raises(HeadcountError, match=r"does no skill but antonym above chance"):
-        KIND.describe([model], KIND.configure("quick", **settings)).carry_out(
-            Lab(store=None, progress=False)
-        )
+def test_nothing_to_keep_is_refused(model: Model) -> None:
+    with pytest.raises(HeadcountError, match=r"no skill but country-capital above chance"):
+        carried_out(model, skills=("country-capital", UNABLE))
 
 
 def test_bad_settings_are_refused_in_a_sentence() -> None:

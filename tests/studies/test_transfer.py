@@ -217,7 +217,8 @@ def made(whole: Mapping[str, float], loss: Any, *, chance: float = 0.0, draws: i
         "best": {key: {"2": [f"{i}.0", f"{i}.1"]} for i, key in enumerate(keys)},
     }
     found = estimate(values, facts)
-    figures, _ = draw(transfer_of(values, facts), found)
+    about = {"heads": [10] * 10, "stored": "Q4_1", "dtype": "float32"}
+    figures, _ = draw(values, facts, found, {"made": about})
     assert set(figures) == {"figure", "overlap"}
     return found
 

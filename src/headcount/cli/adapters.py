@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from argparse import Namespace
 from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,18 +12,18 @@ import numpy as np
 from headcount.cli.common import Answer, head_set, model_from
 from headcount.curves.curve import DRAWN, CurveRequest, CurveSettings
 from headcount.errors import HeadcountError, counted
-from headcount.heads import HeadLayout, HeadScores
+from headcount.heads import HeadLayout, HeadScores, listed_counts, read_list
 from headcount.metrics import get_metric
 from headcount.models.adapter_folder import INDEX, AdapterFolder, export_adapters
 from headcount.models.model import Model
 from headcount.models.unloaded import unloaded_model
-from headcount.rankings import fitting
+from headcount.rankings import fit_list, fitting
 from headcount.registry import make_settings
 from headcount.system.folders import check_place
 
 FEW = 8  # adapters that are printed
 # Options that a checkpoint has no use for.
-OF_ADAPTERS = ("scores", "counts", "series", "seeds", "max_rank", "base", "unloaded")
+OF_ADAPTERS = ("scores", "other_model", "counts", "series", "seeds", "max_rank", "base", "unloaded")
 
 
 def one_head_set(arguments: Namespace) -> list[list[str]]:
@@ -51,8 +52,8 @@ def write_adapters(arguments: Namespace) -> Answer:
     if arguments.counts and not arguments.scores:
         raise HeadcountError("--counts takes the best heads of a ranking: give --scores as well.")
     given = [head_set(words, arguments) for words in arguments.heads]  # refuses what is no head
-    scores = HeadScores.load(arguments.scores) if arguments.scores else None
-    names = {"counts": arguments.counts or [8, 16, 32], "seeds": arguments.seeds}
+    found = read_list(arguments.scores) if arguments.scores else None
+    names = {"counts": arguments.counts, "seeds": arguments.seeds}
     names |= {"series": arguments.series} if arguments.series else {}
     names |= {"epsilon": arguments.gate, "mode": "keep" if arguments.keep else "mask"}
     settings = make_settings("export", CurveSettings, names)
@@ -63,8 +64,10 @@ def write_adapters(arguments: Namespace) -> Answer:
         model = model_from(arguments)
     chosen: dict[Any, Any] = dict(enumerate(given))
     left_out: tuple[str, ...] = ()
-    if scores is not None:
-        chosen, left_out = head_sets_of(model, scores, settings)
+    if found is not None:
+        scores = fit_list(found, model, other_model=arguments.other_model)
+        counts = arguments.counts or listed_counts(scores, [8, 16, 32])
+        chosen, left_out = head_sets_of(model, scores, replace(settings, counts=counts))
     made = export_adapters(
         model,
         chosen,

@@ -132,6 +132,8 @@ def _rank(parser: Parser) -> None:
     parser.option("--top", "N", "how many heads to print", 10)
     parser.option("--out", "FILE", "write the scores of all heads to this JSON file")
     parser.option("--duo-attention", "FOLDER", "for DuoAttention: write scores (with --unit kv)")
+    option = "--retrieval-head"
+    parser.option(option, "FILE", "also write the scores for Retrieval_Head and HeadKV")
     parser.flag("--stability", "tell how far prompts, seeds, BOS and others move the scores")
     options.measuring(parser)
 
@@ -156,16 +158,20 @@ def _ablate(parser: Parser) -> None:
     "--task ioi --ranking attribution --counts 0 1 2 4 8 16 --out out/ioi",
     "--task ioi --keep --ablation mean --metric logit_difference",
     "--unit kv --keep --ablation streaming --task needle --ranking streaming-gates",
+    "--model gpt2 --ranking gpt2-ioi --metric logit_difference --seeds 20",
 )
 def _curve(parser: Parser) -> None:
     options.model_and_task(parser)
-    options.ranking(parser, "name of a ranking, or a file of scores that rank --out wrote")
+    options.ranking(parser, "name of a ranking, or scores or a list of heads (a file or a name)")
+    options.other_model(parser)
     option, series = parser.option, ["top", "random", "matched", "bottom", "anywhere"]
     option("--counts", "N", "numbers of heads (0 1 2 4 … up to half of all)", nargs="+")
     which = "top, bottom, random, matched (random in the same layers) or anywhere (random of all)"
     option("--series", "SERIES", which, series[:3], nargs="+", choices=series)
     option("--seeds", "N", "random draws for each count", 5)
     parser.flag("--keep", "keep the chosen heads, and mask all others")
+    judged = "judge whether the top N matter more than random heads (all that a list names)"
+    option("--judge", "N", judged)
     option("--epsilon", "X", "factor by which masked heads are multiplied", 0.0)
     options.out(parser, "out/curve")
     options.metric(parser)
@@ -186,7 +192,8 @@ def _lm_eval(parser: Parser) -> None:
     )
     heads = "heads to switch off, with as many random ones; 3.4 is head 4 of layer 3"
     option("--heads", "LAYER.HEAD", heads, [], nargs="+")
-    option("--scores", "FILE", "in place of heads: scores that rank --out wrote")
+    option("--scores", "FILE", "in place of heads: scores or a list of heads")
+    options.other_model(parser)
     add_settings(parser, BenchmarkSettings)
     options.loading(parser)
     options.out(parser, "out/lm-eval")
@@ -199,16 +206,20 @@ def _lm_eval(parser: Parser) -> None:
     "--task retrieval --ranking attribution ablation probe",
     "--task ioi greater-than --ranking attribution greedy --metric auto",
     "--ranking greedy budget-gates --ranking-set budget-gates:updates=50 greedy:share=0.5",
+    "scores.json head_score/llama-2-7b-80k.json",
 )
 def _compare(parser: Parser) -> None:
+    files = "scores or lists of heads (docs/head-lists.md): only their overlap, without measuring"
+    parser.add_argument("files", metavar="FILE", nargs="*", help=files)
     options.model(parser)
     tasks = "names of tasks, or .jsonl or .json files of examples"
     parser.option("--task", "TASK", tasks, ["ioi"], nargs="+")
     options.set_pairs(parser, "settings of the tasks, such as n=100")
     options.loading(parser)
     option, usual = parser.option, ["attribution", "integrated-gradients", "ablation"]
-    which = "two or more names of rankings, or files of scores that rank --out wrote"
+    which = "two or more names of rankings, or files of scores"
     option("--ranking", "RANKING", which, usual, nargs="+")
+    options.other_model(parser)
     counts = "how many of the best heads are kept, masked and compared (from 1 to all)"
     option("--counts", "N", counts, nargs="+")
     further = "settings of single rankings, such as greedy:share=0.5"

@@ -6,9 +6,10 @@ from argparse import Namespace
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from headcount.cli.common import Answer, announce, command_line, files_text
+from headcount.cli.compare_lists import compare_lists
 from headcount.cli.measure import lab_model_and_tasks
 from headcount.cli.parser import parse_settings
 from headcount.curves.contest import (
@@ -24,10 +25,18 @@ from headcount.curves.contest import (
 )
 from headcount.engine.measure.ablations import check_ablation
 from headcount.errors import HeadcountError
-from headcount.heads import GOALS, HeadScores, check_counts
+from headcount.heads import (
+    GOALS,
+    HeadList,
+    HeadScores,
+    check_counts,
+    is_list,
+    list_name,
+    read_list,
+)
 from headcount.metrics import get_logit_metric
 from headcount.models.model import Model
-from headcount.rankings import RANKINGS, fitting
+from headcount.rankings import RANKINGS, fit_list
 from headcount.rankings.agreement import Agreement, agreement
 from headcount.report.contest_study import contest_study
 from headcount.report.study import versions
@@ -37,7 +46,9 @@ from headcount.tasks import Task
 
 
 def compare(arguments: Namespace) -> Answer:
-    """Let rankings compete on the test split, and tell how far they agree."""
+    """Let rankings compete on the test split, and tell how far they agree; or compare files."""
+    if arguments.files:
+        return compare_lists(arguments)
     ready = _read_rankings(arguments.ranking)  # refuses before the model is loaded
     arguments.ablation = check_ablation(arguments.ablation)
     if arguments.orders < 0:
@@ -59,20 +70,20 @@ def compare(arguments: Namespace) -> Answer:
     names = list(dict.fromkeys(arguments.task))
     with lab_model_and_tasks(arguments, names, judged, *bound) as (lab, model, tasks):
         requests = []
-        for scores in filter(None, ready.values()):
-            fitting(scores, model)  # refuses before anything is ranked
+        for name, found in ready.items():  # refuses before anything is ranked
+            if found is not None:
+                ready[name] = _of_all(fit_list(found, model, other_model=arguments.other_model))
         if arguments.ranked:
             tasks = [_ranked_on(task, arguments.ranked) for task in tasks]
         for task in tasks:
             own = metric_for(arguments.metric, model, task)
-            every: dict[str, Contestant] = {
-                name: dict.fromkeys(GOALS, scores)
-                if scores is not None
-                else contestant(
-                    model, task, name, **{**_own(name, own.key, arguments.ablation), **chosen[name]}
-                )
-                for name, scores in ready.items()
-            }
+            every: dict[str, Contestant] = {}
+            for name, scores in ready.items():
+                if scores is not None:
+                    every[name] = dict.fromkeys(GOALS, cast(HeadScores, scores))
+                    continue
+                made_so = {**_own(name, own.key, arguments.ablation), **chosen[name]}
+                every[name] = contestant(model, task, name, **made_so)
             how = own, arguments.ablation, arguments.counts, arguments.orders
             requests.append(ContestRequest(model, task, every, *how))
             _ = requests[-1].all_counts  # refuses counts above the number of heads
@@ -140,15 +151,25 @@ def _own(name: str, metric: str, ablation: str) -> dict[str, str]:
     return {key: value for key, value in given.items() if key in known}
 
 
-def _read_rankings(rankings: Sequence[str]) -> dict[str, HeadScores | None]:
+def _of_all(scores: HeadScores) -> HeadScores:
+    """Scores of all heads; refuses a list of some, which cannot compete at every count."""
+    if scores.listed < scores.layout.total:
+        raise HeadcountError(
+            f'The list "{scores.ranking}" names {scores.listed} of {scores.layout}, and a contest '
+            "needs scores of all: headcount compare FILE FILE gives the overlap of lists, and "
+            "headcount curve --ranking FILE judges one."
+        )
+    return scores
+
+
+def _read_rankings(rankings: Sequence[str]) -> dict[str, HeadScores | HeadList | None]:
     """The scores of each file, and None for each ranking, by the name that tables print."""
-    ready: dict[str, HeadScores | None] = {}
+    ready: dict[str, HeadScores | HeadList | None] = {}
     for ranking in rankings:
-        is_file = ranking.endswith(".json")
-        name = Path(ranking).stem.removeprefix("scores-") if is_file else RANKINGS[ranking].key
+        name = list_name(ranking) if is_list(ranking) else RANKINGS[ranking].key
         if name in ready:
             raise HeadcountError(f'The ranking "{name}" is given twice: give each ranking once.')
-        ready[name] = HeadScores.load(ranking) if is_file else None
+        ready[name] = read_list(ranking) if is_list(ranking) else None
     if len(ready) < 2:
         raise HeadcountError(
             "Give at least two rankings to compare: files of scores, or some of "

@@ -16,8 +16,10 @@ def add_export(parser: Parser) -> None:
     others(parser)
     option("--out", "FOLDER", "folder to write; one with adapters may exist already", required=True)
     adapters = parser.add_argument_group("adapters").add_argument
-    scores = "file of scores that rank --out wrote: the best heads, and random ones as controls"
+    scores = "scores or a list of heads: the best heads, and random ones as controls"
     adapters("--scores", metavar="FILE", help=scores)
+    other = "take a list of another model with the same layers and heads"
+    adapters("--other-model", action="store_true", help=other)
     adapters("--counts", metavar="N", type=int, nargs="+", help="how many heads (8 16 32)")
     series = "top, bottom, random, matched or anywhere, as in headcount curve (top random matched)"
     adapters("--series", metavar="SERIES", nargs="+", help=series)

@@ -27,6 +27,7 @@ MINUTE = "%Y-%m-%d %H:%M"
 
 def known_names(arguments: Namespace) -> Answer:
     """List every registered name with one line about it."""
+    from headcount.heads import SHIPPED as LISTS
     from headcount.metrics import METRICS, get_metric
     from headcount.models.bundled import BUNDLED
     from headcount.rankings import RANKINGS
@@ -49,6 +50,7 @@ def known_names(arguments: Namespace) -> Answer:
         },
         "tasks": {entry.key: entry.summary or entry.name for entry in TASKS.values()},
         "rankings": {entry.key: entry.summary or entry.name for entry in RANKINGS.values()},
+        "lists of heads": {name: _source(path) for name, path in LISTS.items()},
         "metrics": {key: get_metric(key).name for key in METRICS},
     }
     wide = max(len(key) for entries in known.values() for key in entries)
@@ -58,6 +60,14 @@ def known_names(arguments: Namespace) -> Answer:
         for key, summary in entries.items():
             lines += _in_columns(f"  {key:{wide}}  ", summary)
     return Answer(known, "\n".join(lines[1:]))
+
+
+def _source(path: Path) -> str:
+    """The model of a list that comes along, where it was published, and its classes."""
+    from headcount.heads import HeadScores
+
+    about = HeadScores.load(path).parameters
+    return f"{about['model']}: {about['source']}; classes: {', '.join(about['classes'])}"
 
 
 def _in_columns(first: str, text: str) -> list[str]:

@@ -15,7 +15,7 @@ from headcount.cli.common import (
 )
 from headcount.cli.parser import chosen_settings
 from headcount.errors import HeadcountError
-from headcount.heads import HeadScores, HeadSet
+from headcount.heads import HeadSet, read_list
 from headcount.integrations.lm_eval.settings import BenchmarkSettings
 from headcount.registry import make_settings
 from headcount.system.folders import check_place
@@ -28,15 +28,18 @@ def lm_eval(arguments: Namespace) -> Answer:
     chosen = make_settings("lm-eval", BenchmarkSettings, given)
     if bool(arguments.heads) == bool(arguments.scores):
         raise HeadcountError("Give either --heads, or --scores with a file that rank --out wrote.")
-    heads = HeadScores.load(arguments.scores) if arguments.scores else HeadSet(arguments.heads)
+    found = read_list(arguments.scores) if arguments.scores else None
+    heads = HeadSet(arguments.heads)
     out = check_place(arguments.out)
     # Refuses before a model is loaded.
     loaded = load_benchmarks(arguments.tasks, chosen.include_path, chosen.num_fewshot)
     from headcount.integrations.lm_eval.request import BenchmarksRequest, scores_of
+    from headcount.rankings import fit_list
 
     with lab_from(arguments) as lab:
         model = model_from(arguments)
-        request = BenchmarksRequest(model, loaded, scores_of(heads, model), chosen)
+        fitted = found and fit_list(found, model, other_model=arguments.other_model)
+        request = BenchmarksRequest(model, loaded, fitted or scores_of(heads, model), chosen)
         if forecast := announce(arguments, lab, [request]):
             return forecast
         study = request.result(lab)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from argparse import Namespace
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,7 @@ import numpy as np
 from headcount.cli.common import (
     Answer,
     announce,
+    claim_lines,
     command_line,
     files_text,
     heads_from,
@@ -23,17 +24,24 @@ from headcount.cli.common import (
 )
 from headcount.cli.parser import parse_settings
 from headcount.curves import CurveRequest, CurveSettings
+from headcount.curves.judged import judged
 from headcount.engine.measure.ablations import check_ablation
 from headcount.engine.measure.head_sets import HeadSetEntry, HeadSets
 from headcount.engine.measure.positions import read_positions
 from headcount.engine.measure.sweep import Sweep, Values, whole_model
 from headcount.errors import HeadcountError
-from headcount.heads import HeadScores
+from headcount.heads import (
+    HeadScores,
+    check_query_heads,
+    is_list,
+    read_list,
+    write_retrieval_head,
+)
 from headcount.lab import Lab
 from headcount.metrics import get_metric
 from headcount.metrics.chance import chance_of
 from headcount.models.model import Model
-from headcount.rankings import RANKINGS, Ranking
+from headcount.rankings import RANKINGS, Ranking, fit_list
 from headcount.rankings.duo_attention import check_for_duo_attention, write_duo_attention
 from headcount.rankings.stability import Stability
 from headcount.registry import make_settings, settings_of
@@ -41,7 +49,7 @@ from headcount.report.cache_budget import TITLE, in_words
 from headcount.report.curve_study import curve_study
 from headcount.stats import accuracy_interval, bootstrap
 from headcount.studies.masked_heads.study import check_functions
-from headcount.system.files import write_json
+from headcount.system.files import write_json_rows
 from headcount.system.folders import check_place
 from headcount.tasks import FUNCTIONS, Task, check_file, make_task, task_factory
 from headcount.tasks.cognitive import DRAWS
@@ -97,9 +105,13 @@ def rank(arguments: Namespace) -> Answer:
         check_place(arguments.out, file=True)
     if arguments.duo_attention:
         check_place(arguments.duo_attention)
+    if arguments.retrieval_head:
+        check_place(arguments.retrieval_head, file=True)
     with lab_model_and_task(arguments, chosen) as (lab, model, task):
         if arguments.duo_attention:
             check_for_duo_attention(model)
+        if arguments.retrieval_head:
+            check_query_heads(model.layout)
         if arguments.stability:
             top = min(arguments.top, model.layout.total)
             asked = Stability(model, task, arguments.ranking, chosen, top=top)
@@ -110,15 +122,21 @@ def rank(arguments: Namespace) -> Answer:
         if forecast := announce(arguments, lab, [ranking, whole]):
             return forecast
         scores, at_chance = ranking.result(lab), lab.measure(whole).at_chance
-    scores = scores.with_note(at_chance)
+    named = {**scores.parameters, "fingerprint": model.identity["weights"]}
+    scores = replace(scores, parameters=named).with_note(at_chance)
     text = _best_heads(scores, arguments.top, task.split("ranking").clusters)
     notes = [at_chance] * bool(at_chance)
     if arguments.out:
-        scores.save(arguments.out)
+        clusters = task.split("ranking").clusters
+        alike = scores.samples is not None and len(scores.samples) == len(clusters)
+        scores.save(arguments.out, clusters if alike else None)
         text += f"\n\nThe scores of all {scores.layout.total} heads: {arguments.out}"
     if arguments.duo_attention:
         files = write_duo_attention(model, scores, arguments.duo_attention)
         text += f"\n\nFor DuoAttention: {' and '.join(map(str, files))}"
+    if arguments.retrieval_head:
+        file = write_retrieval_head(scores, arguments.retrieval_head)
+        text += f"\n\nFor Retrieval_Head and HeadKV: {file}"
     return Answer(scores.to_json(), "\n\n".join([text, *notes]), notes)
 
 
@@ -126,7 +144,7 @@ def _stability(asked: Stability, lab: Lab, out: str) -> Answer:
     """How much of the ranking's variance each cause is."""
     found = asked.result(lab)
     if out:
-        write_json(out, found.to_json())
+        write_json_rows(out, found.to_json())
     return Answer(found.to_json(), str(found) + (f"\n\nThe table: {out}" if out else ""))
 
 
@@ -180,10 +198,10 @@ def ablate(arguments: Namespace) -> Answer | None:
 
 def curve(arguments: Namespace) -> Answer:
     """Rank the heads, measure and draw the curve, and write a folder of results."""
-    is_file = arguments.ranking.endswith(".json")
+    is_file = is_list(arguments.ranking)
     if is_file and arguments.ranking_set:
         raise HeadcountError(f"{arguments.ranking} has finished scores: leave --ranking-set out.")
-    ready = HeadScores.load(arguments.ranking) if is_file else None
+    ready = read_list(arguments.ranking) if is_file else None
     of_ranking = {} if is_file else ranking_settings(arguments)
     metric = get_metric(arguments.metric)
     names = ("counts", "series", "seeds", "ablation", "scope", "epsilon", "positions")
@@ -192,15 +210,21 @@ def curve(arguments: Namespace) -> Answer:
     chosen = make_settings("curve", CurveSettings, given)
     check_place(arguments.out)
     with lab_model_and_task(arguments, of_ranking, vars(arguments)) as (lab, model, task):
-        ranking = ready or Ranking.of(model, task, arguments.ranking, **of_ranking)
+        ranking: HeadScores | Ranking
+        if ready is None:
+            ranking = Ranking.of(model, task, arguments.ranking, **of_ranking)
+        else:
+            ranking = fit_list(ready, model, other_model=arguments.other_model)
         request = CurveRequest(model, task, ranking, metric, chosen)
+        request, comparisons = judged(request, arguments.judge)
         if forecast := announce(arguments, lab, [request]):
             return forecast
         result = request.result(lab)
-    study = curve_study(result, model, task, asdict(chosen))
+    study = curve_study(result, model, task, asdict(request.settings), comparisons)
     paths = study.save(arguments.out, command_line(arguments))
     budget = in_words(study.tables.get(TITLE, ()))
-    text = "\n".join([str(result), *result.left_out, *budget, files_text(paths)])
+    verdicts = claim_lines(study.claims)
+    text = "\n".join([str(result), *result.left_out, *budget, *verdicts, files_text(paths)])
     return Answer(result.rows, text, result.notes)
 
 

@@ -99,6 +99,11 @@ def metric(parser: Parser) -> None:
     parser.flag("--explain", "print how forward passes are batched")
 
 
+def other_model(parser: Parser) -> None:
+    """Whether a list may be of another model."""
+    parser.flag("--other-model", "take a list of another model with the same layers and heads")
+
+
 def quiet(parser: Parser) -> None:
     """Whether progress is shown."""
     parser.flag("--quiet", "print neither progress nor forecasts")

@@ -33,7 +33,7 @@ from headcount.errors import HeadcountError, unknown
 from headcount.figures.curves import draw_curve
 from headcount.figures.html import frame, picture, table
 from headcount.figures.style import SERIES, figure_of, shown
-from headcount.heads import HeadLayout, HeadScores, check_counts
+from headcount.heads import HeadLayout, HeadScores, check_counts, check_listed, listed_counts
 from headcount.lab import Lab, check_asked, lab_for
 from headcount.metrics import Metric, get_metric
 from headcount.metrics.chance import chance_of
@@ -289,7 +289,11 @@ class CurveRequest:
     def counts(self) -> list[int]:
         """The sorted numbers of heads; refuses numbers above that of the model's heads."""
         layout, chosen = self.model.layout, self.settings.counts
-        return default_counts(layout) if chosen is None else check_counts(chosen, layout)
+        counts = default_counts(layout) if chosen is None else check_counts(chosen, layout)
+        if isinstance(self.ranking, HeadScores):
+            counts = listed_counts(self.ranking, counts) if chosen is None else counts
+            check_listed(self.ranking, counts, self.settings.series)
+        return counts
 
     @cached_property
     def points(self) -> tuple[list[tuple[str, int]], tuple[str, ...]]:

@@ -12,6 +12,7 @@ from headcount.errors import HeadcountError
 from headcount.explorer.scores import Scores
 from headcount.explorer.session import ExplorerSession
 from headcount.heads import HeadScores, HeadSet
+from headcount.models.gate import require_one_process
 from headcount.models.model import Model, check_model
 from headcount.rankings import fitting
 from headcount.system.progress import in_notebook
@@ -54,7 +55,7 @@ def explore(
     """
     as_widget = in_notebook() if widget is None else widget
     check_packages(["anywidget"] if as_widget else ["starlette", "uvicorn"])
-    check_model(model)
+    require_one_process(check_model(model).sites, "The explorer")
     given = list(scores)
     paths = [one for one in given if not isinstance(one, HeadScores)]
     known = Scores.read(paths, model.name, model.layout)

@@ -22,6 +22,7 @@ LOOKS: dict[str, dict[str, Any]] = {
     "layer-matched heads": {"marker": "+", "alpha": 0.6, "markersize": 5},
 }
 STEP, GAP = 0.09, 0.12  # between two dots, and between the dots of the two forms
+MIDDLE = GAP + STEP * (len(LOOKS) - 1) / 2  # of the dots of a form, from that of the skill
 
 
 @dataclass(frozen=True)
@@ -42,28 +43,30 @@ def plot_contrast(
     label: str,
     at_chance: Collection[tuple[str, str]] = (),
 ) -> Figure:
-    """Draw one panel for each title, with the dots of each skill above each other's name.
+    """Draw one panel for each title, with the dots of each skill above its name.
 
-    Panels stand one below the other, in the width of a column.
-    Skills `at_chance`, by title and name, are marked.
+    Panels stand one below the other, in the width of a column. Of one skill alone, both forms are
+    named. Skills `at_chance`, by title and name, are marked.
     """
-    figure = style.new_figure(style.COLUMN, 0.8 + 2.0 * len(panels))
+    figure = style.new_figure(style.COLUMN, 0.8 + 1.6 * len(panels))
     grid = figure.subplots(len(panels), 1, squeeze=False, sharey=True).ravel()
     for axes, (title, skills) in zip(grid, panels.items(), strict=True):
         axes.set_title(fill(title, 40))
         axes.axhline(0, color="#888888", linewidth=0.6)
         for place, dots in enumerate(skills.values()):
             _dots(axes, place, dots)
-        names = [
-            f"{fill(name.replace('-', ' '), 10)}" + "\nat chance" * ((title, name) in at_chance)
-            for name in skills
-        ]
-        axes.set_xticks(range(len(skills)), names)
+        marks = ["\nat chance" * ((title, name) in at_chance) for name in skills]
+        if len(skills) == 1:  # room to name both forms
+            (name,) = skills
+            axes.set_xticks([-MIDDLE, MIDDLE], [f"{name},\n{role}{marks[0]}" for role in COLOURS])
+        else:
+            names = [fill(name.replace("-", " "), 10) for name in skills]
+            axes.set_xticks(range(len(skills)), [a + b for a, b in zip(names, marks, strict=True)])
         axes.set_xlim(-0.6, len(skills) - 0.4)
         axes.tick_params(axis="x", length=0)
         axes.grid(visible=True, axis="y")
     for axes in grid:
-        axes.set_ylabel(label)
+        axes.set_ylabel(fill(label, 22))
     handles, labels = _legend()
     style.legend_above(figure, handles, labels, 6)
     return figure
@@ -74,8 +77,7 @@ def _dots(axes: Axes, place: int, dots: Sequence[Dot]) -> None:
     series = list(LOOKS)
     for dot in dots:
         side = -1 if dot.role == "kept" else 1
-        middle = side * (GAP + STEP * (len(series) - 1) / 2)
-        x = place + middle + STEP * (series.index(dot.series) - (len(series) - 1) / 2)
+        x = place + side * MIDDLE + STEP * (series.index(dot.series) - (len(series) - 1) / 2)
         colour, look = COLOURS[dot.role], LOOKS[dot.series]
         axes.plot([x], [dot.value], color=colour, linestyle="", zorder=3, **look)
         if not isnan(dot.low):

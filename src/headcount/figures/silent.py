@@ -13,7 +13,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-BOTTOM, TOP = -0.6, 1.25  # the y axis ends here, even if bands go beyond
+TOP, BELOW = 1.25, 0.6  # the y axis ends there, and so far below the lowest line
+BAND = 0.22
 
 
 @dataclass(frozen=True)
@@ -24,7 +25,7 @@ class SilentLine:
     colour: str
     points: Points  # percentages of heads, and what is left
     look: str = "-"
-    strong: bool = False  # drawn thicker, with a clearer band
+    strong: bool = False  # drawn thicker, with a band; others have upright lines
 
 
 @style.for_print
@@ -54,18 +55,14 @@ def _curves(axes: Axes, lines: Sequence[SilentLine]) -> None:
         look: dict[str, Any] = {"linestyle": line.look, "marker": ".", "zorder": 3}
         if not line.strong:
             look |= {"linewidth": 0.8, "zorder": 2}
-        style.draw_line(
-            axes,
-            line.points,
-            line.colour,
-            band=0.2 if line.strong else 0.06,
-            label=line.label,
-            **look,
-        )
+            x, _, low, high = zip(*line.points, strict=True)
+            axes.vlines(x, low, high, color=line.colour, linewidth=0.6, alpha=0.6)
+        band = BAND if line.strong else 0
+        style.draw_line(axes, line.points, line.colour, band=band, label=line.label, **look)
     axes.set_xlim(left=0)
     bottom, top = axes.get_ylim()
-    axes.set_ylim(max(bottom, BOTTOM), max(min(top, TOP), 1.18))  # room for a word above 1
+    lowest = min(value for line in lines for _, value, _, _ in line.points)
+    axes.set_ylim(max(bottom, lowest - BELOW), max(min(top, TOP), 1.18))  # room for a word above 1
     for line in lines:
-        if line.strong:
-            layout.mark_clipped(axes, line.points, line.colour)
+        layout.mark_clipped(axes, line.points, line.colour)
     axes.grid(True)

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 Ends = tuple[float, float, float]  # value, low, high
 ABSENT = "#E6E6E6"
+IN_COLUMN, ON_PAGE = 4, 8  # tasks whose intervals can be read in the matrix
+INSET = 0.47  # half the side of a box: boxes of neighbours do not touch
 LOOKS: dict[str, tuple[str, dict[str, Any]]] = {
     "TopK": (style.METRICS[0], {"marker": "o"}),
     "layer-matched": (style.ORANGE, {"marker": "^", "mfc": "white"}),
@@ -26,27 +28,32 @@ LOOKS: dict[str, tuple[str, dict[str, Any]]] = {
 @style.for_print
 def plot_transfer(
     names: Sequence[str],
-    losses: Float[np.ndarray, "ranked tested"],
+    losses: Float[np.ndarray, "ranked tested ends"],
     stars: Int[np.ndarray, "ranked tested"],
     specific: Mapping[str, Sequence[Ends | None]],
     *,
     at_chance: Collection[str] = (),
     border: int = 0,
 ) -> Figure:
-    """Draw the losses as a heat map, and below it the specificity of each task.
+    """Draw the losses (value, low, high) as a heat map, and below it the specificity of each task.
 
-    Each number is followed by its `stars`, `specific` has the intervals of each series by row,
-    columns of tasks `at_chance` are grey, and a line stands before the row and column `border`,
-    unless it is 0.
+    Each value is followed by its `stars`, and stands above its interval where there is room for
+    that. `specific` has the intervals of each series by row, columns of tasks `at_chance` are grey,
+    and a line stands before the row and column `border`, unless it is 0.
     """
     many = len(names)
-    figure = style.new_figure(style.COLUMN, 1.75 + 0.26 * many + 0.23 * many)
-    heat, dots = figure.subplots(2, 1, height_ratios=(0.26, 0.23))
-    _heat(heat, names, losses, at_chance)
-    for text, many_stars in zip(heat.texts, stars.ravel().tolist(), strict=True):
-        text.set_text(text.get_text() + "*" * many_stars)
+    wide = style.COLUMN if many <= IN_COLUMN else style.PAGE
+    high = 0.34 if many <= ON_PAGE else 0.26
+    figure = style.new_figure(wide, 1.75 + high * many + 0.23 * many)
+    heat, dots = figure.subplots(2, 1, height_ratios=(high, 0.23))
+    _heat(heat, names, losses[..., 0], at_chance)
+    for text, ends, marks in zip(heat.texts, losses.reshape(-1, 3), stars.ravel(), strict=True):
+        text.set_text(text.get_text() + "*" * int(marks))
+        if many <= ON_PAGE and not np.isnan(ends).any():
+            low, top = map(_number, ends[1:])
+            text.set_text(f"{text.get_text()}\n{low}, {top}")
     for place in range(many):  # the box of a task under its own heads
-        around = np.array([[-1, 1, 1, -1, -1], [-1, -1, 1, 1, -1]]) / 2 + place
+        around = np.array([[-1, 1, 1, -1, -1], [-1, -1, 1, 1, -1]]) * INSET + place
         heat.plot(*around, color="black", linewidth=0.9)
     if border:
         for line in (heat.axhline, heat.axvline):
@@ -72,7 +79,7 @@ def _dots(axes: Axes, specific: Mapping[str, Sequence[Ends | None]], names: Sequ
                 axes.plot([value], [row + shift], color=colour, label=label, **look)
                 label = None
     axes.axvline(0, color=style.GREY, linewidth=0.6)
-    axes.set_yticks(range(len(names)), [fill(name, 18) for name in names])
+    axes.set_yticks(range(len(names)), [fill(name, 14) for name in names])
     axes.set_ylim(len(names) - 0.5, -0.5)
     axes.set_xlabel("specificity:\nown loss − mean of row and column")
     axes.grid(axis="x")
@@ -80,12 +87,14 @@ def _dots(axes: Axes, specific: Mapping[str, Sequence[Ends | None]], names: Sequ
 
 
 @style.for_print
-def plot_shared(names: Sequence[str], shares: Float[np.ndarray, "one other"]) -> Figure:
-    """Draw the share of best heads that two tasks have in common, as a heat map."""
+def plot_shared(
+    names: Sequence[str], shares: Float[np.ndarray, "one other"], chance: float
+) -> Figure:
+    """Draw the share of best heads that two tasks have in common, as a heat map, with chance."""
     figure = style.new_figure(style.COLUMN, 1.2 + 0.26 * len(names))
     axes = figure.add_subplot()
     _heat(axes, names, shares, ())
-    axes.set_title("share of best heads in common")
+    axes.set_title(f"share of best heads in common\n(by chance {chance:.3f})")
     return figure
 
 
@@ -104,7 +113,7 @@ def _heat(
     titles = [f"{name} (at chance)" if name in at_chance else name for name in names]
     columns = [fill(title, 14) for title in titles]
     axes.set_xticks(range(len(names)), columns, rotation=90)
-    axes.set_yticks(range(len(names)), [fill(title, 18) for title in titles])
+    axes.set_yticks(range(len(names)), [fill(title, 14) for title in titles])
     axes.tick_params(length=0)
 
 

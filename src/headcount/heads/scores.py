@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 Goal = Literal["keep", "mask", "both", "neither", ""]
 GOALS: tuple[Goal, ...] = ("keep", "mask")  # the questions that heads are ranked for
+FORMAT = "headcount scores 1"  # of the file of scores
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,7 +37,8 @@ class HeadScores:
 
     `samples` holds the values whose mean the scores are, one row per example or seed; None if the
     ranking has no such values. `sets` holds head sets that were each made for their own size, one
-    row of truth values for each: they need not be nested.
+    row of truth values for each: they need not be nested. `ends` are those of 95 % intervals, for
+    scores that were read without their samples.
 
     >>> scores = HeadScores(HeadLayout((2, 2)), np.array([0.1, 0.9, 0.0, 0.5]), ranking="by hand")
     >>> [str(head) for head in scores.top(2)]
@@ -49,6 +51,7 @@ class HeadScores:
     parameters: Mapping[str, Any] = field(default_factory=dict)
     samples: Float[np.ndarray, "samples heads"] | None = None
     sets: Bool[np.ndarray, "sets heads"] | None = None
+    ends: Float[np.ndarray, "heads 2"] | None = None
 
     def __post_init__(self) -> None:
         if self.values.shape != (self.layout.total,):
@@ -86,6 +89,16 @@ class HeadScores:
         goal: Goal = self.parameters.get("goal", "")
         return goal
 
+    @property
+    def listed(self) -> int:
+        """How many heads are told apart from the others: all, unless a list names only some."""
+        return int(self.parameters.get("listed", self.layout.total))
+
+    @property
+    def ordered(self) -> bool:
+        """Whether the best heads have an order: a list may name heads without one."""
+        return bool(self.parameters.get("ordered", True))
+
     def order(self) -> Int[np.ndarray, "heads"]:
         """Head numbers from the highest score to the lowest; equal scores in head order."""
         return np.argsort(-self.values, kind="stable")
@@ -120,10 +133,12 @@ class HeadScores:
         return [self.layout.head(number) for number in self.best(count)]
 
     def intervals(self, clusters: Clusters | None = None) -> Float[np.ndarray, "heads 2"]:
-        """The ends of each head's 95 % interval, over samples; NaN without samples.
+        """The ends of each head's 95 % interval, over samples; NaN if there are neither.
 
         `clusters` has each sample's template and content, as in `stats`.
         """
+        if self.samples is None and self.ends is not None:
+            return self.ends
         rows = 0 if self.samples is None else len(self.samples)
         labels = np.arange(rows) if clusters is None else np.asarray(clusters)
         if self.samples is not None and len(labels) != rows:
@@ -204,7 +219,7 @@ class HeadScores:
     def to_json(self) -> dict[str, Any]:
         """A JSON object that `from_json` reads back, bit for bit."""
         return {
-            "format": "headcount scores 1",
+            "format": FORMAT,
             "ranking": self.ranking,
             "parameters": dict(self.parameters),
             "heads_per_layer": list(self.layout.counts),
@@ -234,18 +249,29 @@ class HeadScores:
             samples = _matrix(samples, layout.total, "samples")
         sets = data.get("sets")
         sets = None if sets is None else _read_sets(sets, layout.total)
-        return cls(layout, values, data["ranking"], data["parameters"], samples, sets)
+        ends = data.get("intervals")
+        if ends is not None:
+            if not _are(ends, list) or len(ends) != layout.total:
+                raise _no_scores(f"its intervals must be of each of {layout.total} heads")
+            ends = _matrix(ends, 2, "intervals", "ends of each interval")
+        _check_listed(data["parameters"], layout.total)
+        return cls(layout, values, data["ranking"], data["parameters"], samples, sets, ends)
 
-    def save(self, path: str | Path) -> None:
+    def save(self, path: str | Path, clusters: Clusters | None = None) -> None:
         """Write the scores as `NAME.json`, and their samples as `NAME.npz` in the same folder.
 
         The samples are kept in float32, which is more than their intervals need; the scores
-        themselves are read back bit for bit. `NAME.json` can also be read alone.
+        themselves are read back bit for bit. `NAME.json` can also be read alone: if `clusters` are
+        given, it has the intervals, too.
         """
         samples = _samples_path(path)
         # Delete old samples first: after a crash, no folder holds new scores with old samples.
         samples.unlink(missing_ok=True)
-        write_json_rows(path, {k: v for k, v in self.to_json().items() if k != "samples"})
+        document = {k: v for k, v in self.to_json().items() if k != "samples"}
+        ends = self.intervals(clusters) if clusters is not None else self.ends
+        if ends is not None and np.isfinite(ends).all():
+            document["intervals"] = ends.tolist()
+        write_json_rows(path, document)
         if self.samples is not None:
             with replacing(samples) as new, new.open("wb") as file:
                 np.savez_compressed(file, samples=self.samples.astype(np.float32))
@@ -268,14 +294,22 @@ def _are(items: Any, *kinds: type) -> bool:
     return isinstance(items, list) and all(type(item) in kinds for item in items)
 
 
-def _matrix(rows: Any, heads: int, name: str) -> Float[np.ndarray, "rows heads"]:
+def _matrix(
+    rows: Any, wide: int, name: str, of: str = "heads"
+) -> Float[np.ndarray, "rows columns"]:
     """Rows of finite numbers, one for each head."""
-    if _are(rows, list) and all(len(row) == heads and _are(row, int, float) for row in rows):
+    if _are(rows, list) and all(len(row) == wide and _are(row, int, float) for row in rows):
         with suppress(OverflowError):  # of a whole number with hundreds of digits
-            numbers = np.array(rows, dtype=np.float64).reshape(-1, heads)
+            numbers = np.array(rows, dtype=np.float64).reshape(-1, wide)
             if np.isfinite(numbers).all():
                 return numbers
-    raise _no_scores(f"{name} must have a finite number for each of {heads:,} heads")
+    raise _no_scores(f"{name} must have a finite number for each of {wide:,} {of}")
+
+
+def _check_listed(parameters: Mapping[str, Any], heads: int) -> None:
+    listed, ordered = parameters.get("listed", heads), parameters.get("ordered", True)
+    if type(listed) is not int or not 1 <= listed <= heads or type(ordered) is not bool:
+        raise _no_scores(f"listed must be a number from 1 to {heads}, and ordered true or false")
 
 
 def _numbers(one_set: Bool[np.ndarray, "heads"]) -> list[int]:

@@ -25,7 +25,7 @@ from torch import Tensor, nn
 from headcount.errors import HeadcountError, counted
 from headcount.models.export import inputs_axis, why_inseparable
 from headcount.models.forward_modes import exactly
-from headcount.models.gate import gating
+from headcount.models.gate import gating, require_one_process
 from headcount.models.load import ADAPTER, ADAPTER_WEIGHTS
 from headcount.models.model import Model
 from headcount.models.proof import plain_weight
@@ -57,6 +57,7 @@ def changed_columns(
     model: Model, gates: Float[Tensor, "heads"]
 ) -> dict[HeadSite, tuple[list[int], Float[Tensor, "columns"]]]:
     """For each site whose heads change: the columns that change, and their gates."""
+    require_one_process(model.sites, "Writing adapters")
     changed = {}
     for site, own in zip(model.sites, gates.split([s.heads for s in model.sites]), strict=True):
         heads = (own != 1).nonzero().flatten().tolist()

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from headcount.errors import HeadcountError
 from headcount.heads import as_gates
 from headcount.models.forward_modes import exactly
-from headcount.models.gate import gating
+from headcount.models.gate import gating, require_one_process
 from headcount.models.kinds import KINDS
 from headcount.models.model import Model, check_model
 from headcount.models.proof import plain_weight
@@ -125,6 +125,7 @@ def export(model: Model, heads: Any, folder: str | Path) -> Path:
 
 def plain_module(model: Model, what: str) -> Any:
     """The Hugging Face model inside; one that cannot be saved as it is, is refused."""
+    require_one_process(model.sites, f"To {what} a model")
     module: Any = plain(model.module)
     if not hasattr(module, "save_pretrained") or hasattr(module, "peft_config"):
         raise HeadcountError(

@@ -36,7 +36,7 @@ def fingerprint_tensors(module: nn.Module) -> str:
     """
     total = hashlib.sha256()
     with ThreadPoolExecutor(min(MOST_THREADS, os.cpu_count() or 1)) as threads:
-        for name, tensor in _named_tensors(module):
+        for name, tensor in _named_tensors(module, whole=True):
             total.update(json.dumps([name, str(tensor.dtype), list(tensor.shape)]).encode())
             if tensor.is_meta:
                 raise HeadcountError(
@@ -103,15 +103,18 @@ def fingerprint_tokenizer(tokenizer: Any) -> str:
     return joined([as_json(rules), as_json(settings)])
 
 
-def _named_tensors(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
+def _named_tensors(module: nn.Module, whole: bool = False) -> Iterator[tuple[str, Tensor]]:
     """Every tensor by name, in the order of the names.
 
     The state dict includes what quantised layers store besides parameters; the buffers include
-    those that the state dict omits.
+    those that the state dict omits. Of a tensor that is shared out over processes, this is the part
+    in this process, or with `whole` all of it, which all processes must ask for together.
     """
     tensors: dict[str, Any] = {**dict(module.named_buffers()), **module.state_dict()}
     for name in sorted(tensors):
         value = tensors[name]
+        if hasattr(value, "full_tensor"):
+            value = value.full_tensor() if whole else value.to_local()
         wrapped: bool = is_traceable_wrapper_subclass(value)
         if wrapped:  # torchao: the numbers are in inner tensors
             parts, _ = value.__tensor_flatten__()

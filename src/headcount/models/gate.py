@@ -23,6 +23,15 @@ PerSite = Sequence[Tensor | None]  # for each site: broadcasts to (rows, tokens,
 Ablations = PerSite | Streaming  # z₀ of each site, or how every pass computes it anew
 
 
+def require_one_process(sites: Sequence[HeadSite], what: str) -> None:
+    """Refuse what needs all heads in one process, where tensor parallelism shares them out."""
+    if (ranks := max((site.ranks for site in sites), default=1)) > 1:
+        raise HeadcountError(
+            f"{what} needs all heads in one process, and tensor parallelism shares those of this "
+            f"model out over {ranks}: load it without tp_plan (device_map spreads a large one)."
+        )
+
+
 @contextmanager
 def gating(
     module: nn.Module,
@@ -48,7 +57,10 @@ def gating(
             f"Gates need shape (rows, {total}) or (rows, {total}, tokens), one number for each "
             f"head, not {tuple(gates.shape)}."
         )
+    if gates.requires_grad:
+        require_one_process(sites, "A derivative by gates")
     if isinstance(ablations, Streaming):
+        require_one_process(sites, "Streaming attention")
         with ablations.mixing(module, sites, gates):
             yield
         return
@@ -56,12 +68,16 @@ def gating(
     first = 0
     for site in sites:
         heads = slice(first, first + site.heads)
-        first = heads.stop
+        first += site.heads
         bias = None if biases is None else biases[site.index]
         ablation = None if ablations is None else ablations[site.index]
         idle = bias is None and not gates.requires_grad and bool((gates[:, heads] == 1).all())
         if every_site or not idle:
-            gate = _Gate(site, heads, gates, ablation, bias)
+            if site.ranks > 1:
+                each = site.heads // site.ranks
+                heads = slice(heads.start + site.rank * each, heads.start + (site.rank + 1) * each)
+                ablation, bias = (z if z is None else site.own_columns(z) for z in (ablation, bias))
+            gate = _Gate(site.own, heads, gates, ablation, bias)
             by_module.setdefault(site.module, {})[site.call] = gate
     running = _RunningPass()
     named = dict(plain(module).named_modules())

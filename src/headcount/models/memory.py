@@ -8,6 +8,7 @@ from typing import TypeVar
 import torch
 
 from headcount.errors import HeadcountError
+from headcount.models.gate import require_one_process
 from headcount.models.model import SLOTS, Model
 
 Result = TypeVar("Result")
@@ -49,6 +50,7 @@ def within_memory(model: Model, work: Callable[[int], Result], tokens: int, long
                 raise
         if release_slots(model):
             continue
+        require_one_process(model.sites, "Running fewer tokens at once, as memory is short,")
         if tokens <= longest:
             raise too_large(model, longest)
         tokens = max(longest, tokens // 2)

@@ -23,6 +23,7 @@ from headcount.models.fingerprint import (
     settings_of,
 )
 from headcount.models.forward_modes import PASSES, exactly
+from headcount.models.gate import require_one_process
 from headcount.models.key_value import (
     KeyValueHeads,
     by_key_value_head,
@@ -32,7 +33,7 @@ from headcount.models.key_value import (
 from headcount.models.load import load_pretrained
 from headcount.models.proof import Proof, prove, require_language_model
 from headcount.models.prove_fast_paths import prove_fast_paths, prove_late, prove_scored_logits
-from headcount.models.remember_proof import Memory
+from headcount.models.remember_proof import Memory, is_hooked
 from headcount.models.sites import HeadSite, input_device, is_unloaded, plain
 from headcount.models.weights import quantised_as, weights_in_words
 from headcount.system.fingerprint import as_json, fingerprint_files
@@ -149,6 +150,7 @@ class Model:
         """
         if self.by_query is not None:
             return self.by_query.key_values
+        require_one_process(self.sites, "Gating by key/value heads")
         return read_key_values(self.module, self.sites)
 
     def by_key_value_heads(self) -> Model:
@@ -169,6 +171,7 @@ class Model:
 
     def require_streaming(self) -> None:
         """Refuse a model whose heads cannot be let stream; tried once."""
+        require_one_process(self.sites, "Streaming attention")
         if not self.proven.get("streaming"):
             prove_streaming(self.module, (self.by_query or self).sites)
             self.proven["streaming"] = True
@@ -301,18 +304,8 @@ class Model:
 
     @property
     def hooked(self) -> bool:
-        """Whether hooks of the caller's own, or a replaced `forward`, may change what is computed.
-
-        A hook before the whole model sees its arguments, and is taken for one that only watches.
-        Accelerate replaces `forward` too, where it offloads weights: that changes nothing.
-        """
-        top, *inner = plain(self.module).modules()
-        inside = any(module._forward_hooks or module._forward_pre_hooks for module in inner)
-        replaced = any(
-            "forward" in vars(module) and not hasattr(module, "_hf_hook")
-            for module in (top, *inner)
-        )
-        return inside or replaced or bool(top._forward_hooks)
+        """Whether hooks of the caller's own may change what is computed (`is_hooked`)."""
+        return is_hooked(plain(self.module))
 
     @cached_property
     def identity(self) -> dict[str, str]:

@@ -24,6 +24,7 @@ from headcount.models.sites import (
     to_rows,
 )
 from headcount.models.slices import linear_limit, visible
+from headcount.models.tensor_parallel import check_divisible, local, of_all_ranks
 
 
 @dataclass(frozen=True)
@@ -56,9 +57,10 @@ def prove(module: nn.Module) -> Proof:
     The proof runs the model on one short made-up prompt and changes nothing in it.
     """
     require_language_model(module)
+    check_divisible(module)
     ids, logits = _plain_pass(module)
     probed = find_sites(module)
-    sites = tuple(p.site for p in probed)
+    sites = of_all_ranks(module, [p.site for p in probed])
     linear = [linear_limit(p.projection, p.z.dtype) for p in probed]
     equal = [visible(coarsest_dtype(module))] * len(probed)
     sums, columns = map(_sum_error, probed), map(_columns_error, probed)
@@ -242,9 +244,10 @@ def _sum_error(probed: ProbedSite) -> float:
 
 
 def _columns_error(probed: ProbedSite) -> float:
-    site, weight = probed.site, plain_weight(probed.projection)
-    if weight is None:
+    site, whole = probed.site, plain_weight(probed.projection)
+    if whole is None:
         return 0.0  # no plain weight to compare with: `_sum_error` is the only check
+    weight = local(whole)
     gated = probed.z.clone()
     for head in range(0, site.heads, 2):
         gated[:, _columns(site, head)] = 0
@@ -261,8 +264,9 @@ def _columns_error(probed: ProbedSite) -> float:
 
 def plain_weight(projection: nn.Module) -> nn.Parameter | None:
     """The weight of a projection that does nothing but multiply by it (and add a bias)."""
-    weight = getattr(projection, "weight", None)
-    if type(weight) is not nn.Parameter or weight.ndim != 2 or not weight.is_floating_point():
+    weight: Any = getattr(projection, "weight", None)
+    plain_type = type(weight) is nn.Parameter or hasattr(weight, "placements")
+    if not plain_type or weight.ndim != 2 or not weight.is_floating_point():
         return None
     # An adapter inside adds a second path beside the weight; an offloaded weight is not in memory.
     return None if list(projection.children()) or weight.device.type == "meta" else weight

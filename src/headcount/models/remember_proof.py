@@ -134,6 +134,23 @@ def _is_changed(module: nn.Module) -> bool:
     return "forward" in vars(module) or any(hooks) or compiled or hasattr(module, "_hf_hook")
 
 
+def is_hooked(module: nn.Module) -> bool:
+    """Whether hooks of the caller's own, or a replaced `forward`, may change what is computed.
+
+    A hook before the whole model sees its arguments, and is taken for one that only watches.
+    Accelerate replaces `forward` too, where it offloads weights, and transformers for tensor
+    parallelism: that changes nothing.
+    """
+    top, *inner = module.modules()
+    inside = any(part._forward_hooks or part._forward_pre_hooks for part in inner)
+    forwards = [
+        vars(part).get("forward") for part in (top, *inner) if not hasattr(part, "_hf_hook")
+    ]
+    homes = [str(getattr(forward, "__module__", "")) for forward in forwards if forward is not None]
+    replaced = not all(home.startswith("transformers.distributed") for home in homes)
+    return inside or replaced or bool(top._forward_hooks)
+
+
 def _name(kind: type) -> str:
     return f"{kind.__module__}.{kind.__qualname__}"
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import torch
@@ -35,11 +35,26 @@ class HeadSite:
     runs: int = 1  # how many times the projection runs in one pass
     queries: int = 1  # query heads that share a slice: 2 in differential attention
     coupled: bool = False  # a norm over all heads stands between attention and projection
+    rank: int = 0  # this process, if tensor parallelism shares the heads out over `ranks` processes
+    ranks: int = 1
 
     @property
     def span(self) -> slice:
         """The columns that are heads: usually all."""
         return slice(self.start, self.start + self.heads * self.size)
+
+    @property
+    def own(self) -> HeadSite:
+        """The part of the site that this process holds: the whole of it without `ranks`."""
+        if self.ranks == 1:
+            return self
+        heads, width = self.heads // self.ranks, self.width // self.ranks
+        return replace(self, heads=heads, width=width, rank=0, ranks=1)
+
+    def own_columns(self, z: Tensor) -> Tensor:
+        """The columns, of all heads side by side, that this process holds."""
+        width = self.width // self.ranks
+        return z[..., self.rank * width : (self.rank + 1) * width]
 
 
 def input_order(x: Tensor, rows: int, tokens: int) -> Order | None:

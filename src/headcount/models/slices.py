@@ -25,7 +25,8 @@ def visible(dtype: torch.dtype) -> float:
 def linear_limit(module: nn.Module, dtype: torch.dtype) -> float:
     """How far from linear a projection may be: quantised ones may also round their inputs."""
     weights = list(module.parameters())
-    exact = all(type(p) is nn.Parameter and p.is_floating_point() for p in weights)
+    plain = (type(p) is nn.Parameter or hasattr(p, "placements") for p in weights)
+    exact = all(plain) and all(p.is_floating_point() for p in weights)
     if weights and exact and all(p.dtype.itemsize > 1 for p in weights):
         return tolerance(dtype)
     return max(QUANTISED, tolerance(dtype))

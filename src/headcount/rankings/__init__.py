@@ -20,9 +20,9 @@ from headcount.rankings import (
 )
 from headcount.rankings.causal_gates import budget, contrast, fit, streaming
 from headcount.rankings.random_draws import random_ranking
-from headcount.rankings.ranking import RANKINGS, Ranking, fitting, rank
+from headcount.rankings.ranking import RANKINGS, Ranking, fit_list, fitting, rank
 
-__all__ = ["JOINT", "RANKINGS", "Ranking", "fitting", "rank"]
+__all__ = ["JOINT", "RANKINGS", "Ranking", "fit_list", "fitting", "rank"]
 
 # These measure or learn what heads do together, at many times the cost of those of single heads.
 JOINT = (

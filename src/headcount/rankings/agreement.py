@@ -1,7 +1,9 @@
 """Do rankings agree? Correlation of all scores, overlap of the best heads, and stability of each.
 
 Even two random rankings share some of their best heads. An overlap therefore comes with the overlap
-by chance: the hypergeometric mean and 95 % interval for two independent draws of K heads.
+by chance: the hypergeometric mean and 95 % interval for two independent draws of K heads, and how
+likely such draws have as many in common. Good heads often lie in the same layers for whatever task,
+so there is also the chance of draws that have as many heads in each layer as the two lists.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from jaxtyping import Float
 
 from headcount.errors import HeadcountError
 from headcount.heads import HeadScores, check_counts
-from headcount.stats import Clusters, Interval, cells
+from headcount.stats import Clusters, Interval, cells, common_by_chance
 from headcount.system.frames import data_frame
 
 if TYPE_CHECKING:
@@ -28,7 +30,10 @@ SPLITS = 100  # random halves over which a stability is averaged
 
 @dataclass(frozen=True)
 class Overlap:
-    """The share of the best `count` heads that two rankings have in common, and that by chance."""
+    """The share of the best `count` heads that two rankings have in common, and that by chance.
+
+    Lists that name other numbers of heads may be compared whole: the share is that of the shorter.
+    """
 
     one: str
     other: str
@@ -37,6 +42,11 @@ class Overlap:
     chance: float
     chance_low: float
     chance_high: float
+    other_count: int
+    common: int
+    p_value: float  # of as many heads in common or more, if both lists were random
+    layer_chance: float  # the same for random heads of the same layers
+    layer_p_value: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -134,15 +144,50 @@ def agreement(
     overlaps = []
     for a, b in combinations(range(len(names)), 2):
         first, second = scores[names[a]], scores[names[b]]
-        correlation[a, b] = correlation[b, a] = spearman(first.values, second.values)
-        for count in counts:
-            share = len(set(first.top(count)) & set(second.top(count))) / count
-            chance = chance_overlap(layout.total, count)
-            overlaps.append(Overlap(names[a], names[b], count, share, *chance))
+        correlation[a, b] = correlation[b, a] = (
+            spearman(first.values, second.values)
+            if first.listed == second.listed == layout.total
+            else math.nan
+        )
+        for sizes in _sizes(first, second, counts):
+            overlaps.append(_overlap((names[a], names[b]), (first, second), sizes))
     for index, name in enumerate(names):
         correlation[index, index] = spearman(scores[name].values, scores[name].values)
     stabilities = {name: stability(scores[name], (clusters or {}).get(name)) for name in names}
     return Agreement(names, layout.total, correlation, tuple(overlaps), stabilities)
+
+
+def _sizes(one: HeadScores, other: HeadScores, counts: Sequence[int]) -> list[tuple[int, int]]:
+    """The numbers of best heads that both tell, and all heads of lists that name only some."""
+
+    def tells(scores: HeadScores, count: int) -> bool:
+        return count == scores.listed or (count < scores.listed and scores.ordered)
+
+    ends = [scores.listed for scores in (one, other) if scores.listed < scores.layout.total]
+    sizes = {(n, n) for n in (*counts, *ends) if tells(one, n) and tells(other, n)}
+    return sorted(sizes | ({(ends[0], ends[1])} if len(ends) == 2 else set()))
+
+
+def _overlap(
+    names: tuple[str, str], scores: tuple[HeadScores, HeadScores], sizes: tuple[int, int]
+) -> Overlap:
+    layout, least = scores[0].layout, min(sizes)
+    drawn = [one.best(size) for one, size in zip(scores, sizes, strict=True)]
+    common = len({*drawn[0].tolist()} & {*drawn[1].tolist()})
+    of_layer = [np.bincount(layout.layers[heads], minlength=len(layout.counts)) for heads in drawn]
+    layers = zip(layout.counts, *(found.tolist() for found in of_layer), strict=True)
+    anywhere, alike = common_by_chance([(layout.total, *sizes)]), common_by_chance(layers)
+    return Overlap(
+        *names,
+        sizes[0],
+        common / least,
+        *chance_overlap(layout.total, *sizes),
+        other_count=sizes[1],
+        common=common,
+        p_value=float(anywhere[common:].sum()),
+        layer_chance=float(alike @ np.arange(len(alike))) / least,
+        layer_p_value=float(alike[common:].sum()),
+    )
 
 
 def ranks(values: Float[np.ndarray, "heads"]) -> Float[np.ndarray, "heads"]:
@@ -164,22 +209,18 @@ def spearman(one: Float[np.ndarray, "heads"], other: Float[np.ndarray, "heads"])
     return float(np.clip(a @ b / size, -1, 1)) if size else math.nan
 
 
-def chance_overlap(total: int, count: int) -> tuple[float, float, float]:
+def chance_overlap(
+    total: int, count: int, other_count: int | None = None
+) -> tuple[float, float, float]:
     """Mean and 95 % interval of the share that two random draws of `count` heads have in common.
 
     >>> [round(x, 3) for x in chance_overlap(100, 10)]
     [0.1, 0.0, 0.3]
     """
-
-    def choose(n: int, k: int) -> float:  # on a log scale
-        return math.lgamma(n + 1) - math.lgamma(k + 1) - math.lgamma(n - k + 1)
-
-    common = range(max(0, 2 * count - total), count + 1)
-    of = choose(total, count)
-    logs = [choose(count, k) + choose(total - count, count - k) - of for k in common]
-    below = np.cumsum(np.exp(logs))  # P(X ≤ k)
-    low, high = (common[int(np.searchsorted(below, q - 1e-12))] for q in (0.025, 0.975))
-    return count / total, low / count, high / count
+    other = count if other_count is None else other_count
+    below, least = np.cumsum(common_by_chance([(total, count, other)])), min(count, other)
+    low, high = (int(np.searchsorted(below, q - 1e-12)) for q in (0.025, 0.975))
+    return max(count, other) / total, low / least, high / least
 
 
 def stability(

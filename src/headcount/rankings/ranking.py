@@ -12,7 +12,7 @@ from headcount.engine.measure.cost import Counter
 from headcount.engine.measure.plan import MEASUREMENT
 from headcount.engine.measure.sweep import whole_model
 from headcount.errors import HeadcountError
-from headcount.heads import HeadScores
+from headcount.heads import UNITS, HeadList, HeadScores, same_name
 from headcount.lab import Lab, check_asked, lab_for
 from headcount.metrics import METRICS, get_metric
 from headcount.models.model import Model
@@ -170,11 +170,47 @@ def fitting(scores: HeadScores, model: Model) -> HeadScores:
     """Return scores that fit the model; refuse those of a model with other layers or heads."""
     if scores.layout != model.layout:
         other = "model" if scores.layout.unit == model.layout.unit else "unit (--unit)"
+        named = str(scores.parameters.get("model", ""))
+        named = f" ({named})" if named and other == "model" else ""
         raise HeadcountError(
-            f'The scores "{scores.ranking}" belong to another {other}: they are for '
+            f'The scores "{scores.ranking}" belong to another {other}{named}: they are for '
             f"{scores.layout}, and {model.name} has {model.layout}."
         )
     return scores
+
+
+def fit_list(
+    found: HeadScores | HeadList, model: Model, *, other_model: bool = False
+) -> HeadScores:
+    """Scores or a list from a file, as scores of this model; refuses those of another model.
+
+    Another model has other layers or heads; or, unless `other_model` allows it, another fingerprint
+    or, where the file has none, another name. A file that names no model fits by its heads alone.
+
+    >>> from headcount import load_model
+    >>> from headcount.heads import Head
+    >>> model = load_model("smollm2-135m-q4")
+    >>> fit_list(HeadList((Head(3, 4),), "mine"), model).top(1)
+    [Head(layer=3, index=4)]
+    """
+    if isinstance(found, HeadList):
+        if found.unit != model.unit:
+            words = f"{UNITS[found.unit]}s, and {model.name} is measured by {model.layout.word}s"
+            raise HeadcountError(f'The list "{found.ranking}" names {words} (--unit).')
+        scores = found.scores(model.layout, model.name)
+    else:
+        scores = fitting(found, model)
+    named, weights = (str(scores.parameters.get(key, "")) for key in ("model", "fingerprint"))
+    mine = model.identity["weights"] if weights and not other_model else ""
+    if other_model or not named or (weights == mine if weights else same_name(named, model.name)):
+        return scores
+    theirs, own = named, model.name
+    if same_name(named, model.name):
+        theirs, own = f"{named} with weights {weights[:8]}", f"{own} with weights {mine[:8]}"
+    raise HeadcountError(
+        f'The list "{scores.ranking}" is for {theirs}, and this model is {own}: add --other-model '
+        "to use it all the same."
+    )
 
 
 def examples_key(examples: Iterable[Encoded]) -> str:

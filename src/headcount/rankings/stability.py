@@ -9,11 +9,17 @@ Heads are ranked again with one cause changed at a time, several levels each:
     ablation        another ablation by which it ranks
     BOS             with and without a BOS token in front
 
-Scores are standardised: over heads, each ranking has the mean 0 and the variance 1. The component
-of a cause is the variance of a head's score between the levels, on the mean of all heads; that of
-templates is less by that of prompts, which change with them. What the components leave of 1 is the
-part of the heads themselves, and the shares of all parts sum to 1. Causes are changed one at a
-time from one base, so what they do only together is not seen.
+Each level is ranked on every set of prompts, so that a cause crosses the prompts. Scores are
+standardised: over heads, each ranking has the mean 0 and the variance 1. On the mean of all heads,
+
+    prompts       the variance between sets of prompts of the same templates
+    a cause       the variance between its levels, each the mean over sets, without what sets add
+    with prompts  what a level does on some sets and not on others (the interaction)
+
+What all of this leaves of 1 is the part of the heads themselves, and the shares sum to 1. Templates
+have prompts of their own, so they have no such interaction. Intervals are a jackknife over the sets
+of prompts, with as many degrees of freedom; levels are held as they are. Causes are changed one at
+a time from one base, so what two of them do only together is not seen.
 """
 
 from __future__ import annotations
@@ -37,50 +43,64 @@ from headcount.metrics import get_metric
 from headcount.models.model import Model
 from headcount.rankings.agreement import chance_overlap, spearman
 from headcount.rankings.ranking import Ranking
+from headcount.rankings.variance_shares import HEADS, TOGETHER, Tables, shares_of
+from headcount.stats import Interval
 from headcount.system.files import digest
 from headcount.system.frames import data_frame
 from headcount.tasks import TASKS, Example, Task, make_task
 from headcount.tasks.encoding import has_bos
+from headcount.tasks.task import Bos
 
 if TYPE_CHECKING:
     import pandas
 
 LEVELS = 3
 FEWEST = 2  # prompts of one level
-HEADS = "heads"  # what no cause explains
 
 
 @dataclass(frozen=True, eq=False)
 class CauseLevel:
-    """One ranking of a cause: a request and, for fits with several seeds, one row of samples."""
+    """A level of a cause: a request for each set of prompts.
+
+    For fits with several seeds, `sample` is the row of their samples.
+    """
 
     label: str
-    request: Ranking
+    requests: tuple[Ranking, ...]
     sample: int | None = None
 
-    def scores(self, found: HeadScores) -> Float[np.ndarray, "heads"] | None:
-        """The scores of this level; None if the ranking keeps no samples."""
-        if self.sample is None:
-            return found.values
-        samples = found.samples
-        return None if samples is None or self.sample >= len(samples) else samples[self.sample]
+    def scores(self, lab: Lab) -> list[Float[np.ndarray, "heads"]] | None:
+        """The scores on each set; None if the ranking keeps no samples."""
+        rows = []
+        for found in (request.result(lab) for request in self.requests):
+            samples = [found.values] if self.sample is None else found.samples
+            if samples is None or (self.sample or 0) >= len(samples):
+                return None
+            rows.append(samples[self.sample or 0])
+        return rows
 
 
 @dataclass(frozen=True)
 class CausePart:
     """What one cause does to a ranking.
 
-    share        of the variance of the scores
-    correlation  Spearman's, on the mean of all pairs of levels
-    overlap      the share of the best heads that two levels have in common, on the mean of pairs
+    share        of the variance of the scores, on all sets of prompts alike
+    together     the share of its interaction with the prompts; None where it has none
+    correlation  Spearman's, on the mean of all pairs of levels and all sets
+    overlap      the share of the best heads that two levels have in common, on the same mean
     """
 
     cause: str
     levels: tuple[str, ...]
-    variance: float
-    share: float
+    share: Interval
+    together: Interval | None
     correlation: float
     overlap: float
+
+    def to_json(self) -> dict[str, Any]:
+        """A JSON object with every number."""
+        together = self.together and self.together.to_json()
+        return {**asdict(self), "share": self.share.to_json(), "together": together}
 
 
 @dataclass(frozen=True)
@@ -95,31 +115,50 @@ class VarianceTable:
     top: int
     chance: float  # the overlap of two random rankings
     parts: tuple[CausePart, ...]
-    heads: float  # the share of the heads themselves
+    heads: Interval  # the share of the heads themselves
     left_out: Mapping[str, str]
+    scores: Tables  # by cause: those of all heads by level and set; of prompts by set and group
     note: str = ""  # that the whole model is at chance
 
     def to_json(self) -> dict[str, Any]:
         """A JSON object with every number."""
-        return {"format": "headcount stability 1", **asdict(self)}
+        own = {"parts": [part.to_json() for part in self.parts], "heads": self.heads.to_json()}
+        numbers = {
+            cause: [[[float(f"{score:.6g}") for score in row] for row in rows] for rows in table]
+            for cause, table in self.scores.items()
+        }
+        return {"format": "headcount stability 2", **asdict(self), **own, "scores": numbers}
 
     def to_frame(self) -> pandas.DataFrame:
-        """The parts as a pandas data frame: a row for each cause."""
-        return data_frame([asdict(part) for part in self.parts])
+        """The parts as a pandas data frame: a row for each cause, with the ends of its share."""
+        return data_frame(
+            [
+                {
+                    **asdict(part),
+                    "share": part.share.value,
+                    "low": part.share.low,
+                    "high": part.share.high,
+                    "together": part.together.value if part.together else math.nan,
+                }
+                for part in self.parts
+            ]
+        )
 
     def __str__(self) -> str:
-        header = ["cause", "levels", "share of variance", "rank correlation", f"top {self.top}"]
+        header = ["cause", "levels", "share of variance", "with prompts", "rank correlation"]
+        header.append(f"top {self.top}")
         rows = [
             [
                 part.cause,
                 ", ".join(part.levels),
-                f"{part.share:.2f}",
+                _share(part.share),
+                _share(part.together) if part.together else "",
                 "unknown" if math.isnan(part.correlation) else f"{part.correlation:.2f}",
                 f"{part.overlap:.2f}",
             ]
             for part in self.parts
         ]
-        rows.append([HEADS, "", f"{self.heads:.2f}", "", f"chance {self.chance:.2f}"])
+        rows.append([HEADS, "", _share(self.heads), "", "", f"chance {self.chance:.2f}"])
         widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
         lines = [
             "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
@@ -150,15 +189,18 @@ class Stability:
                 f"not {self.levels} and {self.top}."
             )
         grid, left_out = self._grid(), dict[str, str]()
-        base = self._on(grid[0, 0])
-        found: dict[str, list[CauseLevel]] = {
+        groups, sets = (sorted({place[axis] for place in grid}) for axis in (0, 1))
+        rankings = {place: self._on(examples) for place, examples in grid.items()}
+        base = [rankings[0, j] for j in sets]
+        found = {
             "prompts": [
-                CauseLevel(f"set {j + 1}", self._on(grid[0, j])) for j in range(self.levels)
+                CauseLevel(f"set {j + 1}", tuple(rankings[i, j] for i in groups)) for j in sets
             ]
         }
-        groups = sorted({i for i, _ in grid})
         if len(groups) > 1:
-            found["templates"] = [CauseLevel(f"set {i + 1}", self._on(grid[i, 0])) for i in groups]
+            found["templates"] = [
+                CauseLevel(f"set {i + 1}", tuple(rankings[i, j] for j in sets)) for i in groups
+            ]
         else:
             left_out["templates"] = "all prompts have the same template"
         for cause, make in {
@@ -179,48 +221,51 @@ class Stability:
         counter.sweep(self._whole())
         for levels in self.causes()[0].values():
             for level in levels:
-                level.request.count(counter)
+                for request in level.requests:
+                    request.count(counter)
 
     def result(self, lab: Lab) -> VarianceTable:
-        """Rank again for every level, and take the variance apart."""
+        """Rank again for every level on every set, and take the variance apart."""
         causes, left_out = self.causes()
         tables = {}
-        for cause, levels in causes.items():
-            rows = [level.scores(level.request.result(lab)) for level in levels]
-            if any(row is None for row in rows):
-                left_out[cause] = "the ranking keeps no scores of single seeds"
-            else:
-                tables[cause] = (levels, np.array(rows))
-        variances = components({cause: table for cause, (_, table) in tables.items()})
-        whole = max(1.0, sum(variances.values()))
+        with lab.remembering() as remembering:
+            for cause, levels in causes.items():
+                rows = [level.scores(remembering) for level in levels]
+                if any(row is None for row in rows):
+                    left_out[cause] = "the ranking keeps no scores of single seeds"
+                else:
+                    tables[cause] = np.array(rows)
+        scores = {cause: table for cause, table in tables.items() if cause != "templates"}
+        shares = shares_of(scores)
         parts = tuple(
             CausePart(
                 cause,
-                tuple(level.label for level in levels),
-                variances[cause],
-                variances[cause] / whole,
+                tuple(level.label for level in causes[cause]),
+                shares[cause],
+                shares.get(f"{cause}{TOGETHER}"),
                 *self._alike(table),
             )
-            for cause, (levels, table) in tables.items()
+            for cause, table in tables.items()
         )
         chance, _, _ = chance_overlap(self.model.layout.total, self.top)
-        heads = 1 - sum(part.share for part in parts)
-        base = next(iter(causes.values()))[0].request
+        base = causes["prompts"][0].requests[0]
         prompts = len(base.examples)
         about = self.name, base.settings, self.model.name, self.task.name, prompts, self.top, chance
         note = lab.measure(self._whole()).at_chance
-        return VarianceTable(*about, parts, max(0.0, heads), left_out, note)
+        return VarianceTable(*about, parts, shares[HEADS], left_out, scores, note)
 
     def _whole(self) -> Sweep:
         metric = get_metric(self.settings.get("metric", "accuracy"))
         return whole_model(self.model, self.task, metric, "ranking")
 
-    def _alike(self, table: Float[np.ndarray, "levels heads"]) -> tuple[float, float]:
-        """The correlation and the overlap of two levels, on the mean of all pairs."""
-        layout, pairs = self.model.layout, list(combinations(table, 2))
-        tops = [set(HeadScores(layout, row, self.name).order()[: self.top]) for row in table]
-        shared = [len(a & b) / self.top for a, b in combinations(tops, 2)]
-        return float(np.mean([spearman(a, b) for a, b in pairs])), float(np.mean(shared))
+    def _alike(self, table: Float[np.ndarray, "levels sets heads"]) -> tuple[float, float]:
+        """The correlation and the overlap of two levels, on the mean of all pairs and sets."""
+        layout, correlations, shared = self.model.layout, [], []
+        for rows in table.swapaxes(0, 1):
+            tops = [set(HeadScores(layout, row, self.name).order()[: self.top]) for row in rows]
+            correlations += [spearman(a, b) for a, b in combinations(rows, 2)]
+            shared += [len(a & b) / self.top for a, b in combinations(tops, 2)]
+        return float(np.mean(correlations)), float(np.mean(shared))
 
     def _on(self, examples: Sequence[Example], **settings: Any) -> Ranking:
         task = replace(self.task, examples=tuple(examples))
@@ -251,77 +296,66 @@ class Stability:
             )
         return {place: examples[:size] for place, examples in grid.items()}
 
-    def _draws(self, base: Ranking) -> list[CauseLevel] | str:
+    def _draws(self, base: Sequence[Ranking]) -> list[CauseLevel] | str:
         """The same prompts behind other solved examples, where the task draws them."""
         known = TASKS[self.task.name].defaults() if self.task.name in TASKS else {}
         given = {n: value for n, value in self.task.parameters.items() if n in known}
         name = next((n for n in ("draw", "seed") if n in given), "")
         if not name or not given.get("shots"):
             return "the task draws no solved examples"
-        levels, wanted = [], [e.id for e in base.task.examples]
+        levels, wanted = [], [[e.id for e in one.task.examples] for one in base]
         for value in range(self.levels):
             made = make_task(self.task.name, self.model, **{**given, name: value})
             by_id = {e.id: e for e in made}
-            if not all(key in by_id for key in wanted):
+            if not all(key in by_id for keys in wanted for key in keys):
                 return "another draw of the task has other prompts"
-            levels.append(CauseLevel(f"{name} {value}", self._on([by_id[key] for key in wanted])))
+            again = tuple(self._on([by_id[key] for key in keys]) for keys in wanted)
+            levels.append(CauseLevel(f"{name} {value}", again))
         return levels
 
-    def _seeds(self, base: Ranking) -> list[CauseLevel] | str:
+    def _seeds(self, base: Sequence[Ranking]) -> list[CauseLevel] | str:
         """Other seeds of a ranking, or the single fits of one that takes several."""
-        examples = base.task.examples
-        if "seed" in base.settings:
-            first = int(base.settings["seed"])
+        settings = base[0].settings
+        if "seed" in settings:
+            first = int(settings["seed"])
             chosen = range(first, first + self.levels)
-            return [CauseLevel(f"seed {value}", self._on(examples, seed=value)) for value in chosen]
-        if "seeds" in base.settings:
-            fits = self._on(examples, seeds=self.levels)
+            return [CauseLevel(f"seed {n}", self._with(base, seed=n)) for n in chosen]
+        if "seeds" in settings:
+            fits = self._with(base, seeds=self.levels)
             return [CauseLevel(f"seed {row}", fits, row) for row in range(self.levels)]
         return "the ranking draws nothing at random"
 
-    def _ablations(self, base: Ranking) -> list[CauseLevel] | str:
+    def _ablations(self, base: Sequence[Ranking]) -> list[CauseLevel] | str:
         """Other ablations that the prompts allow."""
-        own = base.settings.get("ablation")
+        own = base[0].settings.get("ablation")
         if own is None:
             return "the ranking ablates nothing"
-        paired = all(e.corrupted is not None for e in base.task.examples)
+        paired = all(e.corrupted is not None for one in base for e in one.task.examples)
         others = [a for a in ("zero", "clean-mean", "resampled") if a != own]
         others += [a for a in ("corrupted", "mean") if paired and a != own]
-        examples = base.task.examples
         chosen = [own, *others[: self.levels - 1]]
-        return [CauseLevel(name, self._on(examples, ablation=name)) for name in chosen]
+        return [CauseLevel(name, self._with(base, ablation=name)) for name in chosen]
 
-    def _bos(self, base: Ranking) -> list[CauseLevel] | str:
+    def _bos(self, base: Sequence[Ranking]) -> list[CauseLevel] | str:
         """With and without a BOS token."""
         if self.task.chat:
             return "the chat template decides about it"
         if not has_bos(self.model.tokenizer):
             return "the tokenizer has none"
-        rules = {"with": "always", "without": "never"}
+        rules: dict[str, Bos] = {"with": "always", "without": "never"}
         return [
-            CauseLevel(label, replace(base, task=replace(base.task, bos=rule)))  # type: ignore[arg-type]
+            CauseLevel(label, tuple(replace(one, task=replace(one.task, bos=rule)) for one in base))
             for label, rule in rules.items()
         ]
 
+    def _with(self, base: Sequence[Ranking], **settings: Any) -> tuple[Ranking, ...]:
+        """The rankings of the base with other settings."""
+        return tuple(self._on(one.task.examples, **settings) for one in base)
 
-def components(tables: Mapping[str, Float[np.ndarray, "_ heads"]]) -> dict[str, float]:
-    """The component of variance of each cause, from the scores at its levels.
 
-    >>> same, other = np.array([[1.0, 2.0, 3.0]] * 2), np.array([[1.0, 2.0, 3.0], [3.0, 2.0, 1.0]])
-    >>> found = components({"prompts": same, "seed": other})
-    >>> found["prompts"], round(found["seed"], 2)
-    (0.0, 2.0)
-    """
-    found = {}
-    for cause, table in tables.items():
-        spread = table.std(1, keepdims=True)
-        even = (table - table.mean(1, keepdims=True)) / np.where(spread > 0, spread, 1)
-        # Equal scores have no variance, not even by rounding.
-        equal = bool((even == even[0]).all())
-        found[cause] = 0.0 if equal else float(even.var(0, ddof=1).mean())
-    if "templates" in found:
-        found["templates"] = max(0.0, found["templates"] - found.get("prompts", 0.0))
-    return found
+def _share(found: Interval) -> str:
+    ends = f" [{found.low:.2f}, {found.high:.2f}]" if found.known else ""
+    return f"{found.value:.2f}{ends}"
 
 
 def variance_table(
@@ -336,13 +370,13 @@ def variance_table(
 ) -> VarianceTable:
     """How much of a ranking's variance is prompts, templates, few-shot draw, seed, ablation, BOS.
 
-    Each cause is changed alone, at `levels` levels; `top` is the number of best heads that are
-    compared. Settings are those of the ranking.
+    Each cause is changed alone, at `levels` levels on as many sets of prompts; `top` is the number
+    of best heads that are compared. Settings are those of the ranking.
 
     >>> from headcount import load_model, make_task
     >>> model = load_model("smollm2-135m-q4")
     >>> found = variance_table(model, make_task("ioi", model, n=96), "random", levels=2)
-    >>> [(part.cause, part.share) for part in found.parts[:2]]
+    >>> [(part.cause, part.share.value) for part in found.parts[:2]]
     [('prompts', 0.0), ('templates', 0.0)]
     """
     check_asked(model, task)

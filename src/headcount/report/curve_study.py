@@ -8,6 +8,7 @@ from typing import Any
 
 from headcount.claims import Claim, judge
 from headcount.curves import Curve
+from headcount.figures.style import SERIES
 from headcount.metrics.chance import Chance
 from headcount.models.model import Model
 from headcount.models.weights import about_models
@@ -19,6 +20,7 @@ from headcount.stats import Resampling, share_interval
 from headcount.tasks import Task
 from headcount.value_table import ValueTable
 
+LONG = 200  # characters of a prompt that a caption shows
 COLUMNS = ("model", "task", "series", "metric", "count")
 
 
@@ -43,7 +45,7 @@ def curve_study(
         rows=found.rows,
         claims=found.claims,
         figures={"figure": curve.figure()},
-        captions={"figure": f"{about_models(models)}; {task.name}, {curve.metric.name}."},
+        captions={"figure": f"{about_models(models)}; {_caption(curve, task)}"},
         settings={
             **settings,
             "task": {
@@ -67,6 +69,24 @@ def curve_study(
         notes=[*found.notes, *curve.left_out],
         values=values,
         facts=facts,
+    )
+
+
+def _caption(curve: Curve, task: Task) -> str:
+    """What the figure shows, and one of the prompts."""
+    verb = "masked" if curve.mode == "mask" else "kept"
+    heads = {
+        "top": f"the heads that rank highest by {curve.scores.ranking} are {verb}",
+        "bottom": f"those that rank lowest by {curve.scores.ranking}",
+        "random": "as many drawn at random from the other heads",
+        "matched": "drawn at random with as many in each layer as the best have there",
+    }
+    shown = [f"{SERIES[name]}: {words}" for name, words in heads.items() if curve.series(name)]
+    example = task.split("test").examples[0]
+    prompt = example.prompt if len(example.prompt) < LONG else f"… {example.prompt[-LONG:]}"
+    return (
+        f"{task.name}, {curve.metric.name}. {'; '.join(shown)}. One of the prompts: "
+        f"“{prompt.strip()}” → “{example.target.strip()}”."
     )
 
 
@@ -128,7 +148,8 @@ def estimate_curve(values: ValueTable, facts: Mapping[str, Any]) -> Estimates:
             values.get(**{**first, "series": asked[side], "count": asked["count"]})
             for side in ("one", "other")
         )
-        gap = items.difference(one, other).interval
+        apart = items.difference(one, other)
+        gap = (apart.limited(-1, 1) if facts["binary"] else apart).interval
         claim = Claim.of(asked["claim"], None, gap, judge(gap, below=asked["below"]))
         claims.append(claim.because(at_chance, "not comparable") if at_chance else claim)
     words = f"Intervals: {items.words}; the ranking is held fixed."

@@ -22,6 +22,10 @@ QUESTIONS = {
         "How do meaningless tokens in a prompt change the answers and the attention?"
     ),
     "silent-heads": "How many heads do nothing, and which score of activity finds them?",
+    "contrast": "Can a model keep one form of a skill and forget another, by its heads?",
+    "teamwork": "Which heads back each other up, and which do the same?",
+    "steering": "Do heads that are pushed towards right answers make more answers right?",
+    "pruned": "What does a smaller checkpoint lose, and does it matter which heads are kept?",
     "curve": "How much does the model lose as more and more heads are masked?",
     "contest": "Which ranking finds the heads that are needed, and at what cost?",
     "lm-eval": "What do standard benchmarks lose without the best heads of a ranking?",
@@ -38,12 +42,19 @@ SOURCES = {
     ),
     "transfer": "After “Cognitive Mirrors” (Ma et al., NeurIPS 2025): its heads, tested elsewhere.",
     "needle": (
-        "After “Retrieval Head Mechanistically Explains Long-Context Factuality” (Wu et al., 2024)."
+        "After “Retrieval Head Mechanistically Explains Long-Context Factuality” (Wu et al., "
+        "ICLR 2025)."
     ),
     "head-roles": "After “Causal Head Gating” (Nam et al., NeurIPS 2025), Figure 2.",
     "token-insertion": (
         "After “Meaningless Tokens, Meaningful Gains” (Shi et al., 2025), Figure 10."
     ),
+    "contrast": "After “Causal Head Gating” (Nam et al., NeurIPS 2025).",
+    "teamwork": (
+        "After “Interpretability in the Wild” (Wang et al., ICLR 2023) and “The Hydra Effect” "
+        "(McGrath et al., 2023)."
+    ),
+    "steering": "After “Cognitive Mirrors” (Ma et al., NeurIPS 2025): its positive direction.",
     "silent-heads": (
         "After “Identifying and Evaluating Inactive Heads in Pretrained LLMs” (Sandoval-Segura et "
         "al., ICLR 2026)."
@@ -101,6 +112,11 @@ def next_commands(result: Result, *, brief: bool = False) -> list[tuple[str, str
     keep = f"headcount export --model {model} --heads {named} --out without"
     known = task in TASKS  # a task of the user's own may need more than its name
     commands += [(without, ablate)] * known
+    if result.study == "curve" and known:
+        another = f"headcount curve --model {OTHER} --task {task}"
+        by_hand = f"headcount explore --model {model} --heads {named}"
+        commands += [("Draw this curve of another model.", another)]
+        commands += [("Switch these heads off by hand: pip install 'headcount[explore]'.", by_hand)]
     if not brief:
         commands += [("Check whether other rankings find the same heads.", others)] * known
         commands += [("Let the model write without these heads.", write)]

@@ -13,6 +13,7 @@ from torch import nn
 
 from headcount.errors import HeadcountError
 from headcount.models.export import config_kept
+from headcount.models.gate import require_one_process
 from headcount.models.model import Model
 from headcount.models.sites import plain
 from headcount.sparse.checkpoint import DTYPE, SparseFacts, write_adapters, write_facts
@@ -139,6 +140,7 @@ def working_in(folder: Path) -> Iterator[None]:
 
 def _check_fit(model: Model, settings: Settings) -> None:
     """Refuse what this model cannot do before the slow work starts."""
+    require_one_process(model.sites, "Post-training")
     limit, module = model.context_limit, plain(model.module)
     if limit is not None and settings.block > limit:
         raise HeadcountError(

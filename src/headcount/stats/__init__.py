@@ -9,7 +9,7 @@ from headcount.stats.estimate import (
     simultaneous,
     unknown_interval,
 )
-from headcount.stats.exact import mcnemar, rank_probability
+from headcount.stats.exact import common_by_chance, mcnemar, rank_probability
 from headcount.stats.intervals import (
     accuracy_interval,
     bootstrap,
@@ -31,6 +31,7 @@ __all__ = [
     "bootstrap",
     "cells",
     "combine",
+    "common_by_chance",
     "constant",
     "heads_with_effect",
     "mcnemar",

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 
 import numpy as np
+from jaxtyping import Float
 from numpy.typing import ArrayLike
 
 
@@ -31,3 +33,21 @@ def rank_probability(value: float, draws: ArrayLike) -> float:
     """
     others = np.asarray(draws, dtype=np.float64).reshape(-1)
     return float((1 + (others <= value).sum()) / (1 + len(others)))
+
+
+def common_by_chance(layers: Iterable[tuple[int, int, int]]) -> Float[np.ndarray, "counts"]:
+    """How likely two random draws have 0, 1, 2, … things in common: exact.
+
+    Each layer has a number of things and the sizes of the two draws from it; one layer gives the
+    hypergeometric distribution.
+
+    >>> common_by_chance([(4, 2, 2)]).round(3).tolist()
+    [0.167, 0.667, 0.167]
+    """
+    total = np.ones(1)
+    for things, one, other in layers:
+        ways = math.comb(things, other)
+        common = range(min(one, other) + 1)
+        own = [math.comb(one, k) * math.comb(things - one, other - k) / ways for k in common]
+        total = np.convolve(total, own)
+    return total

@@ -27,8 +27,12 @@ def bootstrap(values: ArrayLike, *, clusters: Clusters | None = None, seed: int 
     return Resampling(_labels(clusters, table), seed=seed).estimate(table).interval
 
 
-def paired_difference(a: ArrayLike, b: ArrayLike, *, clusters: Clusters | None = None) -> Interval:
+def paired_difference(
+    a: ArrayLike, b: ArrayLike, *, clusters: Clusters | None = None, binary: bool = False
+) -> Interval:
     """The mean of `a` minus the mean of `b`, over the same items.
+
+    If values are 0 or 1 (`binary`), the interval does not reach beyond −1 and 1.
 
     Items are resampled once for both sides, so that the difficulty of an item cancels out. The
     draws of the two sides are unrelated: they are resampled separately, and their numbers may
@@ -38,7 +42,8 @@ def paired_difference(a: ArrayLike, b: ArrayLike, *, clusters: Clusters | None =
     0.5 [0.5, 0.5]
     """
     first, second = _pair(a, b)
-    return Resampling(_labels(clusters, first)).difference(first, second).interval
+    found = Resampling(_labels(clusters, first)).difference(first, second)
+    return (found.limited(-1, 1) if binary else found).interval
 
 
 def ratio_of_means(

@@ -44,17 +44,17 @@ DEMO = ("masked-heads", "heads-kept", "head-roles", "token-insertion")
 class StudyKind:
     """The functions and settings that make up a study.
 
-    key       its name on the command line
-    function  from models and a config to a description
-    config    the dataclass of its settings
-    presets   settings, or a `Preset`, by the name of the preset; "quick" is the default
-    models    the models that are used by default
-    one_model its figure shows one model: several are run one after the other
-    check     refuses a config that names what does not exist, before a model is loaded
-    estimate  makes points, tables and claims from values and facts; without it, a result cannot be
-              verified
-    draw      draws the figures and says their captions, from values, facts, estimates and the facts
-              of the models; without it, a result cannot be drawn again
+    key        its name on the command line
+    function   from models and a config to a description
+    config     the dataclass of its settings
+    presets    settings, or a `Preset`, by the name of the preset; "quick" is the default
+    models     the models that are used by default
+    one_model  its figure shows one model: several are run one after the other
+    check      refuses a config that names what does not exist, before a model is loaded
+    estimate   makes points, tables and claims from values and facts; without it, a result cannot
+               be verified
+    draw       draws the figures and says their captions, from values, facts, estimates and the
+               facts of the models; without it, a result cannot be drawn again
     """
 
     key: str

@@ -33,6 +33,7 @@ from headcount.engine.measure.head_sets import HeadSets
 from headcount.engine.measure.plan import best_plan
 from headcount.engine.write.writing import Writing
 from headcount.integrations.ray import ray_executor
+from headcount.integrations.ray.connect import reachable
 from headcount.integrations.ray.executor import RayExecutor, Size, check_workers
 from headcount.metrics import Metric
 from headcount.models.model import Model
@@ -301,6 +302,31 @@ def test_a_full_cluster_is_not_waited_for_for_ever(
     assert [record.getMessage() for record in caplog.records] == [
         "Waiting for the cluster to have room for 99 CPUs."
     ]
+
+
+def test_a_head_that_is_lost_is_not_waited_for_for_ever(
+    executor: RayExecutor, model: Model, task: Task, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    executor.close()  # the cluster has room for two
+    at = "headcount.integrations.ray.executor."
+    asked: list[str] = []
+    monkeypatch.setattr(f"{at}reachable", lambda address: bool(asked.append(address)))
+    monkeypatch.setattr(f"{at}SILENT", 0.5)
+    monkeypatch.setattr(f"{at}LOST", 2.0)
+    metric = metric_that(waits_once(tmp_path / "process"), "waiting")
+    lab = Lab(executor=executor, progress=False)
+    try:
+        with pytest.raises(HeadcountError, match=r"^The head of the Ray .* has not answered for"):
+            evaluate(model, task, single_heads(model)[:1], metric=metric, lab=lab)
+        assert executor.lost
+        assert set(asked) == {executor.head}
+        assert reachable(executor.head)
+        pool = list(executor.pool)
+        executor.close()  # asks nothing of a head that is lost
+        assert executor.pool == pool
+    finally:
+        executor.lost = False
+        executor.close()
 
 
 def test_far_more_workers_than_cores_are_refused() -> None:

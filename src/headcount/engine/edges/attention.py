@@ -21,6 +21,7 @@ import torch
 from torch import Tensor, nn
 
 from headcount.errors import HeadcountError
+from headcount.models.gate import require_one_process
 from headcount.models.model import Model
 from headcount.models.sites import HeadSite, plain
 from headcount.sparse.attention import (
@@ -198,6 +199,7 @@ def sites_of(model: Model) -> dict[int, list[HeadSite]]:
     """The head sites by the identity of their attention module; refuses what has no edges."""
     named = dict(plain(model.module).named_modules())
     found: dict[int, list[HeadSite]] = {}
+    require_one_process(model.sites, "Keeping single edges")
     for site in model.sites:
         module = named[site.attention]
         kernel = kernel_of(getattr(module, "config", None))

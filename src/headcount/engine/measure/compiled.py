@@ -43,9 +43,13 @@ RunGates = Callable[[Tensor], Tensor]  # from gates to logits
 
 
 def can_compile(sites: Sequence[HeadSite]) -> bool:
-    """Whether each site's z has the shape (rows, tokens, heads · size), and no block runs twice."""
+    """Whether each site's z has the shape (rows, tokens, heads · size), and no block runs twice.
+
+    What runs over several processes is not compiled.
+    """
     return all(
-        site.order == "rows" and site.call == 0 and site.width == site.heads * site.size
+        (site.order, site.call, site.ranks) == ("rows", 0, 1)
+        and site.width == site.heads * site.size
         for site in sites
     )
 

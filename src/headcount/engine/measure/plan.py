@@ -171,7 +171,7 @@ def best_plan(model: Model, work: Work | None = None, *, tokens: int | None = No
     """
     if is_unloaded(model.module):
         return Plan(1)
-    if work is None:
+    if work is None or any(site.ranks > 1 for site in model.sites):  # all ranks need the same plan
         return Plan(tokens or default_tokens(model), model.fast_paths, fold=True)
     if tokens is None:
         long = work.tokens > WORTH_MEASURING * default_tokens(model)

@@ -278,7 +278,8 @@ class Values:
         >>> values.difference(0, 1).value == -values.difference(1, 0).value
         True
         """
-        return paired_difference(self.of(a), self.of(b), clusters=self.clusters)
+        how: dict[str, Any] = {"clusters": self.clusters, "binary": self.metric.binary}
+        return paired_difference(self.of(a), self.of(b), **how)
 
     def plot(self, ax: Axes | None = None) -> Axes:
         """Draw the mean and the interval of each head set, into `ax` or into a new figure.

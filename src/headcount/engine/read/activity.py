@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from headcount.engine.read.attention import attend_each
 from headcount.engine.read.collect import each_length, reading, run_through
 from headcount.errors import HeadcountError
+from headcount.models.gate import require_one_process
 from headcount.models.model import Model
 from headcount.models.sites import HeadSite, from_rows, plain, to_rows
 
@@ -123,6 +124,7 @@ def _gram(model: Model, site: HeadSite, z: Tensor) -> Float[Tensor, "heads size 
 
 def _columns_of(model: Model, site: HeadSite, z: Tensor) -> Float[Tensor, "heads size out"]:
     """What the projection makes of each number of each head; `z` is any input of it."""
+    require_one_process([site], "Reading what heads write")
     projection: Any = plain(model.module).get_submodule(site.module)
     alone = torch.eye(z.shape[-1], dtype=z.dtype, device=z.device)[None]  # (1, width, width)
     shape = {"rows": alone.shape, "flat": alone.shape[1:]}

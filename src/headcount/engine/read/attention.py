@@ -20,6 +20,7 @@ from torch import Tensor, nn
 
 from headcount.engine.read.collect import each_length, run_through
 from headcount.errors import HeadcountError
+from headcount.models.gate import require_one_process
 from headcount.models.model import Model
 from headcount.models.sites import HeadSite, coarsest_dtype, plain
 from headcount.models.slices import tolerance
@@ -45,6 +46,7 @@ def reading_attention(model: Model, read: Read) -> Iterator[None]:
     The weights' heads are the site's query heads, in order. A pass in which a site gives no weights
     is refused, as soon as its attention module returns or at the latest at the end of the context.
     """
+    require_one_process(model.sites, "Reading attention")
     for site in model.sites:
         if site.queries != 1:
             raise HeadcountError(

@@ -23,6 +23,7 @@ from headcount.models.gate import gating
 from headcount.models.memory import within_memory
 from headcount.models.model import Model, check_model
 from headcount.models.sites import HeadSite, accepted, plain, to_rows
+from headcount.models.tensor_parallel import whole_width
 from headcount.system.progress import progress as progress_bar
 
 
@@ -99,7 +100,8 @@ def reading(
             call = runs.get(name, 0)
             runs[name] = call + 1
             if call in sites:
-                read(sites[call], to_rows(args[0], sites[call].order, rows[0]))
+                z = whole_width(model.module, sites[call], args[0])
+                read(sites[call], to_rows(z, sites[call].order, rows[0]))
 
         return hook
 

@@ -21,6 +21,7 @@ from headcount.engine.edges.attention import KNOWN_KERNELS, Call
 from headcount.engine.read.attention import Reduce
 from headcount.engine.read.collect import each_length, run_through
 from headcount.errors import HeadcountError
+from headcount.models.gate import require_one_process
 from headcount.models.model import Model
 from headcount.models.sites import HeadSite, plain
 from headcount.sparse.attention import SPARSE, prepared, scale_of
@@ -108,6 +109,7 @@ def _sites_of(model: Model) -> dict[int, list[HeadSite]]:
     """The head sites by the identity of their attention module; refuses what cannot be read."""
     named = dict(plain(model.module).named_modules())
     found: dict[int, list[HeadSite]] = {}
+    require_one_process(model.sites, "Reading attention")
     for site in model.sites:
         module = named[site.attention]
         kernel = kernel_of(getattr(module, "config", None))

@@ -307,6 +307,7 @@ def may_use_slots(model: Model, gated: bool) -> bool:
         and kernels == {"sdpa"}
         and not model.spread
         and not model.hooked
+        and all(site.ranks == 1 for site in model.sites)
         and (not gated or can_compile(model.sites))
     )
 

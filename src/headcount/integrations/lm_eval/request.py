@@ -17,7 +17,7 @@ from headcount.engine.measure.cost import Counter
 from headcount.engine.measure.head_sets import HeadSetEntry, HeadSets, head_gates
 from headcount.errors import HeadcountError
 from headcount.figures.style import SERIES
-from headcount.heads import HeadScores, HeadSet, check_counts
+from headcount.heads import HeadScores, HeadSet, check_counts, check_listed, listed_counts
 from headcount.integrations.lm_eval.model import Asked, HeadcountLM, TokenWriting
 from headcount.integrations.lm_eval.settings import CONTROLS, BenchmarkSettings
 from headcount.lab import Lab, lab_for
@@ -81,6 +81,9 @@ class BenchmarksRequest:
         usual = [int(self.scores.values.sum())] if given else [8, 16]
         asked = usual if self.settings.counts is None else self.settings.counts
         whole = self.model.layout.total if self.settings.keep else 0
+        if self.settings.counts is None:
+            asked = listed_counts(self.scores, asked)
+        check_listed(self.scores, asked)
         return check_counts([whole, *asked], self.model.layout)
 
     @cached_property

@@ -123,6 +123,14 @@ def _reason(address: str, error: Exception) -> str:
     )
 
 
+def reachable(address: str) -> bool:
+    """Whether a connection to HOST:PORT is taken within a few seconds."""
+    host, _, port = address.rpartition(":")
+    with suppress(OSError), socket.create_connection((host.strip("[]"), int(port)), PATIENCE):
+        return True
+    return False
+
+
 def _require_answer(address: str) -> None:
     """Refuse an address where no Ray answers; Ray itself would try for many minutes."""
     host, colon, port = address.rpartition(":")

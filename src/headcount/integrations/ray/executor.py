@@ -12,6 +12,7 @@ from typing import Any
 
 from headcount.engine.measure.executor import Job, Unit
 from headcount.errors import HeadcountError, counted
+from headcount.integrations.ray.connect import reachable
 from headcount.integrations.ray.worker import LoadInstructions, Worker, versions
 from headcount.models.model import Model
 
@@ -20,6 +21,7 @@ DEATHS = 3  # of workers that end a run: at one unit, or per worker in a row bef
 PATIENCE = 180.0  # seconds within which the first worker must start
 SILENT = 20.0  # seconds of waiting before a message says so
 LOOK = 1.0  # seconds between two checks whether workers have started
+LOST = 40.0  # seconds without the head that end a run; at 60 Ray itself would end the process
 CORES = 4  # per worker without a GPU, if the cluster has enough
 MOST_PER_CORE = 16  # workers: each holds the whole model in memory
 
@@ -107,6 +109,8 @@ class RayExecutor:
         self.pool: list[_WorkerState] = []
         self.jobs = count()
         self._size: Size | None = None
+        self.head = str(ray.get_runtime_context().gcs_address)
+        self.lost = False  # whether the head was given up
 
     def workers(self, model: Model) -> int:
         """How many workers run this model."""
@@ -144,8 +148,8 @@ class RayExecutor:
         self.ray.kill(worker.actor)
 
     def close(self) -> None:
-        """End all workers."""
-        for worker in list(self.pool):
+        """End all workers; without a head they end by themselves."""
+        for worker in [] if self.lost else list(self.pool):
             self.stop(worker)
 
 
@@ -163,6 +167,7 @@ class _Run:
     deaths: Counter[int] = field(default_factory=Counter)  # unit's number → workers that died at it
     early_deaths: int = 0  # workers in a row that died before any work
     started: float = field(default_factory=time.monotonic)  # the last time a worker was at work
+    heard: float = field(default_factory=time.monotonic)  # the last time the head answered
     warned: bool = False  # that the cluster has no room yet
 
     def carry_out(self) -> None:
@@ -190,6 +195,7 @@ class _Run:
                 else:
                     self._take(worker, answer)
                 idle.append(worker)
+            self._check_head()
 
     def _next(self, worker: _WorkerState) -> None:
         """Give a worker its next task: introduce itself, load the model, or do a unit."""
@@ -234,6 +240,22 @@ class _Run:
             who = f"The worker on {worker.host} (process {worker.process})"
             LOG.warning("%s died; its unit is done again: %s.", who, unit.name)
         return self.executor.start(self.size)
+
+    def _check_head(self) -> None:
+        """Give up if the head is lost: without it Ray does not notice that workers are, too."""
+        waited = time.monotonic() - self.heard
+        if waited < SILENT:
+            return
+        address = self.executor.head
+        if reachable(address):
+            self.heard = time.monotonic()
+        elif waited > LOST:
+            self.executor.lost = True
+            raise HeadcountError(
+                f"The head of the Ray cluster, {address}, has not answered for {waited:.0f} "
+                "seconds: check that machine and the network, and run the same again, here or on "
+                "another cluster; what came back before is kept."
+            )
 
     def _check_start(self) -> None:
         """Warn, and then give up, if the cluster has no room for any worker."""

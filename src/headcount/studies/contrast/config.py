@@ -27,7 +27,7 @@ SHORT = {"variant": "short", "shots": 3}
 PRESETS: dict[str, dict[str, Any]] = {
     "quick": {
         **SHORT,
-        "left_out": ("present-past", "singular-plural"),
+        "left_out": ("present-past",),
         "updates": 30,
         "batch": 6,
         "n": 18,

@@ -51,6 +51,6 @@ class Config:
 
 
 PRESETS: dict[str, dict[str, Any]] = {
-    "quick": {"lengths": (128, 256, 512, 1024), "n": 36},
+    "quick": {"lengths": (128, 256, 512), "n": 36},
     "full": {"n": 48, "ranked_at": 1000},
 }

@@ -17,6 +17,8 @@ from headcount.studies.silent_heads.config import SCORES
 from headcount.studies.silent_heads.panels import METRICS, SilentPanel, panels_of
 from headcount.value_table import ValueTable
 
+# The two that are compared most are blue and orange.
+COLOURS = dict(zip(SCORES, (PALETTE[i] for i in (0, 7, 2, 3, 4, 1)), strict=True))
 CONTROL = {RANDOM: "random heads", MATCHED: "random by layer"}
 TITLES = dict(zip(METRICS, ("Accuracy left", "Log-prob. margin left"), strict=True))
 FORMS = {PER_INPUT: "per input", CONSTANT: "constant"}
@@ -65,11 +67,10 @@ def _line(
         if wanted.items() <= row.items()
     ]
     if series in CONTROL:
-        look = "--" if series == RANDOM else ":"
-        return SilentLine(CONTROL[series], GREY, points, look, strong=True)
-    place = list(SCORES).index(score)
+        strong = series == RANDOM
+        return SilentLine(CONTROL[series], GREY, points, "--" if strong else ":", strong)
     strong = score in (facts["scores"][0], list(SCORES)[-1])
-    return SilentLine(SCORES[score], PALETTE[place], points, strong=strong)
+    return SilentLine(SCORES[score], COLOURS[score], points, strong=strong)
 
 
 def _caption(panels: Sequence[SilentPanel], facts: Mapping[str, Any], about: str) -> str:
@@ -83,8 +84,8 @@ def _caption(panels: Sequence[SilentPanel], facts: Mapping[str, Any], about: str
         "margin over the best wrong one (below), as a share of the whole model's, when the least "
         "active heads of each prompt are zeroed. Thresholds are from ranking prompts, the places "
         "on the axis from the test prompts. Random heads: as many on each prompt as by the first "
-        "score, other ones each time. Bands are 95 % intervals over prompts and templates, with "
-        "thresholds held fixed; a triangle marks one that leaves the frame. "
+        "score, other ones each time. Bands and upright lines are 95 % intervals over prompts and "
+        "templates, with thresholds held fixed; a triangle marks one that leaves the frame. "
         f"Cross: published for MMLU, 12 % of the heads at 1 % loss.{_chance(left_out)}"
     )
 

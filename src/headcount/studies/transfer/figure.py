@@ -25,7 +25,7 @@ def draw(values: ValueTable, facts: Mapping[str, Any], found: Estimates, models:
     keys = list(transfer.tasks)
     names = [task.name for task in transfer.tasks.values()]
     pairs = {(row["ranked on"], row["tested on"]): row for row in found.tables["Transfer"]}
-    losses = np.array([[pairs[one, other]["loss"] for other in keys] for one in keys])
+    losses = np.array([[_ends(pairs[one, other], "loss") for other in keys] for one in keys])
     stars = np.array(
         [[sum(pairs[one, other][low] > 0 for low in CLEAR) for other in keys] for one in keys]
     )
@@ -39,7 +39,7 @@ def draw(values: ValueTable, facts: Mapping[str, Any], found: Estimates, models:
         "figure": plot_transfer(
             names, losses, stars, specific, at_chance=at_chance, border=_border(transfer)
         ),
-        "overlap": plot_shared(names, _shares(keys, found.tables["Overlap"])),
+        "overlap": plot_shared(names, _shares(keys, found.tables["Overlap"]), _chance(found)),
     }
     return figures, {
         "figure": _caption(transfer, at_chance, about),
@@ -86,8 +86,10 @@ def _caption(transfer: Transfer, at_chance: list[str], about: str) -> str:
     left_out = f" At chance, and left out: {', '.join(at_chance)}." if at_chance else ""
     return (
         f"Above: what a task (column) loses with the best heads of a task (row) masked, as a share "
-        f"of unmasked minus chance; {facts['metric']['name']}. * costs more than random heads of "
-        "the same layers, by its own interval; ** by intervals that hold together over all cells. "
+        f"of unmasked minus chance, with 95 % intervals; {facts['metric']['name']}. * costs more "
+        "than random heads of the same layers, by the interval of that difference; ** by intervals "
+        "that hold together over all cells. Boxes: a task under its own best heads."
+        f"{' Dashed: between low-level and high-level functions.' * bool(_border(transfer))} "
         "Below: own loss minus "
         "the mean of row and column, for the best heads and for "
         f"{counted(facts['seeds'], 'draw')} of layer-matched random heads, with 95 % intervals, "
@@ -96,9 +98,13 @@ def _caption(transfer: Transfer, at_chance: list[str], about: str) -> str:
     )
 
 
+def _chance(found: Estimates) -> float:
+    """The share that two random draws have in common, on the mean of pairs and counts."""
+    return float(np.mean([row["chance"] for row in found.tables["Overlap"]]))
+
+
 def _overlap(transfer: Transfer, found: Estimates, about: str) -> str:
-    chance = np.mean([row["chance"] for row in found.tables["Overlap"]])
     return (
         "The share of their best heads that two tasks have in common. Two random draws would "
-        f"share {chance:.3f}. {about}; {_masked(transfer)}."
+        f"share {_chance(found):.3f}. {about}; {_masked(transfer)}."
     )

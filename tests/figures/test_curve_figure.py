@@ -19,7 +19,8 @@ from headcount import Curve, HeadLayout, HeadScores
 from headcount.curves import Point
 from headcount.engine.measure.head_sets import HeadSets
 from headcount.engine.measure.sweep import Values
-from headcount.figures.style import save_figure
+from headcount.figures.curves import SINGLE
+from headcount.figures.style import SERIES, save_figure
 from headcount.metrics import METRICS
 
 
@@ -202,3 +203,9 @@ def test_series_of_other_names_all_look_different() -> None:
     names = tuple(f"ranking {number}" for number in range(14))
     (axes,) = made_up(series=names).figure().axes
     assert len({(line.get_color(), line.get_marker()) for line in axes.get_lines()}) == len(names)
+
+
+def test_no_two_series_of_a_curve_look_alike() -> None:
+    assert set(SERIES) == set(SINGLE)
+    looks = [tuple(sorted(look.items())) for look in SINGLE.values()]
+    assert len({look["colour"] for look in SINGLE.values()}) == len(set(looks)) == len(SERIES)

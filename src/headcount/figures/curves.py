@@ -18,6 +18,8 @@ SINGLE: dict[str, dict[str, Any]] = {
     "bottom": {"colour": style.GREEN, "linestyle": "-", "marker": "s"},
     "random": {"colour": style.GREY, "linestyle": "--", "marker": "o"},
     "matched": {"colour": style.ORANGE, "linestyle": ":", "marker": "^"},
+    "anywhere": {"colour": "#882255", "linestyle": "-.", "marker": "D"},
+    "reranked": {"colour": "#56B4E9", "linestyle": ":", "marker": "v"},
 }
 MARKERS = "osD^vPX*"
 

@@ -126,7 +126,7 @@ export const headGrid = (label) => {
   self.build = (counts, columns, sideNames) => {
     const most = Math.max(...counts);
     const every = counts.length > 60 ? 10 : counts.length > 16 ? 5 : 1;
-    grid.style.gridTemplateColumns = `1.9rem repeat(${counts.length}, minmax(0, 1fr))`;
+    grid.style.gridTemplateColumns = `2.3rem repeat(${counts.length}, minmax(0, 1fr))`;
     grid.style.maxWidth = `${counts.length * 34 + 40}px`;
     grid.style.minWidth = `calc(${counts.length} * var(--cell, 8px) + 40px)`;
     grid.replaceChildren();

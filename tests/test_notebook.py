@@ -114,7 +114,7 @@ def test_html_is_whole_escaped_small_and_loads_nothing(name: str) -> None:
 def test_a_model_says_what_it_is() -> None:
     model = planted().model
     assert repr(model) == (
-        f"<Model plant-0: LlamaForCausalLM, 8 heads in 2 layers, 4 × 16, float32 on "
+        f"<Model plant-0: LlamaForCausalLM, 8 heads in 2 layers, 4 × 16, float32 weights on "
         f"{model.device}, {model.kernel}>"
     )
     text = Page(model._repr_html_()).text

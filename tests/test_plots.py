@@ -346,6 +346,6 @@ def test_a_difference_turned_round_has_the_other_sign(
     assert there.n == back.n
     same = values.difference(0, 0)
     assert same.value == 0
-    assert ends(there) == pytest.approx(
-        ends(paired_difference(one, other, clusters=values.clusters)), nan_ok=True
-    )
+    free = np.array(ends(paired_difference(one, other, clusters=values.clusters)))
+    most = 1 if binary else np.inf  # accuracies differ by 1 at most
+    assert ends(there) == pytest.approx(tuple(np.clip(free, -most, most)), nan_ok=True)

@@ -25,6 +25,7 @@ from headcount.cli.arguments import build_parser
 from headcount.report import find_results, page, read_result, write_page
 from headcount.report.head_rows import head_data, top_heads
 from headcount.report.page_texts import next_commands
+from headcount.studies import STUDIES
 
 UNJUDGED = ("not comparable", "not tested")
 RESULTS = Path(__file__).parents[2] / "docs" / "results"
@@ -184,14 +185,14 @@ def test_results_that_were_committed_can_be_shown(folder: Path) -> None:
     result = read_result(folder)
     text = page([result])
     assert len(text) < 3_000_000
-    assert result.claims
+    assert result.claims or result.study not in STUDIES
     assert result.figures
     shown = [name for name in result.figures if not name.endswith("-column")]
     assert text.count("<figure>") == len(shown)
     assert text.count(", and for a column ") == len(result.figures) - len(shown)
     for name in shown:
         assert escape(result.run["captions"][name]) in text
-    assert "4-bit weights (Q4_" in text
+    assert "4-bit weights (Q4_" in text or "planted" in folder.name
 
 
 def test_large_drawings_are_shown_as_pictures(tmp_path: Path) -> None:

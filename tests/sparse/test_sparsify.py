@@ -302,7 +302,7 @@ from importlib.machinery import PathFinder
 real, gone = PathFinder.find_spec, {"gguf", "platformdirs", "peft", "accelerate"}
 def find(name, path=None, target=None):
     return None if name.split(".")[0] in gone else real(name, path, target)
-PathFinder.find_spec = find
+PathFinder.find_spec = staticmethod(find)
 import os
 os.environ["HEADCOUNT_CACHE"] = sys.argv[4]
 from headcount.cli import main

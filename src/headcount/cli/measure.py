@@ -43,6 +43,7 @@ from headcount.metrics.chance import chance_of
 from headcount.models.model import Model
 from headcount.rankings import RANKINGS, Ranking, fit_list
 from headcount.rankings.duo_attention import check_for_duo_attention, write_duo_attention
+from headcount.rankings.ranking import loaded_weights
 from headcount.rankings.stability import Stability
 from headcount.registry import make_settings, settings_of
 from headcount.report.cache_budget import TITLE, in_words
@@ -122,7 +123,8 @@ def rank(arguments: Namespace) -> Answer:
         if forecast := announce(arguments, lab, [ranking, whole]):
             return forecast
         scores, at_chance = ranking.result(lab), lab.measure(whole).at_chance
-    named = {**scores.parameters, "fingerprint": model.identity["weights"]}
+    fingerprint = loaded_weights(model)
+    named = {**scores.parameters, **({"fingerprint": fingerprint} if fingerprint else {})}
     scores = replace(scores, parameters=named).with_note(at_chance)
     text = _best_heads(scores, arguments.top, task.split("ranking").clusters)
     notes = [at_chance] * bool(at_chance)

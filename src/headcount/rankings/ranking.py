@@ -16,6 +16,7 @@ from headcount.heads import UNITS, HeadList, HeadScores, same_name
 from headcount.lab import Lab, check_asked, lab_for
 from headcount.metrics import METRICS, get_metric
 from headcount.models.model import Model
+from headcount.models.sites import is_unloaded, plain
 from headcount.models.streaming import Streaming
 from headcount.registry import Factory, Registry, check_made, own_code
 from headcount.store import Store
@@ -201,7 +202,8 @@ def fit_list(
     else:
         scores = fitting(found, model)
     named, weights = (str(scores.parameters.get(key, "")) for key in ("model", "fingerprint"))
-    mine = model.identity["weights"] if weights and not other_model else ""
+    mine = "" if other_model or not weights else loaded_weights(model)
+    weights = weights if mine else ""  # names must do where a model was not loaded
     if other_model or not named or (weights == mine if weights else same_name(named, model.name)):
         return scores
     theirs, own = named, model.name
@@ -211,6 +213,11 @@ def fit_list(
         f'The list "{scores.ranking}" is for {theirs}, and this model is {own}: add --other-model '
         "to use it all the same."
     )
+
+
+def loaded_weights(model: Model) -> str:
+    """The fingerprint of a model's weights; empty for one that was not loaded."""
+    return "" if is_unloaded(plain(model.module)) else model.identity["weights"]
 
 
 def examples_key(examples: Iterable[Encoded]) -> str:

@@ -78,7 +78,7 @@ def test_a_fit_goes_on_from_the_store_and_is_counted(tmp_path: Path) -> None:
         ({"ablation": "zero"}, "leave the ablation at streaming:SINK:WINDOW, not zero"),
         ({"ablation": "streaming:0:4"}, "at least 1 first and 1 recent"),
         ({"push": -0.1}, "The push of streaming-gates is above 0, not -0.1"),
-        ({"updates": 0}, "needs updates to be at least 1"),
+        ({"updates": 0}, "takes updates from 1 to 100,000, not 0"),
     ],
 )
 def test_wrong_settings_are_refused(settings: dict[str, Any], message: str) -> None:

@@ -7,6 +7,7 @@ import json
 from findings.tables import RESULTS, interval, markdown, number, table
 
 SEED = "attention-induction-ioi"
+SHOTS = "attribution-present-past-in-context"
 
 
 def stability(name: str) -> str:
@@ -34,6 +35,12 @@ def stability(name: str) -> str:
 def stability_ioi() -> str:
     """Attribution on IOI."""
     return stability("attribution-ioi")
+
+
+@table("stability-shots")
+def stability_shots() -> str:
+    """Attribution on a task with solved examples."""
+    return stability(SHOTS)
 
 
 @table("stability-seed")

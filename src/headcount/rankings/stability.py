@@ -16,10 +16,11 @@ standardised: over heads, each ranking has the mean 0 and the variance 1. On the
     a cause       the variance between its levels, each the mean over sets, without what sets add
     with prompts  what a level does on some sets and not on others (the interaction)
 
-What all of this leaves of 1 is the part of the heads themselves, and the shares sum to 1. Templates
-have prompts of their own, so they have no such interaction. Intervals are a jackknife over the sets
-of prompts, with as many degrees of freedom; levels are held as they are. Causes are changed one at
-a time from one base, so what two of them do only together is not seen.
+What all of this leaves of 1 is the part of the heads themselves. Each cause is changed alone, so
+the parts may be more than 1 together: then nothing is left that is the heads' own. Templates have
+prompts of their own, so they have no such interaction. Intervals are a jackknife over the sets
+of prompts, with one degree of freedom less than there are sets; levels are held as they are. What
+two causes other than prompts do only together is not seen.
 """
 
 from __future__ import annotations

@@ -70,22 +70,20 @@ def shares_of(tables: Tables) -> dict[str, Interval]:
     The jackknife leaves out one set at a time, which takes at least three.
     """
 
-    def shares(left_out: int | None) -> dict[str, float]:
+    def shares(left_out: int | None = None) -> dict[str, float]:
         fewer = tables
         if left_out is not None:
             fewer = {c: np.delete(t, left_out, int(c != "prompts")) for c, t in tables.items()}
         parts = components(fewer)
-        whole = max(1.0, sum(parts.values()))
-        found = {cause: variance / whole for cause, variance in parts.items()}
-        return {**found, HEADS: max(0.0, 1 - sum(found.values()))}
+        return {**parts, HEADS: 1 - sum(parts.values())}
 
-    found, sets = shares(None), len(tables["prompts"])
-    if sets < 3:
-        return {cause: Interval(share, math.nan, math.nan, sets) for cause, share in found.items()}
-    without = [shares(one) for one in range(sets)]
-    reach = quantile_of_t(Z95, sets - 1) * math.sqrt(sets - 1)
-    return {
-        cause: Interval(share, max(0.0, share - half), min(1.0, share + half), sets)
-        for cause, share in found.items()
-        for half in [reach * float(np.std([one[cause] for one in without]))]
-    }
+    sets, reach = len(tables["prompts"]), math.nan
+    without = [shares(one) for one in range(sets)] if sets > 2 else []
+    if without:
+        reach = quantile_of_t(Z95, sets - 1) * math.sqrt(sets - 1)
+    found = {}
+    for cause, share in shares().items():
+        half = reach * float(np.std([one[cause] for one in without] or [0.0]))
+        value, low, high = np.clip((share, share - half, share + half), 0.0, 1.0).tolist()
+        found[cause] = Interval(value, low, high, sets)
+    return found

@@ -12,9 +12,10 @@ from headcount.figures.style import SERIES, Row, points_of
 from headcount.heads import HeadScores
 from headcount.metrics.chance import Chance
 from headcount.models.model import Model
+from headcount.models.weights import about_models
 from headcount.report.estimates import Estimates, plain_facts
 from headcount.report.study import Study
-from headcount.stats import Resampling, share_interval
+from headcount.stats import Interval, Resampling, share_interval
 from headcount.value_table import ValueTable
 
 COLUMNS, SHARED = ("model", "task", "series", "metric", "count"), ("model", "task")
@@ -37,7 +38,7 @@ def benchmark_study(
     facts = plain_facts({"whole": model.layout.total if keep else 0, "chances": dict(chances)})
     found = estimate_benchmarks(values, facts)
     tasks = values.names("task")
-    kept = "kept" if keep else "masked"
+    kept, models = "kept" if keep else "masked", {model.name: model.facts}
     return Study(
         name="lm-eval",
         title=f"benchmarks · {', '.join(tasks)} · {model.name}",
@@ -45,15 +46,16 @@ def benchmark_study(
         claims=(),
         figures={"figure": _figure(found.rows, facts, kept)},
         settings=settings,
-        model={model.name: model.facts},
+        model=models,
         scores={scores.ranking.replace(" ", "-"): scores},
         notes=[*found.notes, *notes],
         tables=found.tables,
         values=values,
         facts=facts,
         captions={
-            "figure": f"Scores of lm-eval with the K best heads of {scores.ranking} {kept}, and "
-            "with random heads outside these; bands are 95 % intervals, one at a time."
+            "figure": f"{about_models(models)}. Scores of lm-eval with the K best heads of "
+            f"{scores.ranking} {kept}, and with random heads outside these; bands are 95 % "
+            "intervals, one at a time."
         },
     )
 
@@ -79,12 +81,19 @@ def estimate_benchmarks(values: ValueTable, facts: Mapping[str, Any]) -> Estimat
                 ends = {"value": found.value, "low": found.low, "high": found.high}
                 size = {"n": table.shape[1], "draws": len(table)}
                 rows.append({**about, "series": series, "count": count, **ends, **size})
-                chance = facts["chances"].get(task)
-                if count == facts["whole"] and series == "top" and chance and metric in GUESSED:
-                    guessing = Chance(chance, "guessing among the choices")
-                    notes.append(guessing.sentence(found, f"{task}, {metric},"))
+                if count == facts["whole"] and series == "top":
+                    notes.append(_at_chance(about, found, facts))
             differences += _differences(items, tables, facts["whole"], about)
     return Estimates(rows, (), {"Differences": differences}, [*filter(None, notes)])
+
+
+def _at_chance(about: Mapping[str, Any], whole: Interval, facts: Mapping[str, Any]) -> str:
+    """One sentence if the whole model does not clearly beat guessing, else an empty text."""
+    chance = facts["chances"].get(about["task"])
+    if not chance or about["metric"] not in GUESSED:
+        return ""
+    guessing = Chance(chance, "guessing among the choices")
+    return guessing.sentence(whole, f"{about['task']}, {about['metric']},")
 
 
 def _differences(
@@ -111,6 +120,7 @@ def _differences(
 
 def _figure(rows: Sequence[Row], facts: Mapping[str, Any], kept: str) -> Any:
     panels: dict[str, list[MaskedLine]] = {}
+    lost = set()
     for row in rows:
         title, series = f"{row['task']}\n{row['metric']}", str(row["series"])
         lines = panels.setdefault(title, [])
@@ -121,5 +131,8 @@ def _figure(rows: Sequence[Row], facts: Mapping[str, Any], kept: str) -> Any:
             lines.append(
                 MaskedLine(series, SERIES[series], CONTROLS[series], points_of(own, series))
             )
+        if row["count"] == facts["whole"] and series == "top":
+            whole = Interval(row["value"], low=row["low"], high=row["high"], n=row["n"])
+            lost |= {title} if _at_chance(row, whole, facts) else set()
     shares = all(0 <= row["value"] <= 1 for row in rows)
-    return plot_masked(panels, label="Score", heads=kept.title(), shares=shares)
+    return plot_masked(panels, label="Score", heads=kept.title(), shares=shares, at_chance=lost)

@@ -202,8 +202,7 @@ def test_a_prompt_that_cannot_be_read_greys_what_is_older(page: Any) -> None:
     assert "activity" not in page.locator(".why .scores").inner_text()
     page.get_by_role("button", name="Next example").click()
     settled(page, "1.2")
-    page.wait_for_selector(".why:not(.stale)")
-    assert page.locator(".stale").count() == 0
+    page.wait_for_function("() => document.querySelectorAll('.stale').length === 0")
     assert page.locator(".cell.unknown").count() == 0
 
 

@@ -62,7 +62,8 @@ def _short(name: str, stored: str) -> str:
     kind, _, own = name.rpartition(":")
     if own in BUNDLED:
         own = BUNDLED[own].source
-    own = own.rpartition("/")[2]
+    named = re.fullmatch(r"[\w.:/-]+/([\w.-]+)", own)  # a hub id or address: its end
+    own = named[1] if named else own
     end = re.search(r"[-_.](I?Q\d\w*)$", own, re.IGNORECASE)
     if end and stored and stored.lower().startswith(end[1].lower()):
         own = own[: end.start()]

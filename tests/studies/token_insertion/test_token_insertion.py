@@ -89,7 +89,7 @@ def test_the_claims_are_judged(study: Study) -> None:
     assert all(claim.low < 0 < claim.high for claim in study.claims[:4])
     assert "The whole model is at chance: accuracy 0 [0, " in study.notes[0]
     ticks = [label.get_text() for label in study.figures["figure"].axes[1].get_xticklabels()]
-    assert ticks == ["tiny & <b>bold</b>\nat chance"]
+    assert ticks == ["tiny &\n<b>bold</b>\nat chance"]
 
 
 def test_the_figure_has_the_published_form(study: Study) -> None:
